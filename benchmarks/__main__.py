@@ -1,10 +1,11 @@
-"""Run all benchmarks, compare the results with their targets, and write a table (Markdown) and JSON.
+"""Run all benchmarks, compare the results with their targets, and write a table (Markdown) and
+JSON.
 
-    python -m benchmarks [--quick] [--installed .venv-installed/bin] [--rivals .venv-rivals/bin] [--only BENCHMARK …]
-        [--output build/bench]
+    python -m benchmarks [--quick] [--installed .venv-installed/bin] [--rivals .venv-rivals/bin]
+    [--only BENCHMARK …] [--output build/bench]
 
-Each benchmark runs in its own process, and can also run alone (``python -m benchmarks.monitor --help``). If a benchmark
-fails, the table contains the reason, and the other benchmarks still run.
+Each benchmark runs in its own process, and can also run alone (``python -m benchmarks.monitor
+--help``). If a benchmark fails, the table contains the reason, and the other benchmarks still run.
 """
 
 import argparse
@@ -39,7 +40,10 @@ class Benchmark(Struct, frozen=True):
 
 
 def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
-    """All benchmarks. The paths are the bin folders of the environments with this project and with other profilers."""
+    """All benchmarks.
+
+    The paths are the bin folders of the environments with this project and with other profilers.
+    """
     environments = (str(installed), str(rivals))
     return (
         Benchmark("monitor", "Monitor", quick=("--seconds", "8")),
@@ -109,7 +113,8 @@ def write(
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmarks, print and write the results.
 
-    Returns 1 if a benchmark failed. A missed target is not a failure, because the machine can be the reason.
+    Returns 1 if a benchmark failed. A missed target is not a failure, because the machine can be
+    the reason.
     """
     parser = argparse.ArgumentParser(
         description="Run all benchmarks and compare the results with their targets."

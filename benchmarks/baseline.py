@@ -1,4 +1,5 @@
-"""A minimal sampler, the baseline for the monitor's cost: requests and json once a second, without aggregation.
+"""A minimal sampler, the baseline for the monitor's cost: requests and json once a second,
+without aggregation.
 
 python -m benchmarks.baseline ADDRESS
 """

@@ -2,12 +2,12 @@
 
     python -m benchmarks.comparison [--comparisons 500] [--json FILE]
 
-- **Alarms**: both sets have the same median. A verdict ``more`` or ``less`` is an alarm, and at most 5 % are expected.
-  The other intervals contain the true change, so that the coverage is 100 % less the alarms. A change by a factor moves
-  the interval by this factor, and the coverage stays.
+- **Alarms**: both sets have the same median. A verdict ``more`` or ``less`` is an alarm, and at
+  most 5 % are expected. The other intervals contain the true change, so that the coverage is 100 %
+  less the alarms. A change by a factor moves the interval by this factor, and the coverage stays.
 - **Power**: the second set has 3, 5 or 10 % more, and the verdict should be ``more``.
-- **Runs needed**: first runs give the number of runs that show a change of 5 %. New sets of that size, with such a
-  change, should have the verdict ``more`` in about 80 % of comparisons.
+- **Runs needed**: first runs give the number of runs that show a change of 5 %. New sets of that
+  size, with such a change, should have the verdict ``more`` in about 80 % of comparisons.
 """
 
 import argparse
@@ -154,14 +154,17 @@ def seen_percent(distribution: Distribution, runs: int, factor: float, compariso
 
 
 def runs_needed(comparisons: int) -> list[str]:
-    """Compare the estimated number of runs with the true one, and count what the estimated number shows."""
+    """Compare the estimated number of runs with the true one, and count what the estimated
+    number shows.
+    """
     rows: dict[str, list[str]] = {}
     for name, distribution in DISTRIBUTIONS.items():
 
         def is_likely(runs: int, distribution: Distribution = distribution) -> bool:
             return seen_percent(distribution, runs, 1.05, comparisons // 4) >= _LIKELY_PERCENT
 
-        index = bisect.bisect_left(_NUMBERS, True, key=is_likely)  # noqa: FBT003 - the first number for which it is true
+        # The first number for which it is true.
+        index = bisect.bisect_left(_NUMBERS, True, key=is_likely)  # noqa: FBT003
         true = str(_NUMBERS[index]) if index < len(_NUMBERS) else f"> {_NUMBERS[-1]}"
         rows[name] = [
             true,

@@ -84,7 +84,9 @@ def markdown_table(
 
 
 def report_page(results: Sequence[BenchmarkResult]) -> str:
-    """Format the results as Markdown: the number of met targets, and a section for each benchmark."""
+    """Format the results as Markdown: the number of met targets, and a section for each
+    benchmark.
+    """
     met = [
         figure.is_met
         for result in results

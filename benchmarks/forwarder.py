@@ -1,11 +1,13 @@
-"""Measure the throughput of the forwarder, and check that it neither loses nor duplicates documents.
+"""Measure the throughput of the forwarder, and check that it neither loses nor duplicates
+documents.
 
     python -m benchmarks.forwarder [--reports 100000] [--json FILE]
 
-Decode and map: CPU time from compressed payload to documents. The baseline is ``json.loads`` of the same lines.
+Decode and map: CPU time from compressed payload to documents. The baseline is ``json.loads`` of the
+same lines.
 Import: wall and CPU time of ``import handler`` in a new process, from the unpacked zip.
-Delivery: reports into a real Elasticsearch that is killed and restarted halfway, in events of a subscription and in
-events of a data stream.
+Delivery: reports into a real Elasticsearch that is killed and restarted halfway, in events of a
+subscription and in events of a data stream.
 """
 
 import argparse

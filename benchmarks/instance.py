@@ -1,11 +1,13 @@
-"""Measure one monitor for an instance: its cost for 0 and 100 tasks, beside sidecars and Telegraf, and short spikes.
+"""Measure one monitor for an instance: its cost for 0 and 100 tasks, beside sidecars and
+Telegraf, and short spikes.
 
     python -m benchmarks.instance SOCKET IMAGE [--tasks 100] [--seconds 30] [--json FILE]
 
-It needs root, a Docker daemon with the cgroupfs driver that listens on SOCKET (named docker.sock), and an IMAGE with
-Python. The tasks are containers with the labels of the ECS agent, which is simulated, as is CloudWatch Logs. Sidecars
-are ``--sidecars`` monitors of one task each. Telegraf's docker input is measured if ``telegraf`` is on the PATH. The
-spikes that sidecars and Telegraf find are those in Docker's statistics, from which both have their numbers.
+It needs root, a Docker daemon with the cgroupfs driver that listens on SOCKET (named docker.sock),
+and an IMAGE with Python. The tasks are containers with the labels of the ECS agent, which is
+simulated, as is CloudWatch Logs. Sidecars are ``--sidecars`` monitors of one task each. Telegraf's
+docker input is measured if ``telegraf`` is on the PATH. The spikes that sidecars and Telegraf find
+are those in Docker's statistics, from which both have their numbers.
 """
 
 import argparse
@@ -40,10 +42,17 @@ from tools.waiting import wait_until
 _GROUP = "/ecs/bench"
 _REGION = "us-east-1"
 _SPIKES, _SPIKE_MIB, _SPIKE_SECONDS = 20, 200, 0.4
-_SPIKE = "import time; time.sleep({}); held = bytearray({} << 20); time.sleep({}); del held; time.sleep(1.5)"
+_SPIKE = (
+    "import time; time.sleep({}); held = bytearray({} << 20); time.sleep({}); del held; "
+    "time.sleep(1.5)"
+)
 _PATIENCE_SECONDS = 180
-# The monitor looks for the socket in /var/run: in its own mount namespace that is the daemon's folder.
-_IN_NAMESPACE = 'mount --bind "$0" /var/run && mount -t tmpfs none /var/lib && mkdir /var/lib/task-profiler && exec "$@"'
+# The monitor looks for the socket in /var/run: in its own mount namespace that is the daemon's
+# folder.
+_IN_NAMESPACE = (
+    'mount --bind "$0" /var/run && mount -t tmpfs none /var/lib && mkdir /var/lib/task-profiler '
+    '&& exec "$@"'
+)
 _TELEGRAF_SETTINGS = """
 [agent]
   interval = "1s"
@@ -148,7 +157,9 @@ class Instance:
         )
 
     def follow_stats(self, task: str, peaks: dict[str, float]) -> None:
-        """Keep the largest memory of Docker's statistics, one a second, as the agent and Telegraf read them."""
+        """Keep the largest memory of Docker's statistics, one a second, as the agent and
+        Telegraf read them.
+        """
         (container,) = self.docker(
             "ps", "--quiet", "--no-trunc", f"--filter=label={TASK_ARN_LABEL}={arn(task)}"
         ).split()
@@ -164,7 +175,9 @@ class Instance:
 
     @contextmanager
     def monitor(self, output: Path) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the monitor of the instance, which writes the reports to its output: Docker keeps no log here."""
+        """Run the monitor of the instance, which writes the reports to its output: Docker keeps
+        no log here.
+        """
         socket, monitor = str(self._socket.parent), (sys.executable, "-m", "profiler", "monitor")
         command = ("unshare", "--mount", "sh", "-c", _IN_NAMESPACE, socket, *monitor)
         variables = {**self._aws.environment(), "TASK_PROFILER_SCOPE": "instance"}
@@ -238,7 +251,8 @@ def _memory(name: str, mib: float, at_most: float | None = None, note: str = "pe
 def measure_spikes(instance: Instance) -> Iterator[Figure]:
     """Of batches with a spike at any phase, the share whose reports have at least 99 % of it.
 
-    A sidecar without the batch's pid namespace, and Telegraf, have the largest of Docker's readings.
+    A sidecar without the batch's pid namespace, and Telegraf, have the largest of Docker's
+    readings.
     """
     sampled: dict[str, float] = {}
     rng = random.Random(1)

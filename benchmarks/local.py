@@ -1,11 +1,13 @@
-"""Compare ``task-profiler run`` with other profilers from PyPI: overhead, CPU error, memory peak error.
+"""Compare ``task-profiler run`` with other profilers from PyPI: overhead, CPU error, memory peak
+error.
 
     python -m benchmarks.local INSTALLED_BIN RIVALS_BIN [--quick] [--json FILE]
 
-``INSTALLED_BIN`` is the bin folder of an environment with this project as users install it, and ``RIVALS_BIN`` that of
-one with con-duct, psrecord and resource-tracker (`make bench-local` creates both). An environment for development would
-start more slowly: it has more packages, and files that run at each start of Python. All tools sample once a second and
-profile the same commands. The commands themselves read their actual usage from the kernel.
+``INSTALLED_BIN`` is the bin folder of an environment with this project as users install it, and
+``RIVALS_BIN`` that of one with con-duct, psrecord and resource-tracker (`make bench-local` creates
+both). An environment for development would start more slowly: it has more packages, and files that
+run at each start of Python. All tools sample once a second and profile the same commands. The
+commands themselves read their actual usage from the kernel.
 """
 
 import argparse
@@ -154,7 +156,9 @@ def profile(tool: Tool, workload: Sequence[str]) -> tuple[ToolResult, ToolResult
 
 @dataclass(frozen=True)
 class NoOpOverhead:
-    """A tool's cost for the command ``true``: additional wall time, and total CPU time, in milliseconds."""
+    """A tool's cost for the command ``true``: additional wall time, and total CPU time, in
+    milliseconds.
+    """
 
     extra_ms: float
     cpu_ms: float
@@ -193,7 +197,9 @@ class StartUp:
 
 
 def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
-    """Measure medians of ``--help``, in alternation with the rivals, and of ``history`` of 1,000 runs."""
+    """Measure medians of ``--help``, in alternation with the rivals, and of ``history`` of 1,000
+    runs.
+    """
     own = str(installed / "task-profiler")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "history.sqlite3"
@@ -220,7 +226,9 @@ def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
 
 
 def measure_help(installed: Path, rounds: int) -> dict[str, float]:
-    """Measure the CPU time of each command's ``--help`` in alternation, relative to an empty Python's (medians)."""
+    """Measure the CPU time of each command's ``--help`` in alternation, relative to an empty
+    Python's (medians).
+    """
     commands = {"": [str(installed / "python"), "-c", ""]}
     for words in _command_names(group, ()):
         commands[" ".join(words)] = [str(installed / "task-profiler"), *words, "--help"]
@@ -269,7 +277,10 @@ def fill_history(path: Path) -> None:
 
 
 def timed(command: Sequence[str]) -> tuple[float, float]:
-    """Run a command. Returns its wall time and its CPU time, including its children's, in milliseconds."""
+    """Run a command.
+
+    Returns its wall time and its CPU time, including its children's, in milliseconds.
+    """
     before, started_at = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     _run(command)
     elapsed_seconds, after = (
@@ -281,7 +292,8 @@ def timed(command: Sequence[str]) -> tuple[float, float]:
 
 
 def _run(command: Sequence[str]) -> None:
-    # Without bytecode, each start would compile this profiler and not the rivals, which pip has compiled.
+    # Without bytecode, each start would compile this profiler and not the rivals, which pip has
+    # compiled.
     environment = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
@@ -296,7 +308,10 @@ def _run(command: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One tool's row of the table. Errors are in percent of the actual value; None if the tool reports no number."""
+    """One tool's row of the table.
+
+    Errors are in percent of the actual value; None if the tool reports no number.
+    """
 
     tool: str
     no_op: NoOpOverhead
@@ -332,7 +347,9 @@ def measure(tool: Tool, no_op: NoOpOverhead, *, quick: bool) -> Row:
 
 
 def measure_steady_cpu_percent(installed: Path) -> float:
-    """Measure this profiler's share of a core: the difference of its CPU times in a long and in a short run."""
+    """Measure this profiler's share of a core: the difference of its CPU times in a long and in
+    a short run.
+    """
 
     def own_cpu_seconds(sleep_seconds: int) -> float:
         with tempfile.TemporaryDirectory(prefix="bench-") as name:

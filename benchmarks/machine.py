@@ -20,8 +20,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """A description for the results page."""
         return (
-            f"{self.cpu}, {self.cores} cores, {self.memory_gib:.0f} GiB, Linux {self.kernel}, Python {self.python}; "
-            f"load {self.load:.1f} at the start"
+            f"{self.cpu}, {self.cores} cores, {self.memory_gib:.0f} GiB, Linux {self.kernel}, "
+            f"Python {self.python}; load {self.load:.1f} at the start"
         )
 
 

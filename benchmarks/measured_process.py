@@ -14,7 +14,9 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Resident memory, proportional memory (a page that n processes share counts 1/n), and peak resident memory."""
+    """Resident memory, proportional memory (a page that n processes share counts 1/n), and peak
+    resident memory.
+    """
 
     rss_mib: float
     pss_mib: float
@@ -28,7 +30,9 @@ def run_process(
     *,
     folder: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program without its output (in a folder if given), and kill it at the end of the block."""
+    """Run a program without its output (in a folder if given), and kill it at the end of the
+    block.
+    """
     environment = {**os.environ, **(extra_environment or {})}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, cwd=folder)
     try:

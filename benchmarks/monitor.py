@@ -1,14 +1,17 @@
-"""Measure the cost of the monitor, and compare it with its targets, a minimal sampler and Telegraf.
+"""Measure the cost of the monitor, and compare it with its targets, a minimal sampler and
+Telegraf.
 
     python -m benchmarks.monitor [--seconds 30] [--json FILE]
 
 CPU: schedstat of all threads in steady state.
-Memory: RSS and PSS (smaps_rollup) and the high-water mark (VmHWM), before and after the upload of the report.
-Latency: the time from the batch's end (or SIGTERM) to the monitor's exit. CloudWatch Logs is simulated.
+Memory: RSS and PSS (smaps_rollup) and the high-water mark (VmHWM), before and after the upload of
+the report.
+Latency: the time from the batch's end (or SIGTERM) to the monitor's exit. CloudWatch Logs is
+simulated.
 
-The minimal sampler and Telegraf are measured in the same run, so that the ratios are valid on any machine. Telegraf is
-measured if ``telegraf`` is on the PATH. To build it: ``go build -tags custom,inputs.ecs,outputs.discard
-./cmd/telegraf``.
+The minimal sampler and Telegraf are measured in the same run, so that the ratios are valid on any
+machine. Telegraf is measured if ``telegraf`` is on the PATH. To build it: ``go build -tags
+custom,inputs.ecs,outputs.discard ./cmd/telegraf``.
 """
 
 import argparse
@@ -28,7 +31,8 @@ from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tools.moto_server import FakeAws, fake_aws
 
-TASK_ID = "0123456789abcdef0123456789abcdef"  # as in tests/task_endpoint.py, which is started as a program
+# As in tests/task_endpoint.py, which is started as a program.
+TASK_ID = "0123456789abcdef0123456789abcdef"
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4
@@ -40,8 +44,9 @@ _FARGATE_PERIOD_SECONDS = 10
 _FARGATE_SECONDS = 60
 _FARGATE_PAIRS = 3
 _MAX_FARGATE_RATIO = 0.5
-# Up to its fifth read of the task the monitor looks for the batch among all processes that it sees. In a container on
-# Fargate these are its own; here they are all processes of the machine, which may take as long as the sampling.
+# Up to its fifth read of the task the monitor looks for the batch among all processes that it sees.
+# In a container on Fargate these are its own; here they are all processes of the machine, which may
+# take as long as the sampling.
 _SEARCH_SECONDS = 52
 _LATENCY_SECONDS = {"polled": 2.5, "sigterm": 2.0}
 _SHUTDOWN_NAMES = {
@@ -154,7 +159,8 @@ def measure_monitor(
 
 
 def measure_fargate_ratios(seconds: float, aws: FakeAws) -> list[float]:
-    """The CPU time with stats that change every 10 s, relative to stats that change every second, in ascending order.
+    """The CPU time with stats that change every 10 s, relative to stats that change every
+    second, in ascending order.
 
     All monitors run at the same time.
     """

@@ -1,11 +1,12 @@
-"""Measure the cost of reading GPUs once a second, as a share of one core, compared with the NVML calls alone.
+"""Measure the cost of reading GPUs once a second, as a share of one core, compared with the NVML
+calls alone.
 
     python -m benchmarks.nvml [--gpus 8] [--real] [--json FILE]
 
-Without ``--real``, the driver is the test library, in which each call takes the CPU time that was measured on an H200.
-What GPM's calls cost there is not known: with the library their figure is the cost of the binding and of the profiler.
-The baseline is a loop with the same calls of the binding, without GPM. Memory is measured for a complete monitor with
-the GPUs and three containers.
+Without ``--real``, the driver is the test library, in which each call takes the CPU time that was
+measured on an H200. What GPM's calls cost there is not known: with the library their figure is the
+cost of the binding and of the profiler. The baseline is a loop with the same calls of the binding,
+without GPM. Memory is measured for a complete monitor with the GPUs and three containers.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Measure the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
+"""Measure the HTML report: time of the command, size of the file, and time to the first heatmap
+in Chromium.
 
-The heatmap is the morning screen. Its time is that from opening the page until a frame with its cells is painted. The
-start of Chromium does not count.
+The heatmap is the morning screen. Its time is that from opening the page until a frame with its
+cells is painted. The start of Chromium does not count.
 
     python -m benchmarks.report_page [--json FILE]
 
-The runs are like runs of ECS tasks: each has a time series of 60 steps. Requires Debian's chromium; the environment
-variable CHROMIUM names another executable.
+The runs are like runs of ECS tasks: each has a time series of 60 steps. Requires Debian's chromium;
+the environment variable CHROMIUM names another executable.
 """
 
 import argparse

@@ -11,7 +11,9 @@ from resource_tracker import ProcessTracker
 
 
 def main() -> None:
-    """Track the command's process once a second from a thread, as in the documentation of resource-tracker."""
+    """Track the command's process once a second from a thread, as in the documentation of
+    resource-tracker.
+    """
     process = subprocess.Popen(sys.argv[3:])
     settings = {"pid": process.pid, "interval": 1, "output_file": sys.argv[1]}
     threading.Thread(target=ProcessTracker, kwargs=settings, daemon=True).start()

@@ -1,9 +1,11 @@
-"""Measure short runs under ``task-profiler run``: memory peaks without an own control group, CPU, and the end of a run.
+"""Measure short runs under ``task-profiler run``: memory peaks without an own control group,
+CPU, and the end of a run.
 
     python -m benchmarks.short_runs INSTALLED_BIN [--quick] [--json FILE]
 
-INSTALLED_BIN is the bin folder of an environment with this project as users install it. Root needs ``unshare`` and
-``mount`` for the peaks: they make the control groups read-only, as in most containers.
+INSTALLED_BIN is the bin folder of an environment with this project as users install it. Root needs
+``unshare`` and ``mount`` for the peaks: they make the control groups read-only, as in most
+containers.
 """
 
 import argparse
@@ -100,7 +102,10 @@ def _peak_error_percent(installed: Path, workload: str, phase: float, seconds: f
         record = _run(installed, Path(name), program, wrapper=read_only)
         peak_mib = float(json.loads(actual.read_text())["peak_mib"])
     if record.sampling is None or "cgroup" in record.sampling.sources:
-        message = "The command got its own control group: run the benchmark as root with unshare, or in a container."
+        message = (
+            "The command got its own control group: run the benchmark as root with unshare, or "
+            "in a container."
+        )
         raise SystemExit(message)
     assert record.metrics.max_memory_used_mb is not None
     return 100 * (record.metrics.max_memory_used_mb - peak_mib) / peak_mib
@@ -122,7 +127,8 @@ def _run(
 
 
 def measure_sampling_percent(installed: Path, command: Sequence[str], seconds: int) -> float:
-    """Measure the CPU time of a run beyond its start-up, in percent of a core; the median of some pairs.
+    """Measure the CPU time of a run beyond its start-up, in percent of a core; the median of
+    some pairs.
 
     The start-up is a run of 0.3 s, which has imported all that the readings need.
     """
@@ -197,11 +203,17 @@ def figures(
     many: Sequence[float],
     end_ms: dict[str, float],
 ) -> tuple[Figure, ...]:
-    """Compare with the targets. ``sampling`` has processes, seconds and percent of a core, ``many`` the percent."""
+    """Compare with the targets.
+
+    ``sampling`` has processes, seconds and percent of a core, ``many`` the percent.
+    """
     return (
         *(
             Figure(
-                name=f"memory peak, {one.spike_seconds:g} s of {_WORKLOADS[one.workload]}, {one.when}",
+                name=(
+                    f"memory peak, {one.spike_seconds:g} s of {_WORKLOADS[one.workload]}, "
+                    f"{one.when}"
+                ),
                 value=one.worst_percent,
                 unit="% worst error",
                 digits=1,

@@ -1,4 +1,6 @@
-"""Events and the context of Lambda invocations, for measurements of the forwarder in this process."""
+"""Events and the context of Lambda invocations, for measurements of the forwarder in this
+process.
+"""
 
 import base64
 import gzip
@@ -32,7 +34,10 @@ class Invocation:
 
 
 def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, object]]:
-    """Import the forwarder's handler. It reads its settings from the environment at its first event."""
+    """Import the forwarder's handler.
+
+    It reads its settings from the environment at its first event.
+    """
     import handler
 
     return handler.forward_logs
@@ -53,7 +58,9 @@ def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, 
 
 
 def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
-    """The event of a Kinesis data stream: each record is a payload of one line, because each run has its own stream."""
+    """The event of a Kinesis data stream: each record is a payload of one line, because each run
+    has its own stream.
+    """
     streams = [f"ecs/batch/{json.loads(line)['record']['taskId']}" for line in lines]
     payloads = (event([line], stream=stream, timestamp_ms=timestamp_ms)
                 for stream, line in zip(streams, lines, strict=True))  # fmt: skip

@@ -2,11 +2,12 @@
 
     python -m benchmarks.why_cost [--seconds 600] [--pairs 6] [--json FILE]
 
-CPU: ``task-profiler run`` with and without ``--stacks`` run at the same time around a program that computes half the
-time. The CPU time of the profiler and of py-spy is the whole run's, less the program's own. Slowdown: two programs do
-the same fixed amount of work at the same time on one CPU, which they share with the samplers; one of them has
-``--stacks``. Compared are their CPU times. On a shared machine, durations differ by more, and so do the CPU times of
-programs that run one after the other.
+CPU: ``task-profiler run`` with and without ``--stacks`` run at the same time around a program that
+computes half the time. The CPU time of the profiler and of py-spy is the whole run's, less the
+program's own. Slowdown: two programs do the same fixed amount of work at the same time on one CPU,
+which they share with the samplers; one of them has ``--stacks``. Compared are their CPU times. On a
+shared machine, durations differ by more, and so do the CPU times of programs that run one after the
+other.
 """
 
 import argparse
@@ -48,7 +49,9 @@ open(sys.argv[1], "w").write(f"{time.process_time() - used} {time.monotonic() - 
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """A program under ``run``: its own CPU time and duration, and the CPU time of the profiler and its helpers."""
+    """A program under ``run``: its own CPU time and duration, and the CPU time of the profiler
+    and its helpers.
+    """
 
     program_cpu_seconds: float
     program_seconds: float
@@ -106,7 +109,10 @@ def units_of(seconds: float) -> int:
 
 
 def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple[Cost, Cost]]:
-    """A program with stacks and one without, at the same time. The first of them changes from pair to pair."""
+    """A program with stacks and one without, at the same time.
+
+    The first of them changes from pair to pair.
+    """
     units = units_of(seconds)
     for number in range(pairs):
         started = {
@@ -126,7 +132,10 @@ def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple
 def figures_of(
     stacks_seconds: float, seconds: float, pairs: Sequence[tuple[Cost, Cost]]
 ) -> Iterator[Figure]:
-    """The costs and their bounds. The bound of the sampler's CPU time is for runs of ten minutes and more."""
+    """The costs and their bounds.
+
+    The bound of the sampler's CPU time is for runs of ten minutes and more.
+    """
     yield Figure(
         name=f"call stacks, CPU over {seconds:.0f} s",
         value=100 * stacks_seconds / seconds,

@@ -2,9 +2,9 @@
 
     python -m benchmarks.why_threads [--ticks 40] [--json FILE]
 
-Two collectors, one with and one without the thread reader, read the same real processes in turn, once a second as in a
-task. Their CPU times are compared, without SYS_PTRACE and with it. The processes run in a cgroup of their own, which
-represents the batch's container (this requires root).
+Two collectors, one with and one without the thread reader, read the same real processes in turn,
+once a second as in a task. Their CPU times are compared, without SYS_PTRACE and with it. The
+processes run in a cgroup of their own, which represents the batch's container (this requires root).
 """
 
 import argparse
@@ -107,12 +107,17 @@ class TickCosts(Struct, frozen=True):
 
     @property
     def more_percent(self) -> float:
-        """How much more CPU time the thread reader takes. New processes on the machine make single ticks expensive."""
+        """How much more CPU time the thread reader takes.
+
+        New processes on the machine make single ticks expensive.
+        """
         return 100 * (typical_ms(self.with_threads) / typical_ms(self.without) - 1)
 
 
 def typical_ms(ticks: Sequence[float]) -> float:
-    """The mean of two medians: of the ticks that came first in their second, with cold caches, and of the others."""
+    """The mean of two medians: of the ticks that came first in their second, with cold caches,
+    and of the others.
+    """
     return (statistics.median(ticks[::2]) + statistics.median(ticks[1::2])) / 2
 
 
@@ -136,7 +141,10 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
 
 
 def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
-    """Let both collectors read in turn, once a second. The first of them changes from second to second."""
+    """Let both collectors read in turn, once a second.
+
+    The first of them changes from second to second.
+    """
     collectors = {
         reads_threads: make_collector(docker_id, reads_threads=reads_threads)
         for reads_threads in (True, False)

@@ -2,11 +2,11 @@
 
     python -m benchmarks.workload FILE WORKLOAD NUMBER…
 
-WORKLOAD is ``spike PHASE [SECONDS]``, ``pair PHASE SECONDS [MIB]``, ``burn SECONDS``, ``forks CHILDREN`` or
-``short CHILDREN``.
+WORKLOAD is ``spike PHASE [SECONDS]``, ``pair PHASE SECONDS [MIB]``, ``burn SECONDS``, ``forks
+CHILDREN`` or ``short CHILDREN``.
 
-At its end the workload reads its usage from the kernel: CPU seconds of itself and of its children (getrusage), and
-high-water marks (VmHWM).
+At its end the workload reads its usage from the kernel: CPU seconds of itself and of its children
+(getrusage), and high-water marks (VmHWM).
 """
 
 import json
@@ -31,7 +31,10 @@ def spike(phase: float, seconds: float = _SPIKE_SECONDS) -> None:
 
 
 def spike_of_pair(phase: float, seconds: float, mib: float = _SPIKE_MIB) -> float:
-    """Wait, then hold memory in two children, which then exit. Returns the peak of all three in MiB."""
+    """Wait, then hold memory in two children, which then exit.
+
+    Returns the peak of all three in MiB.
+    """
     time.sleep(phase)
     before_mib, shared_mib = _memory_mib("self", "VmRSS"), _memory_mib("self", "RssAnon")
     is_full, write_full = os.pipe()

@@ -1,4 +1,5 @@
-"""The program behind ``make demo``: profile a small batch three times, and generate the HTML report of its runs.
+"""The program behind ``make demo``: profile a small batch three times, and generate the HTML
+report of its runs.
 
 python examples/demo.py TASK_PROFILER_COMMAND PAGE.html
 """
@@ -15,7 +16,9 @@ _HOLIDAY_ROWS = 300_000
 
 
 def main() -> None:
-    """Run the batch with its usual rows and with fewer, each with the end for a person, and generate the page."""
+    """Run the batch with its usual rows and with fewer, each with the end for a person, and
+    generate the page.
+    """
     command, page = sys.argv[1], Path(sys.argv[2])
     page.parent.mkdir(parents=True, exist_ok=True)
     file = page.with_name("history.sqlite3")
@@ -49,7 +52,8 @@ def main() -> None:
         stdout=subprocess.DEVNULL,
     )
     print(
-        f"\nOpen {page.resolve()} in a browser: all three runs with their time series (task-profiler report)."
+        f"\nOpen {page.resolve()} in a browser: all three runs with their time series "
+        "(task-profiler report)."
     )
     print("In scripts, run prints one line of JSON instead (--json).")
     sys.exit(exit_code)

@@ -1,7 +1,7 @@
 """A small nightly batch: generates orders, aggregates them in SQLite, and compresses the result.
 
-Like a real batch it has a phase that fills memory, one that uses CPU, and one that writes to disk. It needs only the
-standard library, and generates the same rows in each run.
+Like a real batch it has a phase that fills memory, one that uses CPU, and one that writes to disk.
+It needs only the standard library, and generates the same rows in each run.
 
     python examples/nightly_etl.py --rows 1000000
 """
@@ -93,8 +93,8 @@ def _generate_orders(rows: int) -> Iterator[Order]:
 def _load(orders: list[Order], file: Path) -> sqlite3.Connection:
     database = sqlite3.connect(file)
     database.execute(
-        "CREATE TABLE orders"
-        " (region TEXT, day INTEGER, customer INTEGER, product INTEGER, cents INTEGER, quantity INTEGER)"
+        "CREATE TABLE orders (region TEXT, day INTEGER, customer INTEGER, product INTEGER, cents "
+        "INTEGER, quantity INTEGER)"
     )
     with database:
         database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?, ?)", orders)

@@ -29,8 +29,7 @@ _LIMIT_THRESHOLDS: Final = {
 }
 _TASK_LINK: Final = {
     "title": "Show only this task",
-    "url": f"/d/{_UID}?var-family=${{__field.labels.task_family}}&var-task=${{__field.labels.task_id}}"
-    "&${__url_time_range}&${datasource:queryparam}",
+    "url": f"/d/{_UID}?var-family=${{__field.labels.task_family}}&var-task=${{__field.labels.task_id}}&${{__url_time_range}}&${{datasource:queryparam}}",
 }
 _NO_THRESHOLDS: Final = {"mode": "absolute", "steps": [{"color": "green", "value": None}]}
 
@@ -50,8 +49,8 @@ def _dashboard() -> Json:
     return {
         "uid": _UID,
         "title": "Task Profiler",
-        "description": "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the EC2 "
-        "instance.",
+        "description": "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the "
+        "EC2 instance.",
         "tags": ["ecs", "batch", "task-profiler"],
         "schemaVersion": _SCHEMA_VERSION,
         "editable": True,
@@ -86,7 +85,9 @@ def _variable(name: str, label: str, query: str) -> Json:
 
 
 def _panels() -> list[Json]:
-    """Rows and panels in Grafana's structure: an open row precedes its panels, a collapsed row contains them."""
+    """Rows and panels in Grafana's structure: an open row precedes its panels, a collapsed row
+    contains them.
+    """
     result: list[Json] = []
     next_id, y = 1, 0
     for row in ROWS:

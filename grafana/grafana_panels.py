@@ -1,4 +1,6 @@
-"""The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
+"""The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the
+monitor.
+"""
 
 import re
 from functools import partial
@@ -13,14 +15,20 @@ Unit = Literal[
 
 
 class Query(Struct, frozen=True):
-    """A PromQL expression, and the legend of its series. Grafana replaces ``{{label}}`` by the label's value."""
+    """A PromQL expression, and the legend of its series.
+
+    Grafana replaces ``{{label}}`` by the label's value.
+    """
 
     expr: str
     legend: str
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """One chart, number or table. ``axis_max`` is the end of the axis, if the unit has a maximum (1 for a ratio)."""
+    """One chart, number or table.
+
+    ``axis_max`` is the end of the axis, if the unit has a maximum (1 for a ratio).
+    """
 
     title: str
     description: str
@@ -34,7 +42,10 @@ class Panel(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """Panels under a heading. Grafana runs the queries of a collapsed row only when a user opens it."""
+    """Panels under a heading.
+
+    Grafana runs the queries of a collapsed row only when a user opens it.
+    """
 
     title: str
     panels: tuple[Panel, ...]
@@ -60,8 +71,9 @@ def chart(
 ) -> Panel:
     """Lines over time; ``options`` are other fields of the panel.
 
-    A line is an expression, in which ``<name>`` are the series of a metric of the selected tasks, and ``rate(<name>)``
-    is its increase per second. What follows ``|`` is added to the legend of the line.
+    A line is an expression, in which ``<name>`` are the series of a metric of the selected tasks,
+    and ``rate(<name>)`` is its increase per second. What follows ``|`` is added to the legend of
+    the line.
     """
     queries = []
     for line in lines:
@@ -72,7 +84,8 @@ def chart(
     return Panel(title=title, description=description, unit=unit, queries=tuple(queries), **options)
 
 
-def ratio(legend: str, title: str, description: str, *lines: str, **options: Any) -> Panel:  # noqa: ANN401  as of chart
+# As of chart.
+def ratio(legend: str, title: str, description: str, *lines: str, **options: Any) -> Panel:  # noqa: ANN401
     """Lines over time, from 0 to 100 %."""
     return chart(legend, title, description, "percentunit", *lines, axis_max=1, **options)
 
@@ -84,7 +97,8 @@ _of_gpu, _share_of_gpu = (
     partial(chart, "{{task_family}} {{uuid}}"),
     partial(ratio, "{{task_family}} {{uuid}}"),
 )
-# In bridge mode each container has its own counters. In awsvpc mode the task has counters that its containers share.
+# In bridge mode each container has its own counters. In awsvpc mode the task has counters that its
+# containers share.
 _NETWORK: Final = tuple(
     f"sum by (task_family, task_id) (rate(<{owner}_network_{direction}_bytes_total>))|{legend}"
     for direction, legend in (("receive", "received"), ("transmit", "sent"))
@@ -118,7 +132,10 @@ _OVERVIEW = Row(
         _number(
             "Memory",
             "Highest memory utilization",
-            "The container closest to its memory limit. At 100 %, the kernel kills a process in it.",
+            (
+                "The container closest to its memory limit. At 100 %, the kernel kills a process "
+                "in it."
+            ),
             "percentunit",
             "max(<container_memory_used_bytes> / <container_memory_limit_bytes>)",
             axis_max=1,
@@ -127,7 +144,10 @@ _OVERVIEW = Row(
         _number(
             "Sources",
             "Unavailable sources",
-            "Sources that a running monitor cannot read: task metadata endpoint, GPUs, Neuron devices.",
+            (
+                "Sources that a running monitor cannot read: task metadata endpoint, GPUs, "
+                "Neuron devices."
+            ),
             "none",
             "sum(1 - <monitor_source_up>)",
         ),
@@ -142,13 +162,19 @@ _OVERVIEW = Row(
         ),
         _of_container(
             "vCPU",
-            "CPU usage over the last interval of the container's stats (1 s on EC2, 10 s on Fargate).",
+            (
+                "CPU usage over the last interval of the container's stats (1 s on EC2, 10 s on "
+                "Fargate)."
+            ),
             "short",
             "<container_cpu_used_vcpus>",
         ),
         _of_container(
             "CPU utilization",
-            "CPU time as a share of the task's vCPUs, else of the instance. At 100 % it waits for CPU.",
+            (
+                "CPU time as a share of the task's vCPUs, else of the instance. At 100 % it "
+                "waits for CPU."
+            ),
             "percentunit",
             "rate(<container_cpu_seconds_total>) / <container_cpu_limit_vcpus>",
         ),
@@ -160,7 +186,10 @@ _OVERVIEW = Row(
         ),
         _of_container(
             "Memory utilization",
-            "Memory usage as a share of the limit. At 100 %, the kernel kills a process in the container.",
+            (
+                "Memory usage as a share of the limit. At 100 %, the kernel kills a process in "
+                "the container."
+            ),
             "percentunit",
             "<container_memory_used_bytes> / <container_memory_limit_bytes>",
             axis_max=1,
@@ -216,7 +245,10 @@ _GPU = Row(
     panels=(
         _share_of_gpu(
             "GPU utilization",
-            "Share of time in which a kernel ran. At 100 %, most of a GPU's units can still be idle.",
+            (
+                "Share of time in which a kernel ran. At 100 %, most of a GPU's units can still "
+                "be idle."
+            ),
             "<gpu_utilization_ratio>",
         ),
         _share_of_gpu(

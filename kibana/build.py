@@ -23,7 +23,10 @@ SEARCHES: Final = (FAILURES, NEWEST_RUNS)
 
 
 def _objects(form: ModuleType) -> Iterator[Json]:
-    """The lines of a file, each with the versions of its format. An object follows the objects that it refers to."""
+    """The lines of a file, each with the versions of its format.
+
+    An object follows the objects that it refers to.
+    """
     versions, is_lens = form.VERSIONS, form is lens_format
     core = {"coreMigrationVersion": versions["core"]} if "core" in versions else {}
     objects = (

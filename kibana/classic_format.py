@@ -1,4 +1,6 @@
-"""Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to 8."""
+"""Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to
+8.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -67,7 +69,10 @@ def saved_dashboard(dashboard: Dashboard) -> Json:
 
 
 def _controls(dashboard: Dashboard) -> Json:
-    """The visualization of a dashboard's dropdown lists. Pinned filters stay when the user opens another dashboard."""
+    """The visualization of a dashboard's dropdown lists.
+
+    Pinned filters stay when the user opens another dashboard.
+    """
     controls, references = [], []
     for number, control in enumerate(dashboard.controls):
         name = f"control_{number}_index_pattern"
@@ -102,7 +107,10 @@ def _controls(dashboard: Dashboard) -> Json:
 
 
 def _settings(panel: Panel) -> Json:
-    """A panel's settings on its dashboard. OpenSearch Dashboards ignores the colours in a visualization's own state."""
+    """A panel's settings on its dashboard.
+
+    OpenSearch Dashboards ignores the colours in a visualization's own state.
+    """
     colours = colours_of(panel)
     settings: Json = {"colors": colours} if colours else {}
     if panel.kind == "table":
@@ -166,7 +174,9 @@ def _visualization(panel: Panel) -> Json:
 
 
 def _coloured_number(panel: Panel) -> Json:
-    """A large number, also a ratio, that is red above 0: only TSVB takes our colour, which the dark theme needs."""
+    """A large number, also a ratio, that is red above 0: only TSVB takes our colour, which the
+    dark theme needs.
+    """
     (metric,) = panel.metrics
     kind, _ = _metric((metric,))
     ratio = {
@@ -220,7 +230,9 @@ def _coloured_number(panel: Panel) -> Json:
 
 
 def _aggregations(panel: Panel) -> Iterator[Json]:
-    """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is their nesting."""
+    """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is
+    their nesting.
+    """
     for name, group in model.grouped_metrics(panel).items():
         yield _aggregation(name, "metric", *_metric(group))
     if panel.cases:
@@ -230,7 +242,8 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         yield _aggregation(model.cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):
-        # The name of a single bucket is next to the chart: in a legend, it would cut the name of the metric.
+        # The name of a single bucket is next to the chart: in a legend, it would cut the name of
+        # the metric.
         schema = rows_schema if terms.size > 1 else "split"
         schema = "segment" if terms.field == model.TIME_FIELD else schema
         yield _aggregation(model.terms_id(panel, number), schema, "terms", _terms(terms))

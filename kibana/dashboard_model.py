@@ -1,4 +1,7 @@
-"""Panels and dashboards, independent of the product that draws them. Conditions are in Kibana's query language, KQL."""
+"""Panels and dashboards, independent of the product that draws them.
+
+Conditions are in Kibana's query language, KQL.
+"""
 
 from typing import Any, Final, Literal
 
@@ -34,12 +37,16 @@ columns share the rest."""
 
 
 def kuery(condition: str | None) -> dict[str, str]:
-    """A condition in Kibana's query language (KQL), without one for all documents, as a query of a saved object."""
+    """A condition in Kibana's query language (KQL), without one for all documents, as a query of
+    a saved object.
+    """
     return {"query": condition or "", "language": "kuery"}
 
 
 class PanelMetric(Struct, frozen=True):
-    """One number of a bucket's documents; with ``share_of``, the ratio of those that fulfil this condition in KQL."""
+    """One number of a bucket's documents; with ``share_of``, the ratio of those that fulfil this
+    condition in KQL.
+    """
 
     operation: Operation
     field: str
@@ -52,8 +59,9 @@ class PanelMetric(Struct, frozen=True):
 class Terms(Struct, frozen=True, kw_only=True):
     """A terms aggregation: one bucket for each value of a field.
 
-    Buckets are in order of their key, or of ``order_by``, which the panel does not draw: highest first. All terms of a
-    panel that have an ``order_by`` have the same. ``has_other_bucket`` combines the documents beyond ``size``.
+    Buckets are in order of their key, or of ``order_by``, which the panel does not draw: highest
+    first. All terms of a panel that have an ``order_by`` have the same. ``has_other_bucket``
+    combines the documents beyond ``size``.
     """
 
     field: str
@@ -75,10 +83,11 @@ class Case(Struct, frozen=True, kw_only=True):
 class Panel(Struct, frozen=True, kw_only=True):
     """One chart, number or table. Buckets are nested in this order: cases, terms, time, metrics.
 
-    ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run. ``condition`` selects
-    the documents; "": all. ``bands`` are the colours of a heatmap, or of a number. ``limit`` is the value of a line
-    across the chart, where the axis does not end. Without an ``axis``, the only metric's label names it. The width is
-    in columns of 48, the height in rows of 20 pixels.
+    ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run.
+    ``condition`` selects the documents; "": all. ``bands`` are the colours of a heatmap, or of a
+    number. ``limit`` is the value of a line across the chart, where the axis does not end. Without
+    an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
+    of 20 pixels.
     """
 
     key: str
@@ -115,7 +124,10 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def has_legend(self) -> bool:
-        """Whether the chart has more than one series. The axis shows the name of a single series."""
+        """Whether the chart has more than one series.
+
+        The axis shows the name of a single series.
+        """
         return (
             len(self.metrics) > 1
             or bool(self.cases)
@@ -124,7 +136,9 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def has_checkpoint_axis(self) -> bool:
-        """Whether the axis has the times of checkpoints: buckets of a time range can be longer than the run."""
+        """Whether the axis has the times of checkpoints: buckets of a time range can be longer
+        than the run.
+        """
         return any(terms.field == TIME_FIELD for terms in self.terms)
 
     @property
@@ -134,7 +148,9 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def legend_position(self) -> str:
-        """The top for the few series with long names of a line or a ranking; the right for the many series of bars."""
+        """The top for the few series with long names of a line or a ranking; the right for the
+        many series of bars.
+        """
         return "right" if self.kind == "bars" else "top"
 
 
@@ -179,7 +195,10 @@ BY_COUNT: Final = PanelMetric(operation="count", field=TIME_FIELD, label="Docume
 
 
 def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:
-    """The metrics by the id of their aggregation. One computes all percentiles of a field, in half the time."""
+    """The metrics by the id of their aggregation.
+
+    One computes all percentiles of a field, in half the time.
+    """
     groups: dict[str, tuple[PanelMetric, ...]] = {}
     first: dict[str, str] = {}
     for number, metric in enumerate(panel.metrics, start=1):

@@ -14,7 +14,8 @@ _LOG_MESSAGE = "message"
 _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
 
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
-# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
+# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to
+# draw it.
 _PRECISE_DURATION = {
     **_DURATION,
     "outputFormat": "humanizePrecise",
@@ -73,7 +74,8 @@ _CHECKPOINT_FIELDS: Final = (
 _LOG_FIELDS: Final = (
     _TIME,
     *keywords(
-        f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind event.dataset"
+        f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind "
+        "event.dataset"
     ),
     *keywords("cloud.provider task.id container.name"),
 )
@@ -83,10 +85,12 @@ _NOTICE_FIELDS: Final = (
     *keywords("event.kind event.dataset notice.kind notice.message"),
     *(DocumentField(name=name, index_type="date") for name in ("notice.since", "notice.due_at")),
     *keywords(
-        "notice.reason schedule.kind schedule.name schedule.group schedule.expression schedule.time_zone"
+        "notice.reason schedule.kind schedule.name schedule.group schedule.expression "
+        "schedule.time_zone"
     ),
     *keywords(
-        "cloud.provider cloud.region cloud.account.id orchestrator.type orchestrator.cluster.name service.name"
+        "cloud.provider cloud.region cloud.account.id orchestrator.type "
+        "orchestrator.cluster.name service.name"
     ),
     *keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
     *keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
@@ -197,7 +201,10 @@ def _mapping(field: DocumentField) -> Json:
 
 
 def data_view(index: Index, *, is_lens: bool) -> Json:
-    """The data view of these documents. OpenSearch Dashboards takes its fields from here until an index exists."""
+    """The data view of these documents.
+
+    OpenSearch Dashboards takes its fields from here until an index exists.
+    """
     fields = data_view_fields(index)
     duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}
     formats = {
@@ -206,7 +213,8 @@ def data_view(index: Index, *, is_lens: bool) -> Json:
         else _field_format(str(entry["name"]), duration)
         for entry in fields
     }
-    # Short headings for the columns of the saved searches, which Kibana would name after the fields.
+    # Short headings for the columns of the saved searches, which Kibana would name after the
+    # fields.
     labels = {
         name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in formats
     }
@@ -254,7 +262,9 @@ def _coloured(values: Sequence[tuple[str, str]]) -> Json:
 
 
 def _task_link() -> Json:
-    """A link to the dashboard of one run: relative to `/app/`, in the same space, and without the run's times."""
+    """A link to the dashboard of one run: relative to `/app/`, in the same space, and without
+    the run's times.
+    """
     query = "(language:kuery,query:'task.id:%22{{value}}%22')"
     period = "(time:(from:now-30d,to:now))"
     address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"

@@ -14,7 +14,8 @@ from kibana.saved_objects import (
     to_json,
 )
 
-# The ids of columns: "rows-N" of terms, this one, "metric-N" or "metric-N-case-N" of metrics, and that of the order.
+# The ids of columns: "rows-N" of terms, this one, "metric-N" or "metric-N-case-N" of metrics, and
+# that of the order.
 _TIME_COLUMN: Final = "time"
 _OPERATIONS = {
     "count_distinct": "unique_count",
@@ -31,8 +32,8 @@ VERSIONS: Final = {
 _LIMIT_COLUMN = "limit"
 _TYPES = {"number": "lnsMetric", "heatmap": "lnsHeatmap", "table": "lnsDatatable"}
 _SERIES = {"line": "line", "bars": "bar_stacked", "ranking": "bar_horizontal"}
-# Lens has no setting for the name of the missing bucket, "(missing value)". Only a column that has a format, if only an
-# empty one, takes the parameters of the parent format.
+# Lens has no setting for the name of the missing bucket, "(missing value)". Only a column that has
+# a format, if only an empty one, takes the parameters of the parent format.
 _MISSING_LABEL: Final[Json] = {
     "format": {"id": ""},
     "parentFormat": {"id": "terms", "params": {"missingBucketLabel": model.MISSING_LABEL}},
@@ -135,8 +136,8 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
 
 def _terms(terms: Terms) -> Json:
     is_by_key = terms.order_by is None
-    # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
-    # text, such as "1.2 h".
+    # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of
+    # the same text, such as "1.2 h".
     is_checkpoint = terms.field == model.TIME_FIELD
     field = (
         (model.ELAPSED_FIELD, "number", "interval")
@@ -149,7 +150,8 @@ def _terms(terms: Terms) -> Json:
         if is_by_key
         else {"type": "column", "columnId": model.ORDER},
         "orderDirection": "asc" if is_by_key else "desc",
-        # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
+        # Lens omits the missing bucket without an "other" bucket, which would be a second run in a
+        # chart of one.
         "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
         "missingBucket": terms.has_missing_bucket,
         **(_MISSING_LABEL if terms.has_missing_bucket else {}),
@@ -327,7 +329,8 @@ def _xy(panel: Panel, layer: str) -> Json:
         "legend": {
             "isVisible": panel.has_legend,
             "position": panel.legend_position,
-            # The name of a metric follows the long name of a run: only a legend at the right has room for both.
+            # The name of a metric follows the long name of a run: only a legend at the right has
+            # room for both.
             **({"position": "right", "shouldTruncate": False} if panel.kind == "line" else {}),
         },
         "valueLabels": "hide",
@@ -366,7 +369,10 @@ def _xy(panel: Panel, layer: str) -> Json:
 
 
 def _axis_settings(panel: Panel) -> Json:
-    """Settings that a chart itself cannot contain. Kibana before 8.8 ignores them. An axis of bars must contain 0."""
+    """Settings that a chart itself cannot contain.
+
+    Kibana before 8.8 ignores them. An axis of bars must contain 0.
+    """
     if panel.is_logarithmic:
         return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
     is_count = all(metric.operation in {"count", "count_distinct"} for metric in panel.metrics)

@@ -1,4 +1,6 @@
-"""The dashboards of all runs: the overview, and the sizes with their unused capacity and its cost."""
+"""The dashboards of all runs: the overview, and the sizes with their unused capacity and its
+cost.
+"""
 
 from typing import Final
 
@@ -10,7 +12,10 @@ from kibana import panel_builders as parts
 from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Terms
 from kibana.run_panels import NEWEST_RUNS
 
-_MEAN_OF_MEANS = "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
+_MEAN_OF_MEANS = (
+    "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell "
+    "hides short tasks."
+)
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
 _MEDIAN = PanelMetric(
@@ -68,21 +73,24 @@ _HEATMAPS: Final = (
     _heatmap(
         "task-usage-memory",
         "Task Resource Usage Average: memory %",
-        f"Mean memory usage in percent of the container's own limit, else of the task's memory. {_MEAN_OF_MEANS}",
+        (
+            "Mean memory usage in percent of the container's own limit, else of the task's "
+            f"memory. {_MEAN_OF_MEANS}"
+        ),
         parts.average("usage.memory.percent.avg", "Memory %"),
     ),
     _heatmap(
         "task-peak-memory",
         "Task Resource Usage Peak: memory %",
-        "The highest memory peak of the tasks that ended in a cell, in percent of the container's own limit, else of "
-        "the task's memory.",
+        "The highest memory peak of the tasks that ended in a cell, in percent of the "
+        "container's own limit, else of the task's memory.",
         parts.highest("usage.memory.percent.max", "Memory peak %"),
     ),
     parts.heatmap(
         "task-out-of-memory",
         "Out of memory: tasks",
-        "Tasks that ran out of memory. Their sampled peak can be lower than 100 %. The 25 families with the most such "
-        "runs.",
+        "Tasks that ran out of memory. Their sampled peak can be lower than 100 %. The 25 "
+        "families with the most such runs.",
         replace(parts.TASKS, label="Out of memory"),
         condition=parts.OUT_OF_MEMORY,
         bands=colours.COUNT_BANDS,
@@ -96,7 +104,10 @@ _NOTICES: Final = PanelMetric(operation="count", field=model.TIME_FIELD, label="
 def _notices(
     key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]
 ) -> Panel:
-    """Bars of the kinds of a dataset, in their colours. Kinds that only a newer version writes are the last case."""
+    """Bars of the kinds of a dataset, in their colours.
+
+    Kinds that only a newer version writes are the last case.
+    """
     is_kind = {kind: f'notice.kind: "{kind}"' for kind in by_kind}
     others = " and ".join(f"not {condition}" for condition in is_kind.values())
     cases = (
@@ -123,7 +134,10 @@ _NOTICE_PANELS: Final = (
     _notices(
         "missed-runs",
         "Missed and late runs",
-        "Schedules that started no task, or a late one; runs that overlap, or take longer than usual.",
+        (
+            "Schedules that started no task, or a late one; runs that overlap, or take longer "
+            "than usual."
+        ),
         "schedule.notice",
         {
             "missed": colours.FAILURE,
@@ -135,7 +149,10 @@ _NOTICE_PANELS: Final = (
     _notices(
         "running-notices",
         "Notifications while running",
-        "What the monitor detected before the task ended: no progress, too long, memory or disk almost full.",
+        (
+            "What the monitor detected before the task ended: no progress, too long, memory or "
+            "disk almost full."
+        ),
         "task.notice",
         {
             "stuck": colours.FAILURE,
@@ -177,7 +194,10 @@ OVERVIEW: Final = Dashboard(
         parts.bars(
             "task-count-by-outcome",
             "Task Count by outcome",
-            "Tasks by end time. Stopped: a user, a Spot interruption, a service or AWS ended the task.",
+            (
+                "Tasks by end time. Stopped: a user, a Spot interruption, a service or AWS ended "
+                "the task."
+            ),
             parts.TASKS,
             cases=parts.OUTCOMES,
             terms=(),
@@ -191,7 +211,10 @@ OVERVIEW: Final = Dashboard(
         parts.table(
             "failures",
             "Failures and reasons",
-            "Tasks that did not succeed, and the newest of them: its stop category and the reason that ECS gives.",
+            (
+                "Tasks that did not succeed, and the newest of them: its stop category and the "
+                "reason that ECS gives."
+            ),
             parts.TASKS,
             parts.latest("task.stop_category", "Category"),
             parts.latest("task.stopped_reason", "Reason"),
@@ -211,8 +234,8 @@ OVERVIEW: Final = Dashboard(
         parts.ranking(
             "task-duration",
             "Task Duration by family",
-            "Median and 95th percentile of the ten families with the most tasks, and of all others. The axis is "
-            "logarithmic.",
+            "Median and 95th percentile of the ten families with the most tasks, and of all "
+            "others. The axis is logarithmic.",
             _MEDIAN,
             _P95,
             is_logarithmic=True,
@@ -222,16 +245,16 @@ OVERVIEW: Final = Dashboard(
         parts.bars(
             "cost-by-family",
             "Cost by family (USD)",
-            "Fargate list price by end time: the ten families with the most tasks, and all others. Right-sizing lists "
-            "the families without a known cost.",
+            "Fargate list price by end time: the ten families with the most tasks, and all "
+            "others. Right-sizing lists the families without a known cost.",
             parts.COST,
             condition=parts.COST_KNOWN,
         ),
         parts.ranking(
             "time-by-family",
             "Where the time went by family (%)",
-            "Mean parts of the duration, for the 25 families with the most runs. A part is the mean of the runs in "
-            "which it is known.",
+            "Mean parts of the duration, for the 25 families with the most runs. A part is the "
+            "mean of the runs in which it is known.",
             *parts.TIME_PARTS,
             condition=f"{parts.TIME_PARTS[0].field}: *",
             is_stacked=True,
@@ -283,7 +306,9 @@ def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
 RIGHT_SIZING: Final = Dashboard(
     key="right-sizing",
     title="Right-sizing",
-    description="Unused capacity of tasks, its cost, the recommended size, and families that are too small.",
+    description=(
+        "Unused capacity of tasks, its cost, the recommended size, and families that are too small."
+    ),
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL),
     panels=(
         replace(parts.COST_TOTAL, key="sizing-cost", width=16),
@@ -299,7 +324,10 @@ RIGHT_SIZING: Final = Dashboard(
         parts.ranking(
             "waste-by-family",
             "Saving by family (USD)",
-            "The amount that the recommended size would have saved. Families without a saving are left out.",
+            (
+                "The amount that the recommended size would have saved. Families without a "
+                "saving are left out."
+            ),
             _WASTED,
             terms=(_LARGEST_WASTE,),
             condition=_HAS_WASTE,
@@ -325,8 +353,8 @@ RIGHT_SIZING: Final = Dashboard(
         parts.table(
             "too-small-table",
             "Too small",
-            "Families of which some runs need a larger size, by account and Region. The columns after the number of "
-            "tasks are of the newest such run.",
+            "Families of which some runs need a larger size, by account and Region. The columns "
+            "after the number of tasks are of the newest such run.",
             *_newest_advice(parts.TASKS)[:-1],
             terms=parts.FAMILY_ROWS,
             condition=_IS_TOO_SMALL,
@@ -335,8 +363,9 @@ RIGHT_SIZING: Final = Dashboard(
         parts.table(
             "right-size-table",
             "Recommended size by family",
-            "Size, recommendation and saving of the newest run that could be smaller, by account and Region. The 25 "
-            "families with the largest saving of all such runs. Families without a known cost are below.",
+            "Size, recommendation and saving of the newest run that could be smaller, by account "
+            "and Region. The 25 families with the largest saving of all such runs. Families "
+            "without a known cost are below.",
             *_newest_advice(replace(parts.WASTE, label="Total saving")),
             terms=_FAMILY_ROWS,
             condition=f"{_HAS_WASTE} and recommendation.vcpu: *",

@@ -1,4 +1,6 @@
-"""Parts that the panels of several dashboards share: metrics, buckets, controls and the outcomes of a run."""
+"""Parts that the panels of several dashboards share: metrics, buckets, controls and the outcomes
+of a run.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -102,7 +104,10 @@ def panel(
     *metrics: PanelMetric,
     **options: Any,  # noqa: ANN401  fields
 ) -> Panel:
-    """A panel with other fields. By default, a ranking and a heatmap leave out what lacks the first value."""
+    """A panel with other fields.
+
+    By default, a ranking and a heatmap leave out what lacks the first value.
+    """
     if kind in {"ranking", "heatmap"}:
         options.setdefault("condition", f"{metrics[0].field}: *")
     options = _DEFAULTS.get(kind, {}) | options

@@ -9,7 +9,8 @@ from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
 
 _TABLE_HEIGHT: Final = 9
-# A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
+# A log stream is of one container of one task. When no task is selected, the charts show one run,
+# and not a mixture.
 _RUN_OF_CHART: Final = (
     Terms(
         field="aws.cloudwatch.log_stream",
@@ -34,7 +35,9 @@ _over_time = partial(parts.line, index="checkpoints", terms=_RUN_OF_CHART)
 
 
 def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
-    """A line for each family over the elapsed time: a clock's axis would join runs of different days."""
+    """A line for each family over the elapsed time: a clock's axis would join runs of different
+    days.
+    """
     description = f"{description} by the time since the start. All runs of a family are combined."
     return parts.line(
         *(key, title, description, metric),
@@ -60,7 +63,9 @@ _RUN_COLUMNS: Final = (
 NEWEST_RUNS: Final = SavedSearch(
     key="newest-runs",
     title="Newest runs",
-    description="The runs of the time range, newest first, with links to charts, log and ECS task of a run.",
+    description=(
+        "The runs of the time range, newest first, with links to charts, log and ECS task of a run."
+    ),
     columns=_RUN_COLUMNS,
 )
 FAILURES: Final = SavedSearch(
@@ -81,9 +86,10 @@ RUN: Final = Dashboard(
     key="task-run",
     title="Task run",
     description=(
-        "One task: its result, what it used of its size, and its usage over time. Select it by task.id. The link in a "
-        "notification and every task id on the other dashboards do so. Without a task, the tables begin with the "
-        "newest runs, and the charts show the newest run."
+        "One task: its result, what it used of its size, and its usage over time. Select it by "
+        "task.id. The link in a notification and every task id on the other dashboards do so. "
+        "Without a task, the tables begin with the newest runs, and the charts show the newest "
+        "run."
     ),
     controls=(parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
@@ -104,7 +110,10 @@ RUN: Final = Dashboard(
         _run_table(
             "run-size",
             "Run: usage and size",
-            "Saturated: share of the time in which the task used all CPUs. Killed: processes that the kernel killed.",
+            (
+                "Saturated: share of the time in which the task used all CPUs. Killed: processes "
+                "that the kernel killed."
+            ),
             parts.highest("usage.cpu.size", "vCPU"),
             parts.average("usage.cpu.percent.avg", "CPU %"),
             parts.average("usage.cpu.saturated_percent", "Saturated %"),
@@ -118,7 +127,10 @@ RUN: Final = Dashboard(
         _run_table(
             "run-what-if",
             "Run: slowdown at another size",
-            "How many times as long the run would have taken at most with this number of vCPUs. 1: not slower.",
+            (
+                "How many times as long the run would have taken at most with this number of "
+                "vCPUs. 1: not slower."
+            ),
             *(
                 parts.highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
                 for size in ("0.25", "0.5", "1", "2", "4", "8")
@@ -127,15 +139,18 @@ RUN: Final = Dashboard(
         _over_time(
             "run-cpu",
             "CPU %",
-            "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % of the task's vCPUs; a "
-            "container with a soft limit can use more.",
+            "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % "
+            "of the task's vCPUs; a container with a soft limit can use more.",
             parts.average("interval.cpu_percent", "CPU %", colours.USED),
             limit=100,
         ),
         _over_time(
             "run-memory",
             "Memory against size (MB)",
-            "Maximum memory usage of the newest run in each checkpoint interval, and the memory size.",
+            (
+                "Maximum memory usage of the newest run in each checkpoint interval, and the "
+                "memory size."
+            ),
             parts.highest("interval.memory_mb", "Used (MB)", colours.USED),
             parts.highest("usage.memory.size_mb", "Size (MB)", colours.SIZE),
             axis="Memory (MB)",
@@ -206,14 +221,17 @@ GPU: Final = Dashboard(
         parts.ranking(
             "gpu-idle",
             "Idle GPU-hours by family",
-            "Time in which no kernel ran on a GPU, summed over runs and GPUs. If it is not known which GPUs of an "
-            "instance belong to a task, all of them count.",
+            "Time in which no kernel ran on a GPU, summed over runs and GPUs. If it is not known "
+            "which GPUs of an instance belong to a task, all of them count.",
             PanelMetric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
         ),
         parts.ranking(
             "gpu-sm-active",
             "GPU % and SM active % by family",
-            "Mean GPU utilization: a kernel ran. Mean share of the multiprocessors (SM) that worked, from Hopper on.",
+            (
+                "Mean GPU utilization: a kernel ran. Mean share of the multiprocessors (SM) that "
+                "worked, from Hopper on."
+            ),
             parts.average("usage.gpu.percent.avg", "GPU %"),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
             axis="%",

@@ -1,4 +1,6 @@
-"""Parts that both flavours share: ids, the envelope of a saved object, references, links, the dashboard grid."""
+"""Parts that both flavours share: ids, the envelope of a saved object, references, links, the
+dashboard grid.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +40,9 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
 
 
 def object_id(kind: str, key: str) -> str:
-    """An id that each build repeats: an import replaces objects, links stay valid, and ``run_links.py`` has one."""
+    """An id that each build repeats: an import replaces objects, links stay valid, and
+    ``run_links.py`` has one.
+    """
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
 
@@ -70,7 +74,10 @@ def classic_visualization(
     description: str = "",
     source: Json | None = None,
 ) -> Json:
-    """A visualization that is not of Lens. ``source`` is its search; None: it has none of its own."""
+    """A visualization that is not of Lens.
+
+    ``source`` is its search; None: it has none of its own.
+    """
     attributes = {
         "title": state["title"],
         "description": description,
@@ -111,7 +118,10 @@ def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
 
 
 def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch]) -> Json:
-    """A text with links for the top of each dashboard. Relative addresses stay in the same space."""
+    """A text with links for the top of each dashboard.
+
+    Relative addresses stay in the same space.
+    """
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
     links += [
         f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})"
@@ -132,7 +142,10 @@ def dashboard_object(
     more_attributes: Mapping[str, Json] | None = None,
     references: Sequence[Json] = (),
 ) -> Json:
-    """The saved object of a dashboard: links, controls and panels. ``settings`` returns a chart's on the dashboard."""
+    """The saved object of a dashboard: links, controls and panels.
+
+    ``settings`` returns a chart's on the dashboard.
+    """
     top = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
     links = _panel(
         dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True}
@@ -194,7 +207,10 @@ def _panel(
     place: tuple[int, int, int, int],
     settings: Json,
 ) -> Json:
-    """A panel, with the id of its object. Kibana keeps a panel whose own id is on the next dashboard, too."""
+    """A panel, with the id of its object.
+
+    Kibana keeps a panel whose own id is on the next dashboard, too.
+    """
     own_id = object_id("panel", f"{dashboard.key}/{key}")
     return {
         "type": target[0],

@@ -1,4 +1,7 @@
-"""The entry points of the Lambda functions. Real clients are built here alone, for the first event that needs them."""
+"""The entry points of the Lambda functions.
+
+Real clients are built here alone, for the first event that needs them.
+"""
 
 import json
 import os
@@ -50,20 +53,23 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
-# Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running task is begun.
+# Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running
+# task is begun.
 _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
 _MONITORS_KEPT_NS = 300 * NS_PER_SECOND
-# The time of the export, which comes last; of an invocation that is nearly over, it has a quarter at most.
+# The time of the export, which comes last; of an invocation that is nearly over, it has a quarter
+# at most.
 _EXPORT_SECONDS = 5.0
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
-    """CloudWatch Logs subscription, or a Kinesis data stream: index reports and notices, and send the notices.
+    """CloudWatch Logs subscription, or a Kinesis data stream: index reports and notices, and
+    send the notices.
 
-    Returns ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``. Raises
-    ForwarderError if Lambda must retry the event.
+    Returns ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures":
+    […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
     payload = decode_event(event) if event.get("Records") is None else None
@@ -84,8 +90,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """EventBridge "ECS Task State Change": complete the run's document and post a notice.
 
-    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises ForwarderError if
-    Lambda must retry the event.
+    Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises
+    ForwarderError if Lambda must retry the event.
     """
     task = parse_stopped_task(event)
     if task is None:
@@ -143,8 +149,8 @@ def _families(left_seconds: float) -> FamilyMemory:
 def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """Every few minutes: alert to missed, late, overlapping and slow runs of schedules.
 
-    Returns the numbers of schedules, of those whose due times are unknown, and of the new notices of each kind. Raises
-    ForwarderError if a part failed after all were tried.
+    Returns the numbers of schedules, of those whose due times are unknown, and of the new notices
+    of each kind. Raises ForwarderError if a part failed after all were tried.
     """
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
@@ -157,7 +163,8 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     settings = function_settings.read_notice_settings(os.environ)
     if function_settings.read_key_table(os.environ) is None:
         raise SettingsError(
-            "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notifications."
+            "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the "
+            "notifications."
         )
     whole = InvocationTime(context)
     # A search cluster or Slack that does not respond must not take the time of the others.
@@ -195,7 +202,9 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
-    """Index a notice of a schedule or, without a search cluster, print it: the function's log is their list."""
+    """Index a notice of a schedule or, without a search cluster, print it: the function's log is
+    their list.
+    """
     from profiler.forwarder.documents import schedule_notice_document  # as in watch_schedules
 
     settings, text = _settings(), encode_notice(line).decode()
@@ -215,7 +224,10 @@ def _deliver(
     notices: TaskNotices,
     documents: Sequence[Document],
 ) -> delivery.DeliveryResult:
-    """Connect to the search cluster only if there are documents for it. Without one, notices are only sent."""
+    """Connect to the search cluster only if there are documents for it.
+
+    Without one, notices are only sent.
+    """
     if settings.url is None and all(document.notice is not None for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
@@ -260,7 +272,9 @@ def _index(context: Context) -> Index | None:
 
 
 def _index_budget(context: Context) -> InvocationTime:
-    """Return the search cluster's time: without 20 s for the notice, or half if less than 40 s are left."""
+    """Return the search cluster's time: without 20 s for the notice, or half if less than 40 s
+    are left.
+    """
     remaining_seconds = InvocationTime(context).remaining_seconds()
     notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
     # The seconds that every retry reserves at the end are a part of the notice's time.
@@ -328,7 +342,9 @@ def _compare(context: Context, notice: EndedTask) -> Comparison | None:
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:
-    """Return the wait for a throttled task definition, which leaves the time for everything else."""
+    """Return the wait for a throttled task definition, which leaves the time for everything
+    else.
+    """
     left_seconds = InvocationTime(context).remaining_seconds()
     budget = InvocationTime(
         context, reserved_seconds=min(_AFTER_DEFINITION_SECONDS, left_seconds / 2)
@@ -369,7 +385,9 @@ def _instance_monitors(_period: int) -> "InstanceMonitors":
 
 @cache
 def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
-    """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of finished notices."""
+    """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of
+    finished notices.
+    """
     from profiler.schedules.schedule_model import RuleMemory, TaskMemory  # as in watch_schedules
 
     return TaskMemory(), RuleMemory(), set()
@@ -384,7 +402,10 @@ def _print_line(line: str) -> None:
 
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
-    """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
+    """Return the search cluster's client.
+
+    Invocations share it as long as the credentials are the same.
+    """
     url, secret_id, credentials = settings.url, settings.secret_id, settings.credentials
     if url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")

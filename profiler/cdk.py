@@ -36,12 +36,16 @@ _ID = "TaskMonitor"
 
 @jsii.implements(ecs.ITaskDefinitionExtension)
 class TaskMonitor:
-    """Adds the monitor's container as the last one, and the task role's permission to write the report.
+    """Adds the monitor's container as the last one, and the task role's permission to write the
+    report.
 
     Args:
-        container: The name of the batch container; None: the default container of the task definition.
-        image: The monitor's image; None: ``task-profiler:VERSION`` in the ECR registry of the stack's account.
-        log_group: The log group of the monitor's own stream, for the report, also if the batch does not log by awslogs.
+        container: The name of the batch container; None: the default container of the task
+            definition.
+        image: The monitor's image; None: ``task-profiler:VERSION`` in the ECR registry of the
+            stack's account.
+        log_group: The log group of the monitor's own stream, for the report, also if the batch does
+            not log by awslogs.
         gpu: Whether the batch has GPUs, which the monitor then reads.
         report_stream: Whose log stream gets the report; ``monitor`` needs no permission.
         stacks: When to read call stacks; grants SYS_PTRACE and sets ``pidMode: task``.
@@ -68,7 +72,10 @@ class TaskMonitor:
         self._environment = dict(environment or {})
 
     def extend(self, task_definition: ecs.TaskDefinition) -> None:
-        """Add the monitor; the CDK calls this. Raises TaskProfilerError if the batch container is missing."""
+        """Add the monitor; the CDK calls this.
+
+        Raises TaskProfilerError if the batch container is missing.
+        """
         name = self._container
         batch = (
             task_definition.default_container
@@ -77,8 +84,8 @@ class TaskMonitor:
         )
         if batch is None:
             raise TaskProfilerError(
-                f"The task definition has no container {name or 'yet'}: add the batch container before "
-                "add_extension(TaskMonitor())."
+                f"The task definition has no container {name or 'yet'}: add the batch container "
+                "before add_extension(TaskMonitor())."
             )
         driver = batch.log_driver_config
         options = (
@@ -164,7 +171,9 @@ class TaskMonitor:
 
 @jsii.implements(IAnyProducer)
 class _MonitorLast:
-    """The containers when the template is written, which may be more than now, with the monitor at the end."""
+    """The containers when the template is written, which may be more than now, with the monitor
+    at the end.
+    """
 
     def __init__(self, containers: object) -> None:
         self._containers = containers

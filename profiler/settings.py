@@ -1,4 +1,7 @@
-"""The settings in the environment. An invalid value is named, and the default is used. An empty one counts as unset."""
+"""The settings in the environment.
+
+An invalid value is named, and the default is used. An empty one counts as unset.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -59,7 +62,10 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the monitor's process, and those of its ``task``. ``problems`` describes the invalid values."""
+    """The settings of the monitor's process, and those of its ``task``.
+
+    ``problems`` describes the invalid values.
+    """
 
     endpoint_address: str
     endpoint_version: int
@@ -95,7 +101,9 @@ def _price(value: str) -> float:
 
 
 class _Setting(Struct, frozen=True):
-    """What the help says of a setting, with its default in braces; the function that parses it, and what it expects."""
+    """What the help says of a setting, with its default in braces; the function that parses it,
+    and what it expects.
+    """
 
     help: str
     parse: Callable[[str], Any] = str
@@ -126,7 +134,8 @@ def _word(text: str, literal: object) -> _Setting:
     )
 
 
-# By field, in the order of the help. The name of the variable is that of the field, and the default is the field's.
+# By field, in the order of the help. The name of the variable is that of the field, and the default
+# is the field's.
 _SETTINGS: Mapping[str, _Setting] = {
     "container": _Setting("the batch container (the only other one)"),
     "interval_seconds": _number("sampling period ({:g})", 0.02, _MAX_SECONDS),
@@ -192,7 +201,10 @@ def settings_help() -> str:
 
 
 class SettingsReader(Struct):
-    """Reads the settings; several commands share some. ``problems`` describes the invalid values that were read."""
+    """Reads the settings; several commands share some.
+
+    ``problems`` describes the invalid values that were read.
+    """
 
     _environment: Mapping[str, str]
     problems: list[str] = field(default_factory=list)
@@ -230,7 +242,9 @@ class SettingsReader(Struct):
         )
 
     def monitor(self, address: str, version: int) -> MonitorSettings:
-        """All settings of the monitor, with the address and the version of the task metadata endpoint."""
+        """All settings of the monitor, with the address and the version of the task metadata
+        endpoint.
+        """
         region = (
             self._environment.get("AWS_REGION")
             or self._environment.get("AWS_DEFAULT_REGION")
@@ -272,21 +286,26 @@ class SettingsReader(Struct):
         unknown = [name for name in chosen if name not in EMF_METRICS]
         if unknown:
             self.problems.append(
-                f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(EMF_METRICS)})"
+                f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: "
+                f"{', '.join(EMF_METRICS)})"
             )
             return DEFAULT_EMF_METRICS
         return chosen
 
 
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
-    """The settings of the monitor. Raises UsageError outside of ECS, where there is nothing to monitor."""
+    """The settings of the monitor.
+
+    Raises UsageError outside of ECS, where there is nothing to monitor.
+    """
     endpoint = endpoint_address(environment)
     if environment.get(f"{_PREFIX}SCOPE", "").strip().lower() == "instance":
         endpoint = endpoint or ("", 4)
     if endpoint is None:
         raise UsageError(
-            f"The monitor measures a batch in an ECS task, and {_V4} is not set here: "
-            "add the monitor to a task definition, or profile a local command with 'task-profiler run -- CMD'."
+            f"The monitor measures a batch in an ECS task, and {_V4} is not set here: add the "
+            "monitor to a task definition, or profile a local command with 'task-profiler run -- "
+            "CMD'."
         )
     return SettingsReader(environment).monitor(*endpoint)
 

@@ -1,8 +1,8 @@
 """Run by the interpreter of an AWS CLI: which of these command lines it would send to AWS.
 
-Each line of standard input is a JSON object with a folder and a list of argument lists; its answer is a line with a
-JSON list of texts: empty if all of a command was understood and a request was about to leave, else what the CLI said.
-Nothing leaves this machine.
+Each line of standard input is a JSON object with a folder and a list of argument lists; its answer
+is a line with a JSON list of texts: empty if all of a command was understood and a request was
+about to leave, else what the CLI said. Nothing leaves this machine.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""A proxy before moto: throttles, refuses, cuts lists into pages, and answers what moto does not know."""
+"""A proxy before moto: throttles, refuses, cuts lists into pages, and answers what moto does not
+know.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -19,7 +21,8 @@ Answer = tuple[int, dict[str, str], bytes]
 # Of an operation that moto does not know, or what makes it of the request.
 Reply = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
 _USER = "User: arn:aws:sts::123456789012:assumed-role/ci/session"
-# The operations that the commands page through: the list of the response, and the name of the token.
+# The operations that the commands page through: the list of the response, and the name of the
+# token.
 _LISTS = {
     "ListTaskDefinitionFamilies": ("families", "nextToken"),
     "ListTasks": ("taskArns", "nextToken"),
@@ -36,9 +39,10 @@ _LISTS = {
 class AwsProxy(FakeHttpServer):
     """Passes requests on to moto.
 
-    Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are not allowed. A list
-    has ``page_size`` items a page, or all. No revision of the families ``denied`` is registered. ``answers`` has those
-    to operations that moto does not know. ``before`` is called with each operation and its body before moto gets it.
+    Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are
+    not allowed. A list has ``page_size`` items a page, or all. No revision of the families
+    ``denied`` is registered. ``answers`` has those to operations that moto does not know.
+    ``before`` is called with each operation and its body before moto gets it.
     """
 
     def __init__(

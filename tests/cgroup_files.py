@@ -9,7 +9,10 @@ _V1_MEMORY_STAT = (
     "total_cache 12582912\ntotal_rss 847000000\ntotal_shmem 2097152\ntotal_mapped_file 0\n"
     "total_inactive_file 1048576\ntotal_active_file 9437184\n"
 )
-_V2_MEMORY_STAT = "anon 847000000\nfile 12582912\nkernel 5000\nshmem 2097152\ninactive_file 1048576\nactive_file 9437184\n"
+_V2_MEMORY_STAT = (
+    "anon 847000000\nfile 12582912\nkernel 5000\nshmem 2097152\ninactive_file "
+    "1048576\nactive_file 9437184\n"
+)
 CPU_STAT = (
     "usage_usec 1276795\nuser_usec 821781\nsystem_usec 455013\ncore_sched.force_idle_usec 0\n"
 )
@@ -32,7 +35,9 @@ V2_MEMORY_FILES = {
 
 
 def write_files(root: Path, texts: Mapping[str, str]) -> Path:
-    """Write files by their paths below a folder, and the folders that are missing; returns the folder."""
+    """Write files by their paths below a folder, and the folders that are missing; returns the
+    folder.
+    """
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -1,7 +1,7 @@
 """CloudFormation templates deployed on moto: lambda/template.yaml, and taskdef/cluster-*.yaml.
 
-Of moto's own insides it uses a stack's resource map: what stands in the template with every function resolved. API
-calls complete what moto's CloudFormation leaves out.
+Of moto's own insides it uses a stack's resource map: what stands in the template with every
+function resolved. API calls complete what moto's CloudFormation leaves out.
 """
 
 import io
@@ -69,7 +69,9 @@ class MotoStack:
         return {one["OutputKey"]: one["OutputValue"] for one in described.get("Outputs", [])}
 
     def resources(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The resolved properties of each resource of a type whose condition holds, by logical id."""
+        """The resolved properties of each resource of a type whose condition holds, by logical
+        id.
+        """
         resource_map = self._resource_map()
         found = {}
         for logical_id, resource in read_template(self.path)["Resources"].items():
@@ -111,7 +113,9 @@ class MotoStack:
 
 
 def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
-    """Deploy a template (inside of ``mock_aws``). moto warns of the types of resources that it leaves out."""
+    """Deploy a template (inside of ``mock_aws``). moto warns of the types of resources that it
+    leaves out.
+    """
     with (
         warnings.catch_warnings(),
         patch.object(yaml, "Loader", FastLoader),
@@ -150,8 +154,8 @@ LOG_GROUPS = ("/ecs/jobs", "/ecs/monitor")
 _folder = tempfile.TemporaryDirectory(prefix="task-profiler-template-")
 BUCKET, KEY = "code-of-functions", "forwarder.zip"
 
-# moto has no PutAccountPolicy. Of the resources that it makes it leaves out: Architectures and LoggingConfig of
-# functions, a table's time to live.
+# moto has no PutAccountPolicy. Of the resources that it makes it leaves out: Architectures and
+# LoggingConfig of functions, a table's time to live.
 
 
 def template() -> dict[str, Any]:
@@ -248,7 +252,9 @@ class Stack(MotoStack):
 
 
 def deploy(name: str = "tp", **parameters: str) -> Stack:
-    """Deploy what ``setup stack`` uploads (inside of ``mock_aws``), with log groups and a cluster unless given."""
+    """Deploy what ``setup stack`` uploads (inside of ``mock_aws``), with log groups and a
+    cluster unless given.
+    """
     groups = parameters.get("LogGroups", ",".join(LOG_GROUPS))
     return deploy_template(_uploaded_template(groups), name, **parameters)
 
@@ -324,7 +330,9 @@ class ClusterStack(MotoStack):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The task definition as RegisterTaskDefinition takes it. moto registers a part of it only."""
+        """The task definition as RegisterTaskDefinition takes it. moto registers a part of it
+        only.
+        """
         (properties,) = self.resources("AWS::ECS::TaskDefinition").values()
         definition: dict[str, Any] = in_camel_case(properties)
         for container in definition["containerDefinitions"]:

@@ -1,4 +1,6 @@
-"""Runs ``task-profiler`` in this process: what a new process does, without the second that its imports take."""
+"""Runs ``task-profiler`` in this process: what a new process does, without the second that its
+imports take.
+"""
 
 import os
 import sys
@@ -34,7 +36,9 @@ def run_here(environment: Mapping[str, str], *words: str) -> CompletedProcess[st
 
 @contextmanager
 def _redirected(name: str, number: int) -> Iterator[list[str]]:
-    """Redirect a standard stream, and its file descriptor, to a file; the list gets its text afterwards."""
+    """Redirect a standard stream, and its file descriptor, to a file; the list gets its text
+    afterwards.
+    """
     text: list[str] = []
     outer = os.dup(number)
     try:

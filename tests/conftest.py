@@ -23,9 +23,9 @@ from tests.terminals import Pipe
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-# A busy machine is slow: a property is about values, never about time.
-# The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
-# for other examples with new seeds.
+# A busy machine is slow: a property is about values, never about time. The tests try the same
+# examples on every machine, so that a result depends on the code alone. `make fuzz` searches for
+# other examples with new seeds.
 settings.register_profile(
     "same-examples",
     max_examples=30,
@@ -47,7 +47,8 @@ _TESTS = Path(__file__).parent
 # The folders whose files take longest come first, so that pytest-xdist's processes end together.
 _SLOWEST_FIRST = ("integration", "simulation", "faults", "contract", "unit")
 
-# moto makes 1,296 machine images for each of its EC2 backends, which takes longer than the test. No test looks at them.
+# moto makes 1,296 machine images for each of its EC2 backends, which takes longer than the test. No
+# test looks at them.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 # Python ignores these two itself; subprocess resets both in the processes it starts.
@@ -55,19 +56,24 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes a core: the integration tests and the simulations, which come first, mostly wait."""
+    """Three processes a core: the integration tests and the simulations, which come first,
+    mostly wait.
+    """
     return 3 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and these are the slowest."""
+    """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and
+    these are the slowest.
+    """
     if config.getoption("dist", None) == "loadfile":
         config.option.loadscopereorder = False
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is not None:
         paths = [path for argument in config.args for path in _parts(Path(argument))]
         first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        # Each process begins elsewhere and finds what the others have compiled. The order of the tests stays the same.
+        # Each process begins elsewhere and finds what the others have compiled. The order of the
+        # tests stays the same.
         config.args[:] = map(str, (*paths[first:], *paths[:first]))
 
 
@@ -83,7 +89,9 @@ def _parts(path: Path) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Import the tests without garbage collection: nothing of them is garbage before the end of the session."""
+    """Import the tests without garbage collection: nothing of them is garbage before the end of
+    the session.
+    """
     gc.disable()
     try:
         return (yield)
@@ -95,7 +103,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.path))
     for item in items:
-        # Tracing moto and servers costs as much as their tests. The unit tests alone must reach the floors of coverage.
+        # Tracing moto and servers costs as much as their tests. The unit tests alone must reach the
+        # floors of coverage.
         if _place(item.path) != _SLOWEST_FIRST.index("unit"):
             item.add_marker(pytest.mark.no_cover)
 
@@ -108,10 +117,11 @@ def _place(path: Path) -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def inherited_signals() -> Iterator[None]:
-    """Start processes with default signal dispositions, even if a shell or nohup started this session with others.
+    """Start processes with default signal dispositions, even if a shell or nohup started this
+    session with others.
 
-    An ignored signal stays ignored across fork and exec. A handler that does nothing protects this process as before,
-    and exec resets it to the default.
+    An ignored signal stays ignored across fork and exec. A handler that does nothing protects this
+    process as before, and exec resets it to the default.
     """
     ignored = [
         number
@@ -127,7 +137,9 @@ def inherited_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def botocore_models() -> Iterator[None]:
-    """Parse botocore's files and the names of its events once, and not for each new session, as of `mock_aws`."""
+    """Parse botocore's files and the names of its events once, and not for each new session, as
+    of `mock_aws`.
+    """
     load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
     alias = EventAliaser._alias_event_name
     loader = JSONFileLoader()
@@ -158,7 +170,9 @@ def cluster() -> Iterator[FakeElasticsearch]:
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system starts no further thread: the limit on processes is reached, or there is no memory for a stack."""
+    """The system starts no further thread: the limit on processes is reached, or there is no
+    memory for a stack.
+    """
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

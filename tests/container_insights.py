@@ -1,4 +1,6 @@
-"""Container Insights: what ECS writes of a task each minute and at its end, and CloudWatch Logs that returns it."""
+"""Container Insights: what ECS writes of a task each minute and at its end, and CloudWatch Logs
+that returns it.
+"""
 
 import json
 import re
@@ -26,7 +28,9 @@ def task_minute(
     size: tuple[int, int] = (1024, 4096),
     **own: Any,
 ) -> dict[str, Any]:
-    """The event of a task on Fargate for a minute, as AWS documents it; ``own`` replaces fields, None drops them."""
+    """The event of a task on Fargate for a minute, as AWS documents it; ``own`` replaces fields,
+    None drops them.
+    """
     event = {
         "Version": "0",
         "Type": "Task",
@@ -121,7 +125,8 @@ def stopped(
 class PlayedLogs(FakeHttpServer):
     """FilterLogEvents and ListClusters. Each page has few events, and every other page is empty.
 
-    ``refused`` groups may not be read, ``throttled`` ones only their first page. Other than ``groups`` there are none.
+    ``refused`` groups may not be read, ``throttled`` ones only their first page. Other than
+    ``groups`` there are none.
     """
 
     def __init__(self, *clusters: str) -> None:

@@ -1,4 +1,5 @@
-"""What stands in the documentation's blocks of code, and which commands a shell would start for them.
+"""What stands in the documentation's blocks of code, and which commands a shell would start for
+them.
 
 The shell is bash itself, so quotes, variables, pipes and here-documents mean what they mean to a
 reader. Of programs it finds only those that read and write texts; every other command is written
@@ -68,7 +69,9 @@ def blocks(page: Path, *languages: str, before: str = "") -> list[Block]:
 
 
 def scripts(page: Path, before: str = "") -> list[str]:
-    """What a reader pastes into a shell, block by block: all of ``sh``, of ``console`` what follows a prompt."""
+    """What a reader pastes into a shell, block by block: all of ``sh``, of ``console`` what
+    follows a prompt.
+    """
     found = []
     for block in blocks(page, "sh", "console", before=before):
         text = block.text if block.language == "sh" else "\n".join(_PROMPT.findall(block.text))
@@ -82,10 +85,11 @@ def synopses(page: Path) -> list[str]:
 
 
 def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
-    """The arguments of each time that the page's scripts start the program, in one shell, in ``folder``.
+    """The arguments of each time that the page's scripts start the program, in one shell, in
+    ``folder``.
 
-    Each page must set the variables that it uses, unless it is one of ``_READERS_VARIABLES``. Raises
-    AssertionError where it does not, or where the shell refuses something.
+    Each page must set the variables that it uses, unless it is one of ``_READERS_VARIABLES``.
+    Raises AssertionError where it does not, or where the shell refuses something.
     """
     programs = folder / "programs"
     programs.mkdir()

@@ -168,8 +168,8 @@ ANY[model.Process] = any_struct(
 )
 ANY[model.Metrics] = any_struct(
     model.Metrics,
-    "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb cpu_utilization_percent "
-    "memory_utilization_percent",
+    "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb "
+    "cpu_utilization_percent memory_utilization_percent",
 )
 ANY[model.Gpu] = any_struct(model.Gpu, "uuid utilization_percent memory_used_mb")
 ANY[model.NeuronCore] = any_struct(model.NeuronCore, "index utilization_percent")
@@ -185,8 +185,8 @@ ANY[WaitTarget] = any_struct(
 )
 ANY[model.Record] = any_struct(
     model.Record,
-    "task_id finished_at metrics cost series processes memory_kills recommendation task_size time_breakdown gpus "
-    "neuron",
+    "task_id finished_at metrics cost series processes memory_kills recommendation task_size "
+    "time_breakdown gpus neuron",
     container=st.just(model.Container(name="batch")),
     status=st.sampled_from(["success", "stopped"]),
 )
@@ -213,7 +213,10 @@ RUN_NOTICES = any_struct(
     "time notice",
     record=any_struct(
         model.Record,
-        "task_id task_arn family revision log_group log_stream started_at metrics gpus neuron series processes",
+        (
+            "task_id task_arn family revision log_group log_stream started_at metrics gpus "
+            "neuron series processes"
+        ),
         container=st.just(model.Container(name="batch")),
         status=st.just("running"),
         region=MAYBE_TEXT | st.just("eu-west-1"),

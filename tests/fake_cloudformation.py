@@ -1,4 +1,6 @@
-"""Plays CloudFormation's change sets and events for one stack, as moto does not: states, pages, failures."""
+"""Plays CloudFormation's change sets and events for one stack, as moto does not: states, pages,
+failures.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +24,12 @@ def _service_model() -> Any:
 
 @dataclass
 class FakeCloudFormation:
-    """One stack (None: there is none). Each call is checked against its shape in botocore, and kept by name.
+    """One stack (None: there is none).
 
-    ``happens`` has the events that are new at each reading after the change began: status, resource, type, reason.
+    Each call is checked against its shape in botocore, and kept by name.
+
+    ``happens`` has the events that are new at each reading after the change began: status,
+    resource, type, reason.
     """
 
     stack: dict[str, Any] | None = None

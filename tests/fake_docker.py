@@ -33,8 +33,8 @@ esac
 class FakeDocker:
     """The program in ``folder``/bin, which records in ``folder``.
 
-    ``version`` and ``push`` are the shell commands that it runs for these words; without ``platforms`` there is no
-    plugin buildx.
+    ``version`` and ``push`` are the shell commands that it runs for these words; without
+    ``platforms`` there is no plugin buildx.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""A Docker daemon on a Unix socket that answers from what a test gives it, and the documents of a real one."""
+"""A Docker daemon on a Unix socket that answers from what a test gives it, and the documents of
+a real one.
+"""
 
 import json
 import socket
@@ -8,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-# Recorded from Docker 20.10: the inspect documents of a container that runs, that was stopped and that ran out of
-# memory, the list of the last two, and all events meanwhile.
+# Recorded from Docker 20.10: the inspect documents of a container that runs, that was stopped and
+# that ran out of memory, the list of the last two, and all events meanwhile.
 RECORDED = cast(
     "dict[str, Any]", json.loads((Path(__file__).parent / "data" / "docker.json").read_text())
 )
@@ -17,7 +19,8 @@ _HEAD = "HTTP/1.1 {} X\r\nDate: Tue, 24 Nov 2026 19:49:15 GMT\r\nContent-Type: a
 
 
 class FakeDockerDaemon:
-    """``answers`` are bodies by the beginnings of paths, others do not exist; ``paths`` are all requests so far.
+    """``answers`` are bodies by the beginnings of paths, others do not exist; ``paths`` are all
+    requests so far.
 
     Streams of events stay open until ``hang_up``, and get what ``send`` sends.
     """

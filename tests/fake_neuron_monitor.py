@@ -5,8 +5,9 @@ of steps. Every start plays the next life, the last one for ever:
 
     {"line": {…}}        print it as one JSON line         {"text": "…"}      print just that
     {"pad_to": N, …}     make a line so many bytes long    {"complain": "…"}  print it on stderr
-    {"ignore_sigterm": true}    {"stay": true}    {"exit": N}    {"repeat": {…}}  print it every second, for ever
-    {"burn_seconds": N}  use so much CPU time    {"let_go": "…"}   end the command that reads this FIFO
+    {"ignore_sigterm": true}    {"stay": true}    {"exit": N}    {"repeat": {…}}  print it every
+    second, for ever {"burn_seconds": N}  use so much CPU time    {"let_go": "…"}   end the command
+    that reads this FIFO
 
 A life that is over exits with 0. Each start adds a line to ``starts.jsonl``: the pid, and the
 configuration it was given. Like the real one it refuses a configuration with an unknown group,

@@ -1,4 +1,6 @@
-"""The real binding on the library of ``integration/nvidia/fake_nvml.c``, with an error script for every call."""
+"""The real binding on the library of ``integration/nvidia/fake_nvml.c``, with an error script
+for every call.
+"""
 
 import ctypes
 import shutil
@@ -50,7 +52,10 @@ class _Metric(ctypes.Structure):
 
 
 class FakeGpu(ctypes.Structure):
-    """One GPU, in the memory that the library reads. Without other numbers it is idle and older than GPM."""
+    """One GPU, in the memory that the library reads.
+
+    Without other numbers it is idle and older than GPM.
+    """
 
     _fields_: ClassVar = [
         ("uuid_bytes", ctypes.c_char * 64),
@@ -84,7 +89,9 @@ class FakeGpu(ctypes.Structure):
             metric.number = number
 
     def gpm(self, *, result: int = 0, **values: float) -> None:
-        """Set metrics by name, in percent or MiB/s; ``result`` is the error number of these metrics."""
+        """Set metrics by name, in percent or MiB/s; ``result`` is the error number of these
+        metrics.
+        """
         self.has_gpm = 1
         for metric in self.metrics:
             for name, value in values.items():
@@ -135,7 +142,9 @@ class FakeNvml:
     def fail(
         self, function: str, *values: int | None, uuid: str | None = None, always: bool = False
     ) -> None:
-        """The next calls of ``function`` (of one GPU, or of all) fail with ``values``; None lets one through."""
+        """The next calls of ``function`` (of one GPU, or of all) fail with ``values``; None lets
+        one through.
+        """
         gpu = next(
             (ctypes.pointer(gpu) for gpu in self._gpus.values() if gpu.uuid_bytes.decode() == uuid),
             None,

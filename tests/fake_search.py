@@ -1,4 +1,6 @@
-"""A search cluster in memory that applies bulk requests as Elasticsearch does: updates, upserts, versions."""
+"""A search cluster in memory that applies bulk requests as Elasticsearch does: updates, upserts,
+versions.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +119,10 @@ Answer = Callable[[Sequence[Document]], list[ItemResult]]
 
 
 class FakeCluster(FakeSearchCluster):
-    """Responds to each request with the next item of its script, and repeats the last one. Keeps the documents."""
+    """Responds to each request with the next item of its script, and repeats the last one.
+
+    Keeps the documents.
+    """
 
     def __init__(self, *script: Answer) -> None:
         super().__init__()

@@ -112,7 +112,9 @@ def _decoded(body: bytes) -> dict[str, Any]:
 
 
 def violations(message: dict[str, Any]) -> list[str]:
-    """What Slack's reference of Block Kit forbids in ``message``; lengths in UTF-16 units, as JavaScript counts."""
+    """What Slack's reference of Block Kit forbids in ``message``; lengths in UTF-16 units, as
+    JavaScript counts.
+    """
     blocks = message.get("blocks", [])
     found = [] if isinstance(blocks, list) and len(blocks) <= 50 else ["blocks: more than 50"]
     if not 1 <= length(message.get("text", "")) <= 4000:

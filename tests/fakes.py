@@ -151,7 +151,10 @@ class FakeLogsSink(CloudWatchLogsSink):
 
 @dataclass
 class FakeStackReader(PySpy):
-    """Returns the same stacks for every process, after the ``failures``. Keeps the processes it was asked for."""
+    """Returns the same stacks for every process, after the ``failures``.
+
+    Keeps the processes it was asked for.
+    """
 
     dumped: Dump
     failures: list[str] = field(default_factory=list)
@@ -212,7 +215,10 @@ class FakeCall(BackgroundCall[_T]):
 
 @dataclass
 class FakeCalls:
-    """Plays calls in threads: each takes ``last_seconds`` of the fake clock. Keeps the calls' time limits."""
+    """Plays calls in threads: each takes ``last_seconds`` of the fake clock.
+
+    Keeps the calls' time limits.
+    """
 
     clock: FakeClock = field(default_factory=FakeClock)
     last_seconds: float = 0
@@ -237,7 +243,9 @@ def sample(
 def process(
     pid: int = 7, *, held: int | None = None, mark: int | None = None, **more: Any
 ) -> ProcessReading:
-    """A process that holds so many bytes and has held ``mark`` at most, with what else a test is about."""
+    """A process that holds so many bytes and has held ``mark`` at most, with what else a test is
+    about.
+    """
     fields = {
         "rss_bytes": held,
         "share_bytes": held,

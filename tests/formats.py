@@ -1,4 +1,7 @@
-"""Numbers and their texts for people. Python and the page's JavaScript must produce the same texts."""
+"""Numbers and their texts for people.
+
+Python and the page's JavaScript must produce the same texts.
+"""
 
 DURATIONS: tuple[tuple[float, str], ...] = (
     (0, "0 ms"),

@@ -11,7 +11,8 @@ from typing import Any, Never, Self
 
 
 class FakeHttpServer:
-    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each request.
+    """A small HTTP server on a free port; ``answer`` gives status, headers and body of each
+    request.
 
     ``closed`` is what an answer waits for that never comes.
     """
@@ -33,7 +34,8 @@ class FakeHttpServer:
             def do_GET(self) -> None:
                 outer.serve(self)
 
-            do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  http.server's names
+            # Http.server's names.
+            do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -84,7 +86,9 @@ class FakeHttpServer:
 
 
 class OneAnswer(FakeHttpServer):
-    """Gives one answer of JSON, which a test may change, to every request; keeps their paths, headers and bodies."""
+    """Gives one answer of JSON, which a test may change, to every request; keeps their paths,
+    headers and bodies.
+    """
 
     def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
         super().__init__()
@@ -108,7 +112,10 @@ class OneAnswer(FakeHttpServer):
 
 
 class FakeElasticsearch(FakeHttpServer):
-    """Takes every document, if it ``needs`` no other sign-in; keeps requests. ``stored`` has documents by their ids."""
+    """Takes every document, if it ``needs`` no other sign-in; keeps requests.
+
+    ``stored`` has documents by their ids.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""An instance on a fake clock: its containers, as Docker, the control groups and the ECS agent show them."""
+"""An instance on a fake clock: its containers, as Docker, the control groups and the ECS agent
+show them.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +34,9 @@ GONE = Unavailable("it does not exist", is_gone=True)
 
 @dataclass
 class Box:
-    """A container: it runs in each of the ``runs`` (start, end), and uses half a CPU and 100 MiB."""
+    """A container: it runs in each of the ``runs`` (start, end), and uses half a CPU and 100
+    MiB.
+    """
 
     task: str = "0123"
     name: str = "batch"
@@ -77,7 +81,9 @@ class Box:
         return self.vcpu * sum(used)
 
     def mark_mib(self, at: float, *, is_task: bool) -> float:
-        """The high-water mark, by quarters of a second, page cache included; a container's is since its last start."""
+        """The high-water mark, by quarters of a second, page cache included; a container's is
+        since its last start.
+        """
         start, end = (
             self.runs[0][0] if is_task else (self.run_at(at) or self.runs[0])[0],
             self.runs[-1][1],
@@ -183,7 +189,9 @@ class Groups(InstanceCgroups):
 
 @dataclass
 class Docker(DockerApi):
-    """Shows no container from ``is_empty_from`` on. ``failing`` returns why an inspection fails, None if not.
+    """Shows no container from ``is_empty_from`` on.
+
+    ``failing`` returns why an inspection fails, None if not.
 
     ``change`` returns another answer.
     """
@@ -217,7 +225,10 @@ class Docker(DockerApi):
 
 @dataclass
 class Events(DockerEvents):
-    """The stream: what happens in ``gap`` is not in it, and it begins again then. Kills come ``delay`` late."""
+    """The stream: what happens in ``gap`` is not in it, and it begins again then.
+
+    Kills come ``delay`` late.
+    """
 
     world: "Instance"
     gap: tuple[float, float] = (-1.0, -1.0)
@@ -287,7 +298,9 @@ class Agent(TaskMetadataSource):
 
 
 class Instance(FakeMonitor):
-    """Runs the loop until ``until``. ``tasks`` are changes of the agent's answers by task; None: it does not answer.
+    """Runs the loop until ``until``.
+
+    ``tasks`` are changes of the agent's answers by task; None: it does not answer.
 
     ``change`` returns another answer.
     """

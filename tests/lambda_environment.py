@@ -1,4 +1,6 @@
-"""A new Lambda environment for the handler, which caches settings and clients between invocations, and its table."""
+"""A new Lambda environment for the handler, which caches settings and clients between
+invocations, and its table.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,10 @@ from packaging.requirements import Requirement
 import handler
 from profiler.core import queue_messages
 
-_RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
+_RUNNER = (
+    "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', "
+    "{handler!r}])"
+)
 
 
 class InvocationContext:
@@ -86,7 +91,9 @@ def register_revisions(family: str, containers: Sequence[Any]) -> None:
 
 
 def runtime_folder(folder: Path) -> Path:
-    """What Lambda's runtime contains: the runtime client and boto3, without the rest of this project's environment."""
+    """What Lambda's runtime contains: the runtime client and boto3, without the rest of this
+    project's environment.
+    """
     names, needed = ["awslambdaric", "boto3"], set[str]()
     while names:
         installed = distribution(names.pop())
@@ -105,6 +112,8 @@ def runtime_folder(folder: Path) -> Path:
 
 
 def runtime_command(task_root: Path, runtime: Path, function: str) -> list[str]:
-    """Start the runtime client as Lambda does: with its own folder and the zip's, and nothing else."""
+    """Start the runtime client as Lambda does: with its own folder and the zip's, and nothing
+    else.
+    """
     code = _RUNNER.format(paths=[str(task_root), str(runtime)], handler=f"handler.{function}")
     return [sys.executable, "-I", "-S", "-c", code]

@@ -80,7 +80,9 @@ TARGET = {
 
 
 class FakeAws:
-    """ECS, EventBridge and its Scheduler behind boto3's own clients: requests are checked, answers are parsed."""
+    """ECS, EventBridge and its Scheduler behind boto3's own clients: requests are checked,
+    answers are parsed.
+    """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -221,7 +223,9 @@ class World:
         return self.retries.handle(ended() if run is None else run, described)
 
     def refusal(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> str:
-        """What a run that is not started again leaves: the sentence, and the warning with the task's id."""
+        """What a run that is not started again leaves: the sentence, and the warning with the
+        task's id.
+        """
         retry = self.handle(run, described)
         assert retry is not None
         assert retry.retried_as is None

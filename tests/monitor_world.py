@@ -1,4 +1,6 @@
-"""A monitor on a fake clock, with a task that is a function of time, and collectors that note their calls."""
+"""A monitor on a fake clock, with a task that is a function of time, and collectors that note
+their calls.
+"""
 
 import json
 from collections.abc import Callable
@@ -71,7 +73,9 @@ class FakeCollector:
 
 
 class FakeDevices:
-    """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %."""
+    """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7
+    %.
+    """
 
     name = "fake devices"
 
@@ -134,7 +138,10 @@ class FakeMonitor:
 
 
 class World(FakeMonitor):
-    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``. Sees the batches' samples."""
+    """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``.
+
+    Sees the batches' samples.
+    """
 
     def __init__(
         self,

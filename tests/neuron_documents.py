@@ -93,7 +93,9 @@ def runtime(
 def report(
     *runtimes: Mapping[str, Any], ecc: Mapping[int, tuple[int, int]] | None = None
 ) -> dict[str, Any]:
-    """A report of a trn1.2xlarge: one device of two cores and 32 GiB; ``ecc`` by device (memory, SRAM)."""
+    """A report of a trn1.2xlarge: one device of two cores and 32 GiB; ``ecc`` by device (memory,
+    SRAM).
+    """
     devices = [
         {"neuron_device_index": device, "mem_ecc_uncorrected": memory, "sram_ecc_uncorrected": sram}
         for device, (memory, sram) in (ecc or {}).items()
@@ -113,7 +115,9 @@ def report(
 
 
 def inf1_report() -> dict[str, Any]:
-    """Runtime 1.x: ``inference_stats``, the hardware's counters in the runtime, memory without cores."""
+    """Runtime 1.x: ``inference_stats``, the hardware's counters in the runtime, memory without
+    cores.
+    """
     total, device = percentiles(0.011, 0.012, 0.013), percentiles(0.010, 0.011, 0.012)
     cores = {core: 42.0 + core for core in range(4)}
     daemon = runtime(

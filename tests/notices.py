@@ -1,4 +1,6 @@
-"""What the tests of notices share: a channel, the table of what was done, and the line of a report."""
+"""What the tests of notices share: a channel, the table of what was done, and the line of a
+report.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -5,7 +5,9 @@ from pathlib import Path
 
 
 def open_files(start: Path | str = "") -> set[tuple[str, str]]:
-    """The descriptors whose link starts with this, with their links: those of other tests may close at any time."""
+    """The descriptors whose link starts with this, with their links: those of other tests may
+    close at any time.
+    """
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of the listing itself

@@ -61,7 +61,9 @@ def _to_base64(text: str) -> str:
 
 
 def attributes_of(holder: Any) -> dict[str, Any]:
-    """The attributes of a resource, span, event, log record or data point by their names, without types."""
+    """The attributes of a resource, span, event, log record or data point by their names,
+    without types.
+    """
     return {one["key"]: _plain(one["value"]) for one in holder.get("attributes", [])}
 
 

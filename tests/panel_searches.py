@@ -1,4 +1,6 @@
-"""The search request of each panel, as Kibana and OpenSearch Dashboards compile it, and the fields that it reads."""
+"""The search request of each panel, as Kibana and OpenSearch Dashboards compile it, and the
+fields that it reads.
+"""
 
 import json
 import re
@@ -28,7 +30,9 @@ _OPERATIONS = {"count": "value_count", "count_distinct": "cardinality", "average
 
 
 def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) -> Json:
-    """The request body for the time from ``start`` and before ``end``; ``interval``: of a bucket (``1h``)."""
+    """The request body for the time from ``start`` and before ``end``; ``interval``: of a bucket
+    (``1h``).
+    """
     time_range = {
         "gte": start.isoformat(),
         "lt": end.isoformat(),
@@ -45,7 +49,9 @@ def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) 
 
 
 def other_search_body(body: Json, panel: Panel, families: list[str]) -> Json:
-    """The second request, for the bucket "Other": the documents of all terms that the first response lacks."""
+    """The second request, for the bucket "Other": the documents of all terms that the first
+    response lacks.
+    """
     (terms,) = panel.terms
     filters = [*body["query"]["bool"]["filter"], {"exists": {"field": terms.field}}]
     rest = {"bool": {"filter": filters, "must_not": [{"terms": {terms.field: families}}]}}
@@ -130,7 +136,9 @@ def query(condition: str) -> Json:
 
 
 def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
-    """All fields of a panel, each with its use: an operation, ``terms``, ``time``, or a use in a condition."""
+    """All fields of a panel, each with its use: an operation, ``terms``, ``time``, or a use in a
+    condition.
+    """
     conditions = (
         panel.condition,
         *(case.condition for case in panel.cases),
@@ -150,7 +158,9 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
 
 
 def fields_in(condition: str | None) -> Iterator[tuple[str, str]]:
-    """The fields of a condition, each with its use: ``filter``, ``flag``, ``comparison`` or ``exists``."""
+    """The fields of a condition, each with its use: ``filter``, ``flag``, ``comparison`` or
+    ``exists``.
+    """
     for field, value, sign, _ in _LEAF.findall(condition or ""):
         yield (
             field,

@@ -7,7 +7,9 @@ import pytest
 
 
 def skip_or_fail(reason: str) -> NoReturn:
-    """Skip visibly on a developer's machine; fail in CI, where a skip would hide that nothing was tested."""
+    """Skip visibly on a developer's machine; fail in CI, where a skip would hide that nothing
+    was tested.
+    """
     if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
         pytest.fail(reason)
     pytest.skip(reason)

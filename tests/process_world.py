@@ -64,7 +64,9 @@ def fake_source(read: Callable[[], Any]) -> Any:
 
 
 class World:
-    """A batch with one process that uses half a vCPU and 100 MiB, unless other ``readings`` are given."""
+    """A batch with one process that uses half a vCPU and 100 MiB, unless other ``readings`` are
+    given.
+    """
 
     def __init__(self, threads: Any = None, **readings: Any) -> None:
         self.clock = FakeClock()

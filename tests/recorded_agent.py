@@ -1,4 +1,6 @@
-"""What the real ECS agent answered in a night of `make real`, and what a double's answers have to share with it."""
+"""What the real ECS agent answered in a night of `make real`, and what a double's answers have
+to share with it.
+"""
 
 import json
 import re
@@ -16,13 +18,17 @@ _ID = re.compile(r"[0-9a-f]{12,}")
 
 
 def recorded_answers() -> dict[str, Any]:
-    """The documents of a batch's metadata address by their paths, of the running task and of the ended one."""
+    """The documents of a batch's metadata address by their paths, of the running task and of the
+    ended one.
+    """
     recorded: dict[str, Any] = json.loads(RECORDING.read_text())
     return recorded
 
 
 def read_answers(address: str) -> dict[str, Any]:
-    """The documents of all paths of a metadata address; names take the place of Docker's ids, zeros that of others."""
+    """The documents of all paths of a metadata address; names take the place of Docker's ids,
+    zeros that of others.
+    """
     answers = {
         path: requests.get(f"{address}{path}", timeout=60)
         for path in ("", "/task", "/stats", "/task/stats")
@@ -47,7 +53,9 @@ def are_complete(answers: dict[str, Any]) -> bool:
 
 
 def shape(value: Any) -> Any:
-    """The document with each value's type in its place; a list has the members of all its elements."""
+    """The document with each value's type in its place; a list has the members of all its
+    elements.
+    """
     if isinstance(value, dict):
         return {name: shape(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -61,7 +69,9 @@ def shape(value: Any) -> Any:
 
 
 def shape_of_answers(answers: dict[str, Any]) -> dict[str, Any]:
-    """The shape of the metadata documents, and the members of statistics, which are Docker's and the kernel's."""
+    """The shape of the metadata documents, and the members of statistics, which are Docker's and
+    the kernel's.
+    """
     documents = {path: shape(answers[path]) for path in ("", "/task")}
     statistics = {name: _members(one) for name, one in answers["/task/stats"].items()}
     return {**documents, "/stats": _members(answers["/stats"]), "/task/stats": statistics}

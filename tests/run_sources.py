@@ -1,4 +1,6 @@
-"""Lines of tasks that run now, and runs that every source of past runs is tested with, by the filters they pass."""
+"""Lines of tasks that run now, and runs that every source of past runs is tested with, by the
+filters they pass.
+"""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -163,7 +165,9 @@ class ListedRuns(RunSource):
 
 
 def check_source(source: RunSource) -> None:
-    """Check that a source with the runs finds those of each filter, newest first, with their records."""
+    """Check that a source with the runs finds those of each filter, newest first, with their
+    records.
+    """
     for conditions, expected in CASES:
         assert [
             one.report.record.task_id for one in source.runs(RunFilter(**conditions))

@@ -26,7 +26,9 @@ def report(
     metrics: Mapping[str, Any] | None = None,
     **record: Any,
 ) -> model.Report:
-    """The report of run ``number`` of the family nightly, on Fargate in us-east-1, one a day, ten minutes each."""
+    """The report of run ``number`` of the family nightly, on Fargate in us-east-1, one a day,
+    ten minutes each.
+    """
     started_ns = START_NS + number * DAY_SECONDS * NS_PER_SECOND
     limits: dict[str, Any] = (
         {} if size is None else {"vcpu_size": size[0], "memory_size_mb": size[1]}
@@ -65,7 +67,9 @@ def report(
 
 
 def slowdown(**bounds: tuple[float, float]) -> dict[str, model.SlowdownBounds]:
-    """The bounds of the slowdown by vCPU size, ``slowdown(v0_5=(1.2, 1.5))``; a smaller size is not faster."""
+    """The bounds of the slowdown by vCPU size, ``slowdown(v0_5=(1.2, 1.5))``; a smaller size is
+    not faster.
+    """
     given = {
         float(name.removeprefix("v").replace("_", ".")): bound for name, bound in bounds.items()
     }

@@ -1,6 +1,8 @@
-"""Which minutes AWS's expressions name, minute by minute: slow, and without any code of profiler/schedules.
+"""Which minutes AWS's expressions name, minute by minute: slow, and without any code of
+profiler/schedules.
 
-The clock of a time zone is walked through in UTC. A local minute counts when the clock shows it for the first time.
+The clock of a time zone is walked through in UTC. A local minute counts when the clock shows it for
+the first time.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,9 @@ WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 def shown_minutes(
     zone: str, since: datetime, until: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Each minute of UTC in which a clock shows a local minute for the first time, with that local minute."""
+    """Each minute of UTC in which a clock shows a local minute for the first time, with that
+    local minute.
+    """
     clock = ZoneInfo(zone)
     shown: set[datetime] = set()
     moment = since - 2 * DAY
@@ -31,7 +35,9 @@ def shown_minutes(
 
 
 def cron_times(expression: str, zone: str, since: datetime, until: datetime) -> list[datetime]:
-    """The due times of a cron expression, from ``since`` on and before ``until``, both on a whole minute."""
+    """The due times of a cron expression, from ``since`` on and before ``until``, both on a
+    whole minute.
+    """
     return [
         moment
         for moment, local in shown_minutes(zone, since, until)

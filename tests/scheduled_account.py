@@ -1,4 +1,6 @@
-"""An account on moto with schedules, rules and tasks; CloudTrail's LookupEvents and the times of tasks are added."""
+"""An account on moto with schedules, rules and tasks; CloudTrail's LookupEvents and the times of
+tasks are added.
+"""
 
 import json
 import time

@@ -38,7 +38,9 @@ def memory_course(length: int, peak_mb: float) -> list[float]:
 def etl(
     task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0, **record: Any
 ) -> model.Report:
-    """A run of nightly-etl on Fargate that succeeded: 19 minutes 42 seconds with 2 vCPU and 4 GB."""
+    """A run of nightly-etl on Fargate that succeeded: 19 minutes 42 seconds with 2 vCPU and 4
+    GB.
+    """
     started_ns = STARTED_NS - days_ago * 86_400 * NS_PER_SECOND
     slowdowns = ("0.25", 4.4, 5.0), ("0.5", 2.2, 2.6), ("1", 1.33, 1.55)
     metrics = model.Metrics(

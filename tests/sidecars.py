@@ -1,4 +1,6 @@
-"""Task definitions with the sidecars of the vendors' documentation, and the monitor of an instance on moto."""
+"""Task definitions with the sidecars of the vendors' documentation, and the monitor of an
+instance on moto.
+"""
 
 import json
 from pathlib import Path
@@ -154,7 +156,9 @@ INSTANCE_MONITOR = Path(__file__).parents[1] / "taskdef" / "instance-monitor.jso
 def run_instance_monitor(
     ecs: Any, cluster: str = "jobs", families: str = "", scope: str = "instance"
 ) -> None:
-    """Register the definition, with a list of families if there is one, and create the DAEMON service."""
+    """Register the definition, with a list of families if there is one, and create the DAEMON
+    service.
+    """
     definition = json.loads(INSTANCE_MONITOR.read_text())
     (container,) = definition["containerDefinitions"]
     variables = {one["name"]: one["value"] for one in container["environment"]} | {

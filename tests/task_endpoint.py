@@ -2,9 +2,10 @@
 
     python -m tests.task_endpoint CONTAINERS [PERIOD]
 
-The program prints the address of the endpoint and serves until stdin is closed. The line ``end`` on stdin ends the
-batch container with exit code 0. The documents have the size of real ones (about 3 kB per container, cgroup v1).
-The stats are new with each request, or every PERIOD seconds (10 on Fargate).
+The program prints the address of the endpoint and serves until stdin is closed. The line ``end`` on
+stdin ends the batch container with exit code 0. The documents have the size of real ones (about 3
+kB per container, cgroup v1). The stats are new with each request, or every PERIOD seconds (10 on
+Fargate).
 """
 
 import json
@@ -37,7 +38,9 @@ _KERNEL_MEMORY_KEYS = [
 
 
 class Task:
-    """The documents of a task with a monitor, a batch and other containers, whose ids no other task has."""
+    """The documents of a task with a monitor, a batch and other containers, whose ids no other
+    task has.
+    """
 
     def __init__(
         self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0
@@ -90,7 +93,8 @@ class Task:
     def task(self) -> dict[str, object]:
         return {
             "Cluster": "bench",
-            "TaskARN": f"arn:aws:ecs:us-east-1:123456789012:task/bench/{TASK_ID}",  # the account of moto
+            # The account of moto.
+            "TaskARN": f"arn:aws:ecs:us-east-1:123456789012:task/bench/{TASK_ID}",
             "Family": "bench",
             "Revision": "1",
             "DesiredStatus": "RUNNING" if self.ended is None else "STOPPED",

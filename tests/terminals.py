@@ -67,7 +67,9 @@ def open_terminal(columns: int = 80) -> tuple[int, int]:
 def shown_on_terminal(
     words: Sequence[str], environment: Mapping[str, str], *, stdout: int | None = None
 ) -> tuple[str, int]:
-    """What a terminal shows that is standard error, and standard output unless that is given; and the exit code."""
+    """What a terminal shows that is standard error, and standard output unless that is given;
+    and the exit code.
+    """
     ours, theirs = open_terminal()
     process = subprocess.Popen(
         words,
@@ -83,7 +85,9 @@ def shown_on_terminal(
 
 
 def fork_on_terminal(words: tuple[str, ...], inherited: int | None = None) -> tuple[int, int]:
-    """A program as the leader and foreground job of a new terminal: its process id and the terminal."""
+    """A program as the leader and foreground job of a new terminal: its process id and the
+    terminal.
+    """
     pid, terminal = pty.fork()
     if pid == 0:
         if inherited is not None:

@@ -1,7 +1,8 @@
-"""Types docs/tutorial.md as a reader does: the wheel in a virtual environment instead of a clone, and moto as AWS.
+"""Types docs/tutorial.md as a reader does: the wheel in a virtual environment instead of a
+clone, and moto as AWS.
 
-The AWS CLI, pip and ``task-profiler`` are real, Docker is played. ECS's agent is played at ``aws ecs wait``: the
-batch's log stream gets what the installed monitor writes.
+The AWS CLI, pip and ``task-profiler`` are real, Docker is played. ECS's agent is played at ``aws
+ecs wait``: the batch's log stream gets what the installed monitor writes.
 """
 
 import json
@@ -85,7 +86,8 @@ class TutorialReader:
             name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
         }
         self._environment |= aws.environment() | {
-            # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
+            # moto reads a template's URL as that of its own S3 only with this host, and with the
+            # bucket in the path.
             "AWS_ENDPOINT_URL": aws.url.replace("127.0.0.1", "localhost"),
             "AWS_CONFIG_FILE": str(folder / "aws-config"),
             "PATH": os.pathsep.join(
@@ -127,7 +129,9 @@ def answers(output: str) -> list[str]:
 
 
 def register_families(aws: FakeAws, count: int) -> None:
-    """An account's nightly tasks: each family has a schedule and a log group, and all share a role."""
+    """An account's nightly tasks: each family has a schedule and a log group, and all share a
+    role.
+    """
     ecs, scheduler, logs = map(aws.client, ("ecs", "scheduler", "logs"))
     ecs.create_cluster(clusterName=CLUSTER)
     iam = aws.client("iam")

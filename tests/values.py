@@ -22,7 +22,9 @@ any_json = st.recursive(
 
 @st.composite
 def mutated(draw: st.DrawFn, *documents: Any) -> Any:
-    """One of the documents with some of its parts, at any depth, replaced by anything or removed."""
+    """One of the documents with some of its parts, at any depth, replaced by anything or
+    removed.
+    """
 
     def mutate(value: Any) -> Any:
         if draw(st.integers(0, 9)) == 0:
@@ -40,5 +42,7 @@ def present(value: T | None) -> T:
 
 
 def without_lost_waits(warnings: Iterable[str]) -> list[str]:
-    """The warnings but those that a busy machine causes: threads or processes ended before their last reading."""
+    """The warnings but those that a busy machine causes: threads or processes ended before their
+    last reading.
+    """
     return [text for text in warnings if "is a lower bound: " not in text]

@@ -1,10 +1,12 @@
-"""Write the chart library of the HTML report: the basic bundle of plotly.js from the npm registry.
+"""Write the chart library of the HTML report: the basic bundle of plotly.js from the npm
+registry.
 
     python tools/chart_library.py
 
-The bundle has the lines that the report draws, in a quarter of the size of the complete bundle. Its licence is MIT; its
-first lines contain the notice. The hash below makes every download the same file. The only change is a pair of
-parentheses around the library's function: without them, V8 parses it twice, which is a quarter of its start.
+The bundle has the lines that the report draws, in a quarter of the size of the complete bundle. Its
+licence is MIT; its first lines contain the notice. The hash below makes every download the same
+file. The only change is a pair of parentheses around the library's function: without them, V8
+parses it twice, which is a quarter of its start.
 """
 
 import hashlib
@@ -40,7 +42,8 @@ def main() -> None:
     )
     if hashlib.sha256(data).hexdigest() != SHA256:
         sys.exit(
-            f"{PACKAGE} {VERSION} is not the file that this script expects: {BUNDLE} was not changed."
+            f"{PACKAGE} {VERSION} is not the file that this script expects: {BUNDLE} was not "
+            "changed."
         )
     BUNDLE.write_bytes(data)
     print(f"{BUNDLE}: {len(data)} bytes")

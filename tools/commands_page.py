@@ -1,4 +1,5 @@
-"""Generate docs/commands.md, the reference of commands, options, parameters and live metrics, from the code.
+"""Generate docs/commands.md, the reference of commands, options, parameters and live metrics,
+from the code.
 
 python tools/commands_page.py
 """
@@ -98,7 +99,9 @@ def text() -> str:
 def leaves(
     command: click.Command, names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield each command that does something, with its full name: a group only if it needs no subcommand."""
+    """Yield each command that does something, with its full name: a group only if it needs no
+    subcommand.
+    """
     if not isinstance(command, click.Group):
         yield names, command
         return
@@ -121,7 +124,9 @@ def _past_run_options() -> str:
 
 
 def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.Option], str]:
-    """Leave out the options for past runs, and return a link to them that says which of them the command has."""
+    """Leave out the options for past runs, and return a link to them that says which of them the
+    command has.
+    """
     shared = _past_run_items()
     own = [option for option in options if _item(option) not in shared]
     found = [option for option in options if _item(option) in shared]
@@ -136,15 +141,16 @@ def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.O
 
 def _parameters(heading: str, file: str) -> str:
     """Generate the section of a CloudFormation template: its parameters and outputs."""
-    template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506  a SafeLoader
+    # A SafeLoader.
+    template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
     rows = [
         f"| `{name}` | {_default(one)} | {_meaning(one)} |\n"
         for name, one in template["Parameters"].items()
     ]
     outputs = ", ".join(f"`{name}`" for name in template["Outputs"])
     return (
-        f"\n## {heading}\n\n[{file}](../{file})\n\n| parameter | default | meaning |\n|---|---|---|\n"
-        f"{''.join(rows)}\nOutputs: {outputs}.\n"
+        f"\n## {heading}\n\n[{file}](../{file})\n\n| parameter | default | meaning "
+        f"|\n|---|---|---|\n{''.join(rows)}\nOutputs: {outputs}.\n"
     )
 
 
@@ -157,7 +163,10 @@ def _meaning(parameter: dict[str, Any]) -> str:
 def _document_fields() -> str:
     """Generate the table of the fields of a run's document in the search cluster."""
     rows = [
-        f"| `{one.name}` | {one.index_type} | {'' if one.record_path is None else f'`{one.record_path}`'} |\n"
+        (
+            f"| `{one.name}` | {one.index_type} | "
+            f"{'' if one.record_path is None else f'`{one.record_path}`'} |\n"
+        )
         for one in FIELDS
     ]
     return f"{_DOCUMENT_FIELDS}{''.join(rows)}"
@@ -190,7 +199,9 @@ def _live_metrics() -> str:
 
 
 def _section(names: tuple[str, ...], command: click.Command, described: dict[str, str]) -> str:
-    """Generate the section of a command; ``described`` has the heading below which each option was described first."""
+    """Generate the section of a command; ``described`` has the heading below which each option
+    was described first.
+    """
     context = click.Context(command)
     arguments = [
         option.make_metavar(context)
@@ -221,7 +232,10 @@ def _section(names: tuple[str, ...], command: click.Command, described: dict[str
 
 
 def _paragraphs(help_text: str) -> Iterator[str]:
-    """Yield the paragraphs of a help text. The list of settings, which click does not wrap, is on a page of its own."""
+    """Yield the paragraphs of a help text.
+
+    The list of settings, which click does not wrap, is on a page of its own.
+    """
     for paragraph in help_text.split("\n\n"):
         lines = paragraph.strip("\n")
         if lines.startswith(_NO_WRAP_MARK):
@@ -248,7 +262,9 @@ def _without(
     add_options: Callable[[Callable[..., None]], Callable[..., int | None]],
     options: list[click.Option],
 ) -> tuple[list[click.Option], bool]:
-    """Leave out the options that this decorator adds if all of them are there, and return whether they are."""
+    """Leave out the options that this decorator adds if all of them are there, and return
+    whether they are.
+    """
     shared = {_item(option) for option in _added_by(add_options)}
     if not shared <= {_item(option) for option in options}:
         return options, False

@@ -1,4 +1,5 @@
-"""Checks the measured coverage (.coverage) against the floors in pyproject.toml, table tool.task-profiler.coverage.
+"""Checks the measured coverage (.coverage) against the floors in pyproject.toml, table
+tool.task-profiler.coverage.
 
 python -m tools.coverage_floors
 """
@@ -51,7 +52,10 @@ def _pure_below(
             yield f"No measured file matches {pattern}: correct pure_modules in pyproject.toml."
         for path in matching:
             if percents[path] < floor:
-                yield f"The tests cover {percents[path]:.2f} % of {path}; the floor of a pure module is {floor} %."
+                yield (
+                    f"The tests cover {percents[path]:.2f} % of {path}; the floor of a pure "
+                    f"module is {floor} %."
+                )
 
 
 def _measured() -> dict[str, Any]:

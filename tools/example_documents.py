@@ -1,9 +1,10 @@
-"""Fill a cluster with made-up runs, to look at the dashboards: outcomes, a GPU, NeuronCores, growth of memory, notices.
+"""Fill a cluster with made-up runs, to look at the dashboards: outcomes, a GPU, NeuronCores,
+growth of memory, notices.
 
     python -m tools.example_documents CLUSTER_URL [--families 9] [--days 7] [--dashboards URL]
 
-The index templates must be installed: `task-profiler kibana import`. The runs end now. The same seed gives the same
-runs, except for their times.
+The index templates must be installed: `task-profiler kibana import`. The runs end now. The same
+seed gives the same runs, except for their times.
 """
 
 import argparse
@@ -69,11 +70,20 @@ _RUN_NOTICES: Final = {
     "stuck": "The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
     "it has waited mostly for network 10.0.3.9:5432.",
     "overdue": "The run has taken 1h 30m; 1h 00m were expected.",
-    "memory": "The run uses 1.7 GB of its 2 GB memory and reaches the limit in 9 minutes if it grows as before.",
-    "disk": "The task uses 17.2 GB of its 20 GB ephemeral storage and fills it in 12 minutes if that grows as before.",
+    "memory": (
+        "The run uses 1.7 GB of its 2 GB memory and reaches the limit in 9 minutes if it grows "
+        "as before."
+    ),
+    "disk": (
+        "The task uses 17.2 GB of its 20 GB ephemeral storage and fills it in 12 minutes if that "
+        "grows as before."
+    ),
 }
 _SCHEDULE_NOTICES: Final = {
-    "missed": "no task was started: RunTask was refused, because the capacity is unavailable at this time.",
+    "missed": (
+        "no task was started: RunTask was refused, because the capacity is unavailable at this "
+        "time."
+    ),
     "late": "the task was started 22 minutes late.",
     "overlapped": "the previous run was still running.",
     "slow": "the run has taken 2h 10m; 95 % of the successes took at most 1h 05m.",
@@ -90,7 +100,9 @@ def batches(count: int) -> tuple[Batch, ...]:
 def documents(
     end: datetime, *, count: int, days: int, kibana_url: str | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of all runs that ended before ``end``, and of their checkpoints and notices."""
+    """Yield the documents of all runs that ended before ``end``, and of their checkpoints and
+    notices.
+    """
     rng = random.Random(SEED)
     for day in range(days + 1):
         midnight = (end - timedelta(days=days - day)).replace(
@@ -142,7 +154,9 @@ def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
 
 
 def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation | None:
-    """Twice the memory for a run that used almost all of it, half the size for a run that used little."""
+    """Twice the memory for a run that used almost all of it, half the size for a run that used
+    little.
+    """
     if batch.gpu is not None:
         return None
     if profile.memory >= 0.9:  # noqa: PLR2004

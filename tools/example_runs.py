@@ -21,7 +21,10 @@ _GPU_MEMORY_MB = 24_576
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Parameters of the runs of one family. ``cpu``, ``memory`` and ``gpu`` are shares of the size."""
+    """Parameters of the runs of one family.
+
+    ``cpu``, ``memory`` and ``gpu`` are shares of the size.
+    """
 
     family: str
     hours: tuple[int, ...]
@@ -180,7 +183,9 @@ def _run(
 
 
 def draw_outcome(level: float, batch: Batch, rng: random.Random) -> tuple[Status, int, bool]:
-    """Draw status, exit code and whether memory ran out; ``level`` is the memory peak as a share of the size."""
+    """Draw status, exit code and whether memory ran out; ``level`` is the memory peak as a share
+    of the size.
+    """
     if level > 1:
         return "failure", _KILLED, True
     if rng.random() < batch.failure_rate:
@@ -208,7 +213,9 @@ def _points(
 
 
 def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Point:
-    """Add block I/O and GPU usage: reads at the beginning and after the idle phase, writes towards the end."""
+    """Add block I/O and GPU usage: reads at the beginning and after the idle phase, writes
+    towards the end.
+    """
     is_idle = _IDLE_FROM < share < _IDLE_UNTIL
     reads = 0.05 if is_idle else max(math.cos(share * 17) + 0.6, 0) * (1.2 - share)
     writes = max(math.sin(share * 31), 0) * share * 2

@@ -1,8 +1,10 @@
-"""Simulated runs of a fleet on ECS: families, schedules, failures and growth. The same seed gives the same runs.
+"""Simulated runs of a fleet on ECS: families, schedules, failures and growth.
 
-tools/example_runs.py simulates a few local runs with all samples. This module simulates millions of runs of hundreds of
-families, without samples. The number of runs per family has a Zipf distribution. Half of the families start on the
-hour, as schedules do, the others at random times.
+The same seed gives the same runs.
+
+tools/example_runs.py simulates a few local runs with all samples. This module simulates millions of
+runs of hundreds of families, without samples. The number of runs per family has a Zipf
+distribution. Half of the families start on the hour, as schedules do, the others at random times.
 """
 
 import bisect
@@ -113,8 +115,8 @@ def runs(fleet: Fleet) -> Iterator[Report]:
 def _runs_per_family(boundaries: Sequence[float], count: int, rng: random.Random) -> list[int]:
     """Draw the number of runs of each family on one day, by systematic sampling.
 
-    Equidistant marks with a random offset are laid over the cumulated shares. A family has one run for each mark in its
-    share. So the sum is exact, and rare families run on some days.
+    Equidistant marks with a random offset are laid over the cumulated shares. A family has one run
+    for each mark in its share. So the sum is exact, and rare families run on some days.
     """
     offset = rng.random()
     marks = [(number + offset) / count for number in range(count)]
@@ -126,7 +128,9 @@ def _runs_per_family(boundaries: Sequence[float], count: int, rng: random.Random
 def _starts(
     all_families: Sequence[Family], counts: Sequence[int], rng: random.Random
 ) -> list[tuple[float, int]]:
-    """Draw the start of each run: the second of the day and the index of the family, in order of time."""
+    """Draw the start of each run: the second of the day and the index of the family, in order of
+    time.
+    """
     starts = []
     for index, count in enumerate(counts):
         family = all_families[index]
@@ -144,7 +148,10 @@ def _starts(
 def draw_profile(
     batch: Batch, progress: float, rng: random.Random, *, stopped_share: float = _STOPPED_SHARE
 ) -> RunProfile:
-    """Draw the profile of a run. ``progress`` is the elapsed share of the fleet's time range, for memory growth."""
+    """Draw the profile of a run.
+
+    ``progress`` is the elapsed share of the fleet's time range, for memory growth.
+    """
     level = min(batch.memory + batch.growth * progress + rng.gauss(0, 0.03), 1.05)
     status, exit_code, is_killed = draw_outcome(level, batch, rng)
     duration_ms = 60_000 * batch.minutes * rng.lognormvariate(0, 0.18)

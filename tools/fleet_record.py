@@ -249,7 +249,9 @@ def _cost(batch: Batch, metrics: Metrics) -> Cost | None:
 
 
 def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation | None:
-    """Recommend half the memory if Fargate offers it for this vCPU size and the peak fits with a margin."""
+    """Recommend half the memory if Fargate offers it for this vCPU size and the peak fits with a
+    margin.
+    """
     smaller_mb = max(batch.memory_mb // 2, int(1024 * 2 * batch.vcpu))
     needed_mb = _MEMORY_MARGIN * (metrics.max_memory_used_mb or 0)
     if batch.gpu is not None or smaller_mb >= batch.memory_mb or needed_mb > smaller_mb:
@@ -260,7 +262,10 @@ def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation | None:
         memory_mb=smaller_mb,
         saving_percent=round(100 * saving, 1),
         reasons=(
-            f"The peak of {metrics.max_memory_used_mb} MB with 20 % to spare fits into {smaller_mb} MB.",
+            (
+                f"The peak of {metrics.max_memory_used_mb} MB with 20 % to spare fits into "
+                f"{smaller_mb} MB."
+            ),
         ),
     )
 

@@ -1,4 +1,5 @@
-"""Searches for inputs that break a property of the unit tests: rounds with new seeds, until the time is up.
+"""Searches for inputs that break a property of the unit tests: rounds with new seeds, until the
+time is up.
 
 python -m tools.fuzz [--seconds 600] [--seed SEED] [TEST …]
 """
@@ -52,7 +53,9 @@ def fuzz(
     seconds: float,
     monotonic: Callable[[], float],
 ) -> int:
-    """Run a round with each seed until a round fails or the time is up. A round that has begun is completed.
+    """Run a round with each seed until a round fails or the time is up.
+
+    A round that has begun is completed.
 
     Args:
         seeds: The seeds, one for each round.

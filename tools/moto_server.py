@@ -28,7 +28,9 @@ _clean_json = parsing.clean_json
 
 
 def _drop_no_values(value: Any, resources: Any) -> Any:
-    """CloudFormation drops AWS::NoValue from lists, moto leaves a None, such as a role that a policy is for."""
+    """CloudFormation drops AWS::NoValue from lists, moto leaves a None, such as a role that a
+    policy is for.
+    """
     cleaned = _clean_json(value, resources)
     return [one for one in cleaned if one is not None] if isinstance(cleaned, list) else cleaned
 
@@ -59,7 +61,9 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         self.client("logs").create_log_group(logGroupName=group)
 
     def create_log_stream(self, group: str, stream: str) -> None:
-        """Create a stream in an existing group, as the awslogs driver does when it starts a container."""
+        """Create a stream in an existing group, as the awslogs driver does when it starts a
+        container.
+        """
         self.client("logs").create_log_stream(logGroupName=group, logStreamName=stream)
 
     def events(self, group: str, stream: str) -> tuple[LogEvent, ...]:
@@ -107,7 +111,9 @@ def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-pro
 def start_by_schedule(
     scheduler: Any, name: str, definition: str = "", cluster: str = "jobs", **more: Any
 ) -> None:
-    """Make a schedule that starts the latest revision of a family, else its own, in a cluster each night."""
+    """Make a schedule that starts the latest revision of a family, else its own, in a cluster
+    each night.
+    """
     arn = "arn:aws:ecs:us-east-1:123456789012"
     scheduler.create_schedule(
         Name=name,
@@ -124,7 +130,9 @@ def start_by_schedule(
 
 @contextlib.contextmanager
 def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
-    """Run a server on a free port, with nothing in it, for the length of the block; one at a time."""
+    """Run a server on a free port, with nothing in it, for the length of the block; one at a
+    time.
+    """
     app = DomainDispatcherApplication(create_backend_app)
     server = make_server(host, 0, app, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(_STOP_POLL_SECONDS,), daemon=True)

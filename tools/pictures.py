@@ -1,11 +1,12 @@
-"""Make the screenshots of the documentation in Chromium: of the report page, or of the dashboards.
+"""Make the screenshots of the documentation in Chromium: of the report page, or of the
+dashboards.
 
     python -m tools.pictures [FOLDER]
     python -m tools.pictures --dashboards URL --cluster URL [FOLDER]
 
-The report page shows a simulated history. For the dashboards, the cluster must be an empty one for tests, with the
-templates and dashboards of `task-profiler kibana import`; it is filled with made-up runs. Requires Debian's chromium.
-The environment variable CHROMIUM names another executable.
+The report page shows a simulated history. For the dashboards, the cluster must be an empty one for
+tests, with the templates and dashboards of `task-profiler kibana import`; it is filled with made-up
+runs. Requires Debian's chromium. The environment variable CHROMIUM names another executable.
 """
 
 import argparse
@@ -65,7 +66,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def take_report(browser: Browser, folder: Path) -> None:
-    """Write the history, and take the page of all runs and the page of a run that ran out of memory."""
+    """Write the history, and take the page of all runs and the page of a run that ran out of
+    memory.
+    """
     with tempfile.TemporaryDirectory(prefix="pictures-") as name:
         history = Path(name) / "history.sqlite3"
         killed_task_id = write_history(history)

@@ -1,10 +1,12 @@
-"""Build the files of a release into dist/release, and try the wheel in an empty environment. Nothing is published.
+"""Build the files of a release into dist/release, and try the wheel in an empty environment.
+
+Nothing is published.
 
     python -m tools.release [FOLDER]
 
-FOLDER gets the wheel, the source distribution, the forwarder's zip, a CycloneDX list of components (SBOM) for the
-package, the zip and the image, and SHA256SUMS. The interpreter that runs this module needs hatchling and cyclonedx-bom.
-The wheel's dependencies come from pip's package index.
+FOLDER gets the wheel, the source distribution, the forwarder's zip, a CycloneDX list of components
+(SBOM) for the package, the zip and the image, and SHA256SUMS. The interpreter that runs this module
+needs hatchling and cyclonedx-bom. The wheel's dependencies come from pip's package index.
 """
 
 import hashlib
@@ -36,7 +38,10 @@ _IMAGE_REQUIREMENTS = tuple(
 
 
 class ReleaseError(Exception):
-    """A file that cannot be built, or a command that fails from the wheel. The message contains its output."""
+    """A file that cannot be built, or a command that fails from the wheel.
+
+    The message contains its output.
+    """
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -69,7 +74,10 @@ def build(out: Path) -> Path:
 
 
 def try_wheel(wheel: Path, environment: Path, folder: Path) -> Iterator[str]:
-    """Install the wheel into the environment, and run COMMANDS in an empty folder. Yields each when it succeeded."""
+    """Install the wheel into the environment, and run COMMANDS in an empty folder.
+
+    Yields each when it succeeded.
+    """
     programs = environment / "bin"
     variables = {
         name: value
@@ -94,7 +102,9 @@ def try_wheel(wheel: Path, environment: Path, folder: Path) -> Iterator[str]:
 
 
 def write_components(wheel: Path, environment: Path, out: Path) -> None:
-    """Write the lists of components of the environment with the wheel, of the zip and of the image."""
+    """Write the lists of components of the environment with the wheel, of the zip and of the
+    image.
+    """
     tool = (sys.executable, "-m", "cyclonedx_py")
     form = ("--output-reproducible", "--output-format", "JSON")
     package = out / f"{wheel.name.split('-py3')[0]}.cdx.json"
@@ -127,7 +137,10 @@ def write_checksums(out: Path) -> str:
 
 
 def run(*command: str, folder: Path = ROOT, environment: dict[str, str] | None = None) -> str:
-    """Run a command and return its standard output. Raises ReleaseError with all its output if it fails."""
+    """Run a command and return its standard output.
+
+    Raises ReleaseError with all its output if it fails.
+    """
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

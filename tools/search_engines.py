@@ -1,16 +1,19 @@
-"""Runs Elasticsearch and OpenSearch, which Maven fetches into the user's cache folder, once for each version.
+"""Runs Elasticsearch and OpenSearch, which Maven fetches into the user's cache folder, once for
+each version.
 
-The servers are published as ordinary Maven artifacts. They are kept in a local Maven repository of our own below the
-cache folder, so that a second run fetches nothing; Maven checks what it gets against the published checksums.
+The servers are published as ordinary Maven artifacts. They are kept in a local Maven repository of
+our own below the cache folder, so that a second run fetches nothing; Maven checks what it gets
+against the published checksums.
 
-Elasticsearch comes from the distribution that Elastic publishes for integration tests. It is the real server with few
-of its modules: there are no scripts, no ingest pipelines, no index lifecycle, no reindex and no delete by query. A
-template that names a lifecycle policy is therefore refused. The distribution also lacks the analysis module, without
-which Elasticsearch cannot make the index where it keeps API keys, users and roles. A plugin of a few lines knows the
-names that this index asks for.
+Elasticsearch comes from the distribution that Elastic publishes for integration tests. It is the
+real server with few of its modules: there are no scripts, no ingest pipelines, no index lifecycle,
+no reindex and no delete by query. A template that names a lifecycle policy is therefore refused.
+The distribution also lacks the analysis module, without which Elasticsearch cannot make the index
+where it keeps API keys, users and roles. A plugin of a few lines knows the names that this index
+asks for.
 
-OpenSearch is one node of its jars, built by a few lines of Java, with Painless and the ingest processors. It has no
-index state management and no security.
+OpenSearch is one node of its jars, built by a few lines of Java, with Painless and the ingest
+processors. It has no index state management and no security.
 """
 
 import base64
@@ -86,7 +89,9 @@ def fetch_zip(group: str, name: str, version: str) -> Path:
 
 
 def fetch_jars(group: str, name: str, version: str) -> Path:
-    """Return a folder with the artifact's jar and all that it depends on, fetched at the first call."""
+    """Return a folder with the artifact's jar and all that it depends on, fetched at the first
+    call.
+    """
     with _locked_cache() as cache:
         found = cache / f"{name}-{version}"
         if not found.exists():
@@ -109,7 +114,9 @@ def require_program(name: str) -> Path:
 
 @contextlib.contextmanager
 def _locked_cache() -> Iterator[Path]:
-    """Give the folder where what was fetched is kept between runs; two test processes must not fetch at once."""
+    """Give the folder where what was fetched is kept between runs; two test processes must not
+    fetch at once.
+    """
     cache = (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         / "task-profiler"
@@ -149,8 +156,8 @@ def fetch_elasticsearch(version: str) -> Path:
 def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterator[SearchServer]:
     """Give an Elasticsearch for the length of the block.
 
-    With security it asks who is calling, and has one user who may do everything. More users, roles and API keys are
-    made through its `_security` API.
+    With security it asks who is calling, and has one user who may do everything. More users, roles
+    and API keys are made through its `_security` API.
     """
     java = require_program("java")
     archive = fetch_elasticsearch(version)
@@ -162,7 +169,8 @@ def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterat
         http_port, transport_port = free_ports(2)
         settings = {
             "cluster.name": "task-profiler-tests",
-            "cluster.routing.allocation.disk.threshold_enabled": "false",  # a full disk says nothing about the product
+            # A full disk says nothing about the product.
+            "cluster.routing.allocation.disk.threshold_enabled": "false",
             "discovery.type": "single-node",
             "network.host": "127.0.0.1",
             "path.data": str(folder / "data"),
@@ -185,7 +193,8 @@ def running_elasticsearch(version: str, *, has_security: bool = False) -> Iterat
                 "HOME": str(folder),
                 "ES_JAVA_HOME": os.environ.get("JAVA_HOME") or str(java.resolve().parent.parent),
                 "ES_JAVA_OPTS": " ".join(HEAP_OPTIONS),
-                "JDK_JAVA_OPTIONS": "-XX:-UsePerfData",  # also for the programs that start the server
+                # Also for the programs that start the server.
+                "JDK_JAVA_OPTIONS": "-XX:-UsePerfData",
                 "ES_TMPDIR": str(folder / "tmp"),
             },
             folder=folder,
@@ -231,7 +240,9 @@ def _add_plugin(home: Path, version: str) -> None:
 
 
 def _give_away(folder: Path) -> str | None:
-    """Give the folder to the user that the server is to run as, and return that user; None when it need not change."""
+    """Give the folder to the user that the server is to run as, and return that user; None when
+    it need not change.
+    """
     if os.geteuid() != 0:
         return None
     try:

@@ -1,7 +1,7 @@
 """A search server in its own process: start, wait until ready, kill and restart.
 
-There is one way to stop it, SIGKILL to its process group: its folder is deleted afterwards, and a crash is what the
-tests want to see anyhow.
+There is one way to stop it, SIGKILL to its process group: its folder is deleted afterwards, and a
+crash is what the tests want to see anyhow.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ class ServerFailedError(Exception):
 class SearchServer:
     """A server that answers at `url`, and all that is needed to start it as often as one likes.
 
-    It runs as `user`; None is who runs the tests. Where the server has security, `admin` is the name and the password
-    of a user who may do everything.
+    It runs as `user`; None is who runs the tests. Where the server has security, `admin` is the
+    name and the password of a user who may do everything.
     """
 
     engine: Literal["elasticsearch", "opensearch"]
@@ -61,7 +61,9 @@ class SearchServer:
         return f"http://127.0.0.1:{self.port}"
 
     def restart(self) -> None:
-        """Start the server on the data it has, killing it first if it runs; return when it answers."""
+        """Start the server on the data it has, killing it first if it runs; return when it
+        answers.
+        """
         self.kill()
         with (self.folder / "log").open("ab") as log:
             self._process = process = subprocess.Popen(
@@ -86,7 +88,8 @@ class SearchServer:
             raise ServerFailedError(f"{error}; its log ends:\n{self._end_of_log()}") from error
         if process.poll() is not None:
             raise ServerFailedError(
-                f"{self.engine} ended with {process.returncode}; its log ends:\n{self._end_of_log()}"
+                f"{self.engine} ended with {process.returncode}; its log "
+                f"ends:\n{self._end_of_log()}"
             )
 
     def kill(self) -> None:
@@ -102,7 +105,10 @@ class SearchServer:
         )
 
     def remove_ours(self) -> None:
-        """Leave nothing that the forwarder or an import made. Deleting by a pattern is refused by default."""
+        """Leave nothing that the forwarder or an import made.
+
+        Deleting by a pattern is refused by default.
+        """
         for index in requests.get(
             f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=120
         ).json():
@@ -141,7 +147,9 @@ def running(server: SearchServer) -> Iterator[SearchServer]:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return ports that nothing uses just now, and that no other process of the same test session takes."""
+    """Return ports that nothing uses just now, and that no other process of the same test
+    session takes.
+    """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     own = [port for port in _PORTS if port % _MAX_WORKERS == int(worker) % _MAX_WORKERS]
     candidates = random.SystemRandom().sample(

@@ -1,4 +1,5 @@
-"""MkDocs hook: the pages are written for GitHub, and two of its rules differ from MkDocs' Markdown parser.
+"""MkDocs hook: the pages are written for GitHub, and two of its rules differ from MkDocs'
+Markdown parser.
 
 - Links that leave docs/ become addresses in the repository.
 - The content of a list item is indented by four spaces, and a list begins after an empty line.
@@ -25,7 +26,10 @@ class BrokenLinkError(Exception):
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: object) -> str:  # noqa: ANN401
-    """Translate a page. MkDocs calls this before it parses the page, and is not installed where mypy runs."""
+    """Translate a page.
+
+    MkDocs calls this before it parses the page, and is not installed where mypy runs.
+    """
     repository = str(config["repo_url"])
     return indent_lists(
         link_to_repository(
@@ -54,7 +58,9 @@ def link_to_repository(markdown: str, page: str, repository: str, ref: str) -> s
 
 
 def indent_lists(markdown: str) -> str:
-    """Indent the content of list items by four spaces for each level, and put an empty line before each list."""
+    """Indent the content of list items by four spaces for each level, and put an empty line
+    before each list.
+    """
     return "\n".join(_indented(markdown.split("\n")))
 
 

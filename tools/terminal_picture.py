@@ -1,9 +1,11 @@
-"""Draw the README's pictures of the terminal as SVG: what `show` prints for docs/images/show.jsonl, and `resize`.
+"""Draw the README's pictures of the terminal as SVG: what `show` prints for
+docs/images/show.jsonl, and `resize`.
 
     python -m tools.terminal_picture [FOLDER]
 
-Both runs of `show` are real: a small batch in a control group of 512 MiB, once with less memory than that and once with
-more. `taskdef resize` reads simulated runs of three weeks, and an account on moto.
+Both runs of `show` are real: a small batch in a control group of 512 MiB, once with less memory
+than that and once with more. `taskdef resize` reads simulated runs of three weeks, and an account
+on moto.
 """
 
 import io

@@ -2,8 +2,8 @@
 
     python tools/trim_botocore.py ENVIRONMENT
 
-This makes the image smaller, which Fargate pulls for every task. The script runs during the image build, so it uses
-only the standard library.
+This makes the image smaller, which Fargate pulls for every task. The script runs during the image
+build, so it uses only the standard library.
 """
 
 import shutil
@@ -39,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     models = list(Path(environment).glob("lib/python3*/site-packages/botocore/data"))
     if len(models) != 1:
         sys.stderr.write(
-            f"{environment} must contain one botocore but contains {len(models)}: name a virtualenv.\n"
+            f"{environment} must contain one botocore but contains {len(models)}: name a "
+            "virtualenv.\n"
         )
         return 1
     trim(models[0], SERVICES | CREDENTIAL_SERVICES)
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def trim(models: Path, services: Iterable[str]) -> None:
-    """Delete the model folders of all other services. Files (endpoints, partitions, retries) stay."""
+    """Delete the model folders of all other services.
+
+    Files (endpoints, partitions, retries) stay.
+    """
     kept = set(services)
     for folder in models.iterdir():
         if folder.is_dir() and folder.name not in kept:

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# For a profiled program: it waits, however slow the machine is, until the profiler has woken up for some readings. A
-# program whose parent is not the profiler has the profiler's process ID in PROFILER.
+# For a profiled program: it waits, however slow the machine is, until the profiler has woken up for
+# some readings. A program whose parent is not the profiler has the profiler's process ID in
+# PROFILER.
 READINGS = """
 import os, time
 profiler = os.environ.get("PROFILER", os.getppid())
@@ -24,13 +25,17 @@ def wait_for_readings(count):
 
 
 class WaitTimeoutError(AssertionError):
-    """What was waited for did not happen in time; an assertion, so that a test fails and does not err."""
+    """What was waited for did not happen in time; an assertion, so that a test fails and does
+    not err.
+    """
 
 
 def wait_until(
     predicate: Callable[[], T | None], seconds: float, what: str, step_seconds: float = 0.02
 ) -> T:
-    """Return the first truthy answer of `predicate`; when `seconds` have passed, raise "waited N s for `what`"."""
+    """Return the first truthy answer of `predicate`; when `seconds` have passed, raise "waited N
+    s for `what`".
+    """
     deadline = time.monotonic() + seconds
     while True:
         answer = predicate()

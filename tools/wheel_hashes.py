@@ -2,8 +2,9 @@
 
     python -m tools.wheel_hashes
 
-The files are for the forwarder's zip (lambda/requirements.txt) and the monitor's image (taskdef/requirements). Edit the
-versions there by hand, then run this tool. It downloads the wheels for all platforms and writes their hashes.
+The files are for the forwarder's zip (lambda/requirements.txt) and the monitor's image
+(taskdef/requirements). Edit the versions there by hand, then run this tool. It downloads the wheels
+for all platforms and writes their hashes.
 """
 
 import hashlib
@@ -46,7 +47,9 @@ def main() -> None:
 
 
 def write(path: Path, wheel_sets: WheelSets) -> None:
-    """Rewrite a requirements file with its comments, its versions, and the hashes of these wheels."""
+    """Rewrite a requirements file with its comments, its versions, and the hashes of these
+    wheels.
+    """
     pins = _pins(path)
     hashes = _hashes(wheel_sets)
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]

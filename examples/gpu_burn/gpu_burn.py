@@ -2,11 +2,11 @@
 
     python gpu_burn.py --gib 4 --seconds 60
 
-With ``--blocks 1`` it keeps one multiprocessor busy and leaves the others idle, and with ``--pause`` it sleeps between
-spans of work, like a program that waits for its data.
+With ``--blocks 1`` it keeps one multiprocessor busy and leaves the others idle, and with
+``--pause`` it sleeps between spans of work, like a program that waits for its data.
 
-It needs only the NVIDIA driver, which compiles the kernel's PTX code for the GPU. It prints "ready" when it has
-allocated the memory and the first kernel has finished.
+It needs only the NVIDIA driver, which compiles the kernel's PTX code for the GPU. It prints "ready"
+when it has allocated the memory and the first kernel has finished.
 """
 
 import argparse
@@ -129,7 +129,8 @@ class CudaLoad:
         _check(
             cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"burn"), "find the kernel"
         )
-        # The array contains addresses, so the attributes at these addresses must live as long as this object.
+        # The array contains addresses, so the attributes at these addresses must live as long as
+        # this object.
         self._parameters = (ctypes.c_void_p * 2)(
             ctypes.addressof(self._memory), ctypes.addressof(self._rounds)
         )
@@ -164,7 +165,10 @@ def _parse_arguments() -> argparse.Namespace:
         choices=range(1, _BLOCKS + 1),
         default=_BLOCKS,
         metavar="N",
-        help="blocks of the kernel, of which a multiprocessor runs some at a time (default: enough for all)",
+        help=(
+            "blocks of the kernel, of which a multiprocessor runs some at a time (default: "
+            "enough for all)"
+        ),
     )
     parser.add_argument(
         "--work",
@@ -201,8 +205,8 @@ def load_driver() -> ctypes.CDLL:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
         sys.exit(
-            "The NVIDIA driver is missing (libcuda.so.1): run this on a machine with a GPU, in a container with "
-            "NVIDIA_DRIVER_CAPABILITIES=compute,utility."
+            "The NVIDIA driver is missing (libcuda.so.1): run this on a machine with a GPU, in a "
+            "container with NVIDIA_DRIVER_CAPABILITIES=compute,utility."
         )
 
 

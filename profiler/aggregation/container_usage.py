@@ -16,16 +16,19 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
 
-# A first step shorter than this fraction of the usual one is merged with the next. At the first sample the counter
-# includes work of the container runtime from before the start, which would be a high rate over a short step.
+# A first step shorter than this fraction of the usual one is merged with the next. At the first
+# sample the counter includes work of the container runtime from before the start, which would be a
+# high rate over a short step.
 _MIN_FIRST_STEP_FRACTION = 0.5
 # Stats are refreshed every 20 s at least (EC2; every 10 s on Fargate).
 _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 # A step of up to this many sampling intervals leaves no gap in the readings.
 _REGULAR_STEP = 1.05
-# Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
+# Counters can be late. What all CPUs provide in this time is possible in addition to what they
+# provide in the step.
 _MAX_LATENESS_NS = 60 * NS_PER_SECOND
-# How far above the capacity of its time the CPU time of a new container may be: its start is not known to the tick.
+# How far above the capacity of its time the CPU time of a new container may be: its start is not
+# known to the tick.
 _NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
 # A rate or a memory usage is possible up to this multiple of the machine's.
 _MARGIN = 1.5
@@ -50,11 +53,12 @@ class UsageWindow(Struct):
 class ContainerUsage:
     """The usage of one container, across restarts and changes of its Docker id.
 
-    The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read`` between two samples. The
-    first step begins at the container's start, where the counter was 0. A sample with an unchanged ``read`` is a
-    duplicate. A step in which the wall clock was set is corrected by as much. Values that the machine cannot reach are
-    left out and counted in ``impossible``. ``received_ns`` is the monotonic time of ``last_sample``.
-    ``kernel_peak_bytes`` is the peak by the kernel's mark after the end, without page cache. 0 points: no series.
+    The vCPU of a step is the increase of ``total_usage`` divided by the increase of ``read``
+    between two samples. The first step begins at the container's start, where the counter was 0. A
+    sample with an unchanged ``read`` is a duplicate. A step in which the wall clock was set is
+    corrected by as much. Values that the machine cannot reach are left out and counted in
+    ``impossible``. ``received_ns`` is the monotonic time of ``last_sample``. ``kernel_peak_bytes``
+    is the peak by the kernel's mark after the end, without page cache. 0 points: no series.
     """
 
     def __init__(
@@ -77,7 +81,8 @@ class ContainerUsage:
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *BLOCK_COUNTERS)}
         self.steps_ms = TimeWeightedStatistics()
-        # The time since the last known CPU time (None if unknown), and CPU time that was not counted yet.
+        # The time since the last known CPU time (None if unknown), and CPU time that was not
+        # counted yet.
         self._carried_ns: int | None = 0
         self._carried_cpu_ns = 0
         self._epoch: str | None = None
@@ -113,12 +118,14 @@ class ContainerUsage:
         shares_network: bool = False,
         clock_shift_ns: int = 0,
     ) -> bool:
-        """Add a sample, received at ``received_ns`` (monotonic); returns False if it is a duplicate.
+        """Add a sample, received at ``received_ns`` (monotonic); returns False if it is a
+        duplicate.
 
-        ``epoch`` is the container's Docker id: with a new one, the counters may begin at 0, but not the network's if
-        the task shares them (awsvpc). ``attempt_started_ns`` is the last start of a container that was restarted.
-        ``is_new``: the counters were 0 at the start of the run. ``clock_shift_ns``: the amount by which the wall clock
-        was set since the start until now; this ``read`` may be older.
+        ``epoch`` is the container's Docker id: with a new one, the counters may begin at 0, but not
+        the network's if the task shares them (awsvpc). ``attempt_started_ns`` is the last start of
+        a container that was restarted. ``is_new``: the counters were 0 at the start of the run.
+        ``clock_shift_ns``: the amount by which the wall clock was set since the start until now;
+        this ``read`` may be older.
         """
         if sample.read_ns == self.last_read_ns and epoch == self._epoch:
             self.duplicates += 1
@@ -165,10 +172,11 @@ class ContainerUsage:
         attempt_started_ns: int | None,
         clock_shift_ns: int,
     ) -> tuple[int | None, int | None]:
-        """The length of the step that ends at this sample, and its part in the last attempt; None if it is unknown.
+        """The length of the step that ends at this sample, and its part in the last attempt;
+        None if it is unknown.
 
-        ``read`` is older than the sample's arrival. The clock was set before it if, since then, ``read`` has moved by
-        an amount that differs from the monotonic clock's by nearly that much.
+        ``read`` is older than the sample's arrival. The clock was set before it if, since then,
+        ``read`` has moved by an amount that differs from the monotonic clock's by nearly that much.
         """
         pending_ns, is_set = clock_shift_ns - self._clock_shift_ns, False
         if self.last_read_ns is None or self.received_ns is None:
@@ -189,7 +197,9 @@ class ContainerUsage:
         return step_ns, min(attempt_ns, step_ns) if attempt_ns > 0 else step_ns
 
     def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
-        """Whether the CPU time of a new container can have begun at its start: agents may continue older counters."""
+        """Whether the CPU time of a new container can have begun at its start: agents may
+        continue older counters.
+        """
         if sample.cpu_ns is None or attempt_ns is None or self._machine.vcpu is None:
             return True
         return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
@@ -197,7 +207,9 @@ class ContainerUsage:
     def _possible(
         self, sample: ContainerSample, step_ns: int | None, *, is_new: bool
     ) -> ContainerSample:
-        """The sample without memory, or growth of the CPU time, that is beyond the whole machine."""
+        """The sample without memory, or growth of the CPU time, that is beyond the whole
+        machine.
+        """
         cpu_ns, (vcpu, memory_bytes) = (
             sample.cpu_ns,
             (self._machine.vcpu, self._machine.memory_bytes),
@@ -251,7 +263,8 @@ class ContainerUsage:
         step_ns, growth_ns = step_ns + carried_ns, growth_ns + carried_cpu_ns
         is_short = is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns
         vcpu = growth_ns / step_ns
-        # A rate beyond the machine comes from a clock that was set back within the step, or from late counters.
+        # A rate beyond the machine comes from a clock that was set back within the step, or from
+        # late counters.
         if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
             self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
             return
@@ -295,7 +308,9 @@ class ContainerUsage:
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
 
     def _held(self, step_ns: int | None) -> int:
-        """The time before a reading of the memory for which it counts: at most the usual step, 0 if unknown."""
+        """The time before a reading of the memory for which it counts: at most the usual step, 0
+        if unknown.
+        """
         if step_ns is None or step_ns <= _REGULAR_STEP * self._nominal_step_ns:
             return step_ns or 0
         usual_ns = min((self.steps_ms.median() or 0.0) * NS_PER_MS, _MAX_STATS_PERIOD_NS)
@@ -319,7 +334,9 @@ class ContainerUsage:
         return ended_ns
 
     def add_devices(self, readings: DeviceReadings, now_ns: int, *, around_ns: int = 0) -> None:
-        """Add readings of devices at ``now_ns`` (monotonic), and ``around_ns`` before and after, to the time series."""
+        """Add readings of devices at ``now_ns`` (monotonic), and ``around_ns`` before and after,
+        to the time series.
+        """
         if (
             self.series is not None
             and self.last_read_ns is not None
@@ -333,7 +350,9 @@ class ContainerUsage:
         self._series_points, self.series = 0, None
 
     def end_interval(self) -> UsageWindow:
-        """End the current interval; returns the usage since the last call, at first since the start."""
+        """End the current interval; returns the usage since the last call, at first since the
+        start.
+        """
         interval, self._windows = self._windows[-1], (self.run, UsageWindow())
         return interval
 
@@ -358,7 +377,9 @@ class ContainerUsage:
 
 
 def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> float | None:
-    """The mean vCPU used between two samples; None if ``read`` did not advance, or a counter is unknown or reset."""
+    """The mean vCPU used between two samples; None if ``read`` did not advance, or a counter is
+    unknown or reset.
+    """
     if before is None or before.cpu_ns is None or sample.cpu_ns is None:
         return None
     step_ns, growth_ns = sample.read_ns - before.read_ns, sample.cpu_ns - before.cpu_ns

@@ -1,4 +1,6 @@
-"""Finds how long a batch has been idle: that it used next to no CPU, network and disk, and polled nothing."""
+"""Finds how long a batch has been idle: that it used next to no CPU, network and disk, and
+polled nothing.
+"""
 
 from collections import deque
 
@@ -8,32 +10,35 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.worth_a_word import QUIET_VCPU
 
 QUIET_BYTES_PER_SECOND = 1024
-# The steps in which polls are searched, and the number of steps that define the usual level. In shorter steps, a poll
-# is a high rate.
+# The steps in which polls are searched, and the number of steps that define the usual level. In
+# shorter steps, a poll is a high rate.
 _BURST_STEP_NS = 9 * NS_PER_SECOND  # Fargate's steps of 10 s vary in length
 _USUAL_STEPS = 180
-# A burst exceeds what is usual, the rate that three quarters of the steps reach, by this rate and factor.
-# If a tenth of the steps has next to no bytes, such steps are usual, and the rate alone counts.
+# A burst exceeds what is usual, the rate that three quarters of the steps reach, by this rate and
+# factor. If a tenth of the steps has next to no bytes, such steps are usual, and the rate alone
+# counts.
 _BURST_BYTES_PER_SECOND = 30
 _BURST_FACTOR = 5
 _SILENT_BYTES_PER_SECOND = 10
 # A request takes more CPU time than this, 0.05 ms in 10 s; waiting takes none.
 _BURST_VCPU = 5e-6
-# If a line of the monitor hides its bytes, a request is a step with this many times the CPU time of any other idle
-# step. Health checks and garbage collections take as much in other steps, too.
+# If a line of the monitor hides its bytes, a request is a step with this many times the CPU time of
+# any other idle step. Health checks and garbage collections take as much in other steps, too.
 _HIDDEN_BURST_FACTOR = 2
 # A line of the monitor passes through the network within this time.
 _OWN_LINE_NS = 20 * NS_PER_SECOND
-# The end of the idle time must be free of the monitor's lines: a poll may come at the same time as each of them.
+# The end of the idle time must be free of the monitor's lines: a poll may come at the same time as
+# each of them.
 _SILENCE_NS = 150 * NS_PER_SECOND
 
 
 class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
     """The counters and sizes of a batch at a moment; None is unknown.
 
-    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes received and sent, bytes
-    read from block devices and written. ``own_line_ns`` is the time of the monitor's last line if its lines are part of
-    the network counters. Memory is in bytes, without the page cache that no process maps.
+    ``at_ns`` is by the clock of the run's start. The counters never decrease: CPU time, bytes
+    received and sent, bytes read from block devices and written. ``own_line_ns`` is the time of the
+    monitor's last line if its lines are part of the network counters. Memory is in bytes, without
+    the page cache that no process maps.
     """
 
     at_ns: int
@@ -50,20 +55,22 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
 class IdleTime:
     """The time for which a batch has been idle, from its counters, in constant memory.
 
-    A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and of disk. A poll of a
-    few hundred bytes in a step of 10 s is below that: so bytes for which the batch used CPU time also count, and so do
-    bytes clearly above the amount in most other steps. Other bytes do not: in awsvpc mode, all containers of the task
-    share the network counters.
+    A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and
+    of disk. A poll of a few hundred bytes in a step of 10 s is below that: so bytes for which the
+    batch used CPU time also count, and so do bytes clearly above the amount in most other steps.
+    Other bytes do not: in awsvpc mode, all containers of the task share the network counters.
 
-    ``since_ns`` is None without readings: a gap, a time above ``max_step_ns`` between two of them, is never idleness.
-    ``vcpu``, ``network`` and ``block`` are the largest values of any step since then.
+    ``since_ns`` is None without readings: a gap, a time above ``max_step_ns`` between two of them,
+    is never idleness. ``vcpu``, ``network`` and ``block`` are the largest values of any step since
+    then.
     """
 
     def __init__(self, window_ns: int, *, max_step_ns: int) -> None:
         self._window_ns = window_ns
         self._max_step_ns = max_step_ns
         self._silence_ns = min(_SILENCE_NS, window_ns // 2)
-        # Even with a short window, lines wait only for a batch that has been idle for a few readings.
+        # Even with a short window, lines wait only for a batch that has been idle for a few
+        # readings.
         self._silence_from_ns = max(
             window_ns - self._silence_ns - _OWN_LINE_NS - 2 * _BURST_STEP_NS,
             window_ns // 2,

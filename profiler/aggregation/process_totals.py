@@ -12,17 +12,21 @@ from profiler.record.units import MIB
 _ZOMBIE = "Z"  # the state of an ended process for which its parent has not waited
 # The kernel rounds the CPU time of children to whole ticks, user and system time separately.
 _MAX_ROUNDING_NS = 20_000_000
-# A group's high-water mark includes all page cache, but memory used does not include what no process maps. At the
-# time of the mark any cache may have been unmapped. So the mark is taken for the peak if all cache is below 1 %
-# of it, or below the 256 KiB in which the kernel charges memory to a group.
+# A group's high-water mark includes all page cache, but memory used does not include what no
+# process maps. At the time of the mark any cache may have been unmapped. So the mark is taken for
+# the peak if all cache is below 1 % of it, or below the 256 KiB in which the kernel charges memory
+# to a group.
 _MAX_CACHE_SHARE = 0.01
 _CHARGE_BATCH_BYTES = 256 * 1024
-# A group's high-water mark is not its processes' peak if the group lacks more than this of their memory.
+# A group's high-water mark is not its processes' peak if the group lacks more than this of their
+# memory.
 _MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
 class _Gone(Struct, frozen=True):
-    """The processes that ended in a step, each with its parent before, and what was estimated of their CPU time."""
+    """The processes that ended in a step, each with its parent before, and what was estimated of
+    their CPU time.
+    """
 
     processes: Sequence[tuple[ProcessReading, ProcessReading | None]] = ()
     handed_over_ns: int = 0
@@ -31,10 +35,12 @@ class _Gone(Struct, frozen=True):
 
 
 class TreeCpu(Struct):
-    """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes.
+    """The CPU time of a tree, computed from readings of its processes.
 
-    ``has_lost``: no process waited for one of the ended processes, so what it used after its last reading is unknown.
-    ``lost_blocks`` is the block I/O of these processes until then.
+    It never falls and includes ended processes.
+
+    ``has_lost``: no process waited for one of the ended processes, so what it used after its last
+    reading is unknown. ``lost_blocks`` is the block I/O of these processes until then.
     """
 
     total_ns: int = 0
@@ -50,8 +56,9 @@ class TreeCpu(Struct):
     ) -> int:
         """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
 
-        ``reaped_ns`` is the CPU time of all children that this process itself has waited for so far. The parent that
-        waited for a process has its CPU time and page faults. If none did (SIGCHLD ignored), its last value is kept.
+        ``reaped_ns`` is the CPU time of all children that this process itself has waited for so
+        far. The parent that waited for a process has its CPU time and page faults. If none did
+        (SIGCHLD ignored), its last value is kept.
         """
         now = {process.identity: process for process in processes}
         before = self._previous
@@ -86,7 +93,8 @@ class TreeCpu(Struct):
         before: Mapping[tuple[int, int], ProcessReading],
         handed_over_ns: int,
     ) -> Sequence[ProcessReading]:
-        """Correct the estimate of the last step, in which a parent may have been read before it waited.
+        """Correct the estimate of the last step, in which a parent may have been read before it
+        waited.
 
         Returns the processes whose parent has ended since, perhaps after it waited.
         """
@@ -100,7 +108,8 @@ class TreeCpu(Struct):
             if parent is None or after is None or is_orphan or not process.faults:
                 unknown.append(process)
             elif after.children_faults == parent.children_faults:
-                # The count of a present parent was read after the end of its child; that of a zombie is final.
+                # The count of a present parent was read after the end of its child; that of a
+                # zombie is final.
                 (lost if parent.identity in now or after.state == _ZOMBIE else undecided).append(
                     process
                 )
@@ -126,8 +135,9 @@ def _cpu_ns(process: ProcessReading) -> int:
 class TreeMemory(Struct):
     """The memory of several processes together and its peak, by the kernel's high-water marks.
 
-    When the mark of a process has risen between two readings, the candidate for the peak is this mark plus the memory
-    that the others held at both readings. Two rises are never added: nothing shows that they happened at the same time.
+    When the mark of a process has risen between two readings, the candidate for the peak is this
+    mark plus the memory that the others held at both readings. Two rises are never added: nothing
+    shows that they happened at the same time.
     """
 
     peak_bytes: int | None = None
@@ -136,7 +146,9 @@ class TreeMemory(Struct):
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
-        """Add a reading; returns the memory in bytes, or None if no process has any (all are zombies)."""
+        """Add a reading; returns the memory in bytes, or None if no process has any (all are
+        zombies).
+        """
         now = {process.identity: process for process in processes}
         shares = [
             process.share_bytes for process in now.values() if process.share_bytes is not None
@@ -173,8 +185,9 @@ class TreeMemory(Struct):
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
     """The high-water mark without the pages that other processes' shares count.
 
-    Their number is known at both ends of the step, but not at the time of the mark. If it changed, the others' shares
-    have changed by the same amount. Therefore the larger number and the difference are both subtracted.
+    Their number is known at both ends of the step, but not at the time of the mark. If it changed,
+    the others' shares have changed by the same amount. Therefore the larger number and the
+    difference are both subtracted.
     """
     ends = [
         max((end.rss_bytes or 0) - (end.share_bytes or 0), 0)
@@ -185,10 +198,12 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
 
 
 class GroupTotal(Struct):
-    """The memory of all processes of a control group together, which can be more than the group's.
+    """The memory of all processes of a control group together, which can be more than the
+    group's.
 
-    A page of a mapped file counts only for the group that read it first. The total is the group's memory, or that of
-    its processes if the group lacks a notable part of it. ``uncounted_bytes`` is the most mapped memory that it lacked.
+    A page of a mapped file counts only for the group that read it first. The total is the group's
+    memory, or that of its processes if the group lacks a notable part of it. ``uncounted_bytes`` is
+    the most mapped memory that it lacked.
     """
 
     uncounted_bytes: int = 0
@@ -202,7 +217,10 @@ class GroupTotal(Struct):
         *,
         is_exact: bool,
     ) -> int:
-        """Add a reading; returns the total. ``is_exact``: ``tree_bytes``, of all processes, counts no page twice."""
+        """Add a reading; returns the total.
+
+        ``is_exact``: ``tree_bytes``, of all processes, counts no page twice.
+        """
         present = [process for process in processes if process.rss_bytes is not None]
         if is_exact:
             self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
@@ -215,7 +233,9 @@ class GroupTotal(Struct):
         )
 
     def between(self, group: MemoryReading, tree_bytes: int, largest_bytes: int) -> int:
-        """The total in bytes, from the tree's bytes, which may count pages twice, and its largest process's."""
+        """The total in bytes, from the tree's bytes, which may count pages twice, and its
+        largest process's.
+        """
         held_bytes = max(
             largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0))
         )
@@ -239,8 +259,9 @@ def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
 class TreeBlocks(Struct):
     """The block I/O of a tree. It never falls.
 
-    The counters of a process include the children it has waited for. A parent is read before its children: a process
-    that ends between these two reads is in neither, and the next reading includes it.
+    The counters of a process include the children it has waited for. A parent is read before its
+    children: a process that ends between these two reads is in neither, and the next reading
+    includes it.
     """
 
     _total: BlockBytes = BlockBytes()
@@ -250,7 +271,8 @@ class TreeBlocks(Struct):
     ) -> BlockBytes | None:
         """Add a reading; returns the total; None: unknown now.
 
-        ``reaped``: of the children this process waited for, ``lost``: of those that nobody did (:class:`TreeCpu`).
+        ``reaped``: of the children this process waited for, ``lost``: of those that nobody did
+        (:class:`TreeCpu`).
         """
         total = reaped + lost
         for process in processes:
@@ -265,10 +287,12 @@ class TreeBlocks(Struct):
 
 
 class GroupPeak(Struct, frozen=True, kw_only=True):
-    """A control group's high-water mark, and the facts that decide whether it is the peak of its processes.
+    """A control group's high-water mark, and the facts that decide whether it is the peak of its
+    processes.
 
-    ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
-    was outside of the group, or if the mark was not read after the end. ``uncounted_bytes``: see :class:`GroupTotal`.
+    ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is
+    False if a process was outside of the group, or if the mark was not read after the end.
+    ``uncounted_bytes``: see :class:`GroupTotal`.
     """
 
     size_bytes: int | None = None
@@ -286,13 +310,17 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         return size_bytes + uncounted_bytes if size_bytes is not None and is_notable else size_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
-        """Whether the mark is the peak of the memory of all processes, with hardly any page cache."""
+        """Whether the mark is the peak of the memory of all processes, with hardly any page
+        cache.
+        """
         is_complete = self.includes_all_processes and not lacks_memory(
             self.size_bytes or 0, self.bound_bytes or 0
         )
         return is_complete and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
-        """Whether the mark includes hardly any page cache, also of files that were deleted before a reading."""
+        """Whether the mark includes hardly any page cache, also of files that were deleted
+        before a reading.
+        """
         max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
         return max(self.cache_bytes, transferred_bytes) < max_bytes

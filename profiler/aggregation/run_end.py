@@ -17,7 +17,8 @@ from profiler.record.run_outcome import (
 
 # A platform may cut the fraction of ExecutionStoppedAt, so it is exact only to the second.
 _STAMP_MARGIN_NS = NS_PER_SECOND
-# The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.
+# The memory counts as at its limit from the first share on; with reclaims at the limit, from the
+# second one on.
 _AT_LIMIT_FRACTION = 0.9
 _AT_LIMIT_FRACTION_WITH_HITS = 0.7
 _NEAR_LIMIT_FRACTION = 0.95
@@ -26,8 +27,8 @@ _NEAR_LIMIT_FRACTION = 0.95
 class RunEnd(Struct, frozen=True, kw_only=True):
     """The end of a run, or the fact that it is running.
 
-    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the run, or the last
-    reading of a batch that disappeared; None if a stop of the task hid the end.
+    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the
+    run, or the last reading of a batch that disappeared; None if a stop of the task hid the end.
     """
 
     status: Status
@@ -54,13 +55,16 @@ def was_stopped(
     others_finished_ns: Sequence[int] = (),
     is_task_stopping: bool = False,
 ) -> bool:
-    """Whether the batch ended because the task was stopped. Times are wall-clock times, None if unknown.
+    """Whether the batch ended because the task was stopped.
 
-    ``seen_ns`` is when a stop was seen while the batch was listed as running, ``signalled_ns`` the monitor's own
-    SIGTERM, ``first_end_ns`` the task's ExecutionStoppedAt, the end of its first essential container.
-    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time. An essential batch that ends by
-    itself stops the task, too. So a request that was first seen after the end explains only the exit code of SIGTERM,
-    and never a kill. Docker may log the signal after the end.
+    Times are wall-clock times, None if unknown.
+
+    ``seen_ns`` is when a stop was seen while the batch was listed as running, ``signalled_ns`` the
+    monitor's own SIGTERM, ``first_end_ns`` the task's ExecutionStoppedAt, the end of its first
+    essential container. ``is_task_stopping``: ECS has requested the end of the task, at an unknown
+    time. An essential batch that ends by itself stops the task, too. So a request that was first
+    seen after the end explains only the exit code of SIGTERM, and never a kill. Docker may log the
+    signal after the end.
     """
     if exit_code == SIGTERM_EXIT_CODE and (is_task_stopping or seen_ns is not None):
         return True
@@ -71,8 +75,9 @@ def was_stopped(
         for request_ns in (seen_ns, signalled_ns)
     ):
         return True
-    # The first end alone is proof only more than the margin before the batch's. Nearer to it, the end of another
-    # container at that time is the proof, because the time may be the batch's own end.
+    # The first end alone is proof only more than the margin before the batch's. Nearer to it, the
+    # end of another container at that time is the proof, because the time may be the batch's own
+    # end.
     if first_end_ns is None or first_end_ns >= finished_ns:
         return False
     return first_end_ns < finished_ns - _STAMP_MARGIN_NS or any(
@@ -108,10 +113,12 @@ def out_of_memory(
     memory_kills: int | None = None,
     may_have_missed_a_kill: bool = False,
 ) -> OutOfMemory:
-    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
+    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as
+    there is evidence.
 
-    The kills that the kernel counted are decisive (None: unknown). ``limit_hits`` alone are no evidence, because
-    version 1 of cgroup also counts reclaimed page cache. With ``may_have_missed_a_kill``, an exit code excludes none.
+    The kills that the kernel counted are decisive (None: unknown). ``limit_hits`` alone are no
+    evidence, because version 1 of cgroup also counts reclaimed page cache. With
+    ``may_have_missed_a_kill``, an exit code excludes none.
     """
     if memory_kills:
         return OutOfMemory(likely=True, evidence="kernel-counter")
@@ -140,7 +147,9 @@ def out_of_memory(
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed between samples."""
+    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
+    between samples.
+    """
     peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False
@@ -149,5 +158,7 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
 
 
 def may_have_missed_a_kill(record: Record) -> bool:
-    """Whether a process may have been killed for memory with any exit code: a child, or an earlier attempt."""
+    """Whether a process may have been killed for memory with any exit code: a child, or an
+    earlier attempt.
+    """
     return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)

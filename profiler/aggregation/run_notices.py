@@ -1,4 +1,6 @@
-"""Finds what a running batch may need attention for: that it is stuck, overdue, or about to exhaust memory or disk."""
+"""Finds what a running batch may need attention for: that it is stuck, overdue, or about to
+exhaust memory or disk.
+"""
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +32,8 @@ _PARTS = 4
 _MIN_PART = 0.3
 # How far above everything before the quarter the lowest recent value is, as a share of the size.
 _NEW_HIGH = 0.01
-# Stats are refreshed every 20 s at least; a longer time between two readings is a gap, unless the interval is longer.
+# Stats are refreshed every 20 s at least; a longer time between two readings is a gap, unless the
+# interval is longer.
 _MAX_STEP_NS = 30 * NS_PER_SECOND
 _MAX_INTERVALS = 2.5
 
@@ -48,8 +51,9 @@ class GrowthFit(Struct, frozen=True):
 class GrowthToLimit:
     """Finds a quantity that grows towards its limit, in constant memory.
 
-    Growth is the rise of the lowest values over the last quarter of the run: those of a garbage collector's sawtooth do
-    not rise. It must continue in all parts of the last 15 minutes, and exceed all earlier values.
+    Growth is the rise of the lowest values over the last quarter of the run: those of a garbage
+    collector's sawtooth do not rise. It must continue in all parts of the last 15 minutes, and
+    exceed all earlier values.
     """
 
     def __init__(self, started_ns: int) -> None:
@@ -112,7 +116,9 @@ class GrowthToLimit:
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:
-    """The growth per minute over the levels of the parts' starts and the end; 0 if a part shrinks or is unknown."""
+    """The growth per minute over the levels of the parts' starts and the end; 0 if a part
+    shrinks or is unknown.
+    """
     if not all(map(isfinite, levels)):
         return 0
     steps = [after - before for before, after in pairwise(levels)]
@@ -123,7 +129,10 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
 
 
 class NoticeFinding(Struct, frozen=True, kw_only=True):
-    """A condition met from ``since_ns`` on. What was waited for since ``waited_since_ns`` is to be named."""
+    """A condition met from ``since_ns`` on.
+
+    What was waited for since ``waited_since_ns`` is to be named.
+    """
 
     kind: "NoticeKind"
     since_ns: int
@@ -134,7 +143,10 @@ class NoticeFinding(Struct, frozen=True, kw_only=True):
 
 
 class RunNotices:
-    """The notices of one run, in constant memory, each kind once. ``stuck_minutes`` are without work; 0: never."""
+    """The notices of one run, in constant memory, each kind once.
+
+    ``stuck_minutes`` are without work; 0: never.
+    """
 
     def __init__(
         self,
@@ -178,7 +190,10 @@ class RunNotices:
         return findings
 
     def overdue(self, now_ns: int) -> list[NoticeFinding]:
-        """The finding, returned once, that the run takes longer than expected. No reading is necessary."""
+        """The finding, returned once, that the run takes longer than expected.
+
+        No reading is necessary.
+        """
         expected_seconds, elapsed_ns = self._expected_seconds, now_ns - self._started_ns
         if expected_seconds is None or elapsed_ns <= expected_seconds * NS_PER_SECOND:
             return []
@@ -198,13 +213,17 @@ class RunNotices:
         return [finding]
 
     def wants_silence(self, now_ns: int) -> bool:
-        """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few minutes."""
+        """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few
+        minutes.
+        """
         return self._idle is not None and self._idle.wants_silence(now_ns)
 
     def describe(
         self, finding: NoticeFinding, longest_wait: "Callable[[int], Wait | None]"
     ) -> "Notice":
-        """The notice, which is added to the raised ones; ``longest_wait`` returns the longest wait since a time."""
+        """The notice, which is added to the raised ones; ``longest_wait`` returns the longest
+        wait since a time.
+        """
         from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
         wait = None if finding.waited_since_ns is None else longest_wait(finding.waited_since_ns)
@@ -227,8 +246,8 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
         kind="stuck",
         since_ns=since_ns,
         at_ns=at_ns,
-        message=f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} KB/s of network and "
-        f"disk for {_minutes(minutes)}",
+        message=f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} "
+        f"KB/s of network and disk for {_minutes(minutes)}",
         evidence={
             "minutes": round(minutes, 1),
             "vcpu_used": round(idle.vcpu, VCPU_DIGITS),
@@ -247,8 +266,9 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
         since_ns=growth.since_ns,
         at_ns=at_ns,
         message=f"The run uses {format_memory(used)} of {format_memory(size)} of "
-        f"{'memory' if kind == 'memory' else 'ephemeral storage'} ({100 * growth.used / growth.size:.0f} %), and has "
-        f"grown by {per_minute:.1f} MB a minute for {_minutes(minutes)}: at this rate, it reaches the limit in "
+        f"{'memory' if kind == 'memory' else 'ephemeral storage'} "
+        f"({100 * growth.used / growth.size:.0f} %), and has grown by {per_minute:.1f} MB a "
+        f"minute for {_minutes(minutes)}: at this rate, it reaches the limit in "
         f"{_minutes(growth.minutes_left)}",
         evidence={
             "minutes": round(minutes, 1),

@@ -1,4 +1,6 @@
-"""The time series of a run's commands: the largest ones, and all others together, in constant memory."""
+"""The time series of a run's commands: the largest ones, and all others together, in constant
+memory.
+"""
 
 from collections.abc import Collection, Hashable, Mapping
 from functools import partial
@@ -25,7 +27,10 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class _Command(Struct):
-    """A command that has its own series. Before ``known_from_ns`` it may have been among the others."""
+    """A command that has its own series.
+
+    Before ``known_from_ns`` it may have been among the others.
+    """
 
     series: RunSeries
     known_from_ns: int
@@ -36,8 +41,9 @@ class _Command(Struct):
 class SeriesByCommand(Generic[_Key]):
     """Collects the series of each command. The arguments are those of the run's own series.
 
-    With too many commands, the smallest are merged into the others. A command that is seen again later has no values
-    for the time before. ``is_new``: no process is older than the run; else the CPU time before it is unknown.
+    With too many commands, the smallest are merged into the others. A command that is seen again
+    later has no values for the time before. ``is_new``: no process is older than the run; else the
+    CPU time before it is unknown.
     """
 
     def __init__(
@@ -62,7 +68,9 @@ class SeriesByCommand(Generic[_Key]):
     def add(
         self, read_ns: int, cpu_ns: Mapping[_Key, int], memory_bytes: Mapping[_Key, int]
     ) -> None:
-        """Add a reading: the CPU time of commands since the last one, the memory of each that has a process."""
+        """Add a reading: the CPU time of commands since the last one, the memory of each that
+        has a process.
+        """
         since_ns = self._read_ns
         elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
         held_ns = min(elapsed_ns, self._max_held_ns)
@@ -98,7 +106,9 @@ class SeriesByCommand(Generic[_Key]):
         return key in self._commands
 
     def add_to(self, series: Series, shown: Mapping[_Key, str]) -> Series:
-        """The run's series, with shorter steps merged, those of the commands ``shown`` by text, and all others'."""
+        """The run's series, with shorter steps merged, those of the commands ``shown`` by text,
+        and all others'.
+        """
         whole = self._whole.copy(min_step_ms=series.step_ms)
         if not whole.length or series.started_at != format_ms(self._started_ns):
             return series
@@ -112,8 +122,8 @@ class SeriesByCommand(Generic[_Key]):
             others = self._rest.copy(min_step_ms=step_ms)
             for part in hidden:
                 others.absorb(part.copy(min_step_ms=step_ms))
-            # At least the memory that the shown commands leave of the whole: the largest of several commands is less
-            # than all of them held together.
+            # At least the memory that the shown commands leave of the whole: the largest of several
+            # commands is less than all of them held together.
             shown_bytes = [part.memory.padded(whole.length) for part in parts.values()]
             for index, size_bytes in enumerate(whole.memory.cells):
                 if size_bytes is not None:

@@ -1,4 +1,6 @@
-"""How much longer the same work would have taken with fewer vCPUs: docs/record.md has the formulas of both bounds."""
+"""How much longer the same work would have taken with fewer vCPUs: docs/record.md has the
+formulas of both bounds.
+"""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +19,9 @@ _DIGITS = 3
 
 
 class CpuDemand:
-    """The vCPUs that all containers of a task used, in constant memory, and how often they filled each size."""
+    """The vCPUs that all containers of a task used, in constant memory, and how often they
+    filled each size.
+    """
 
     def __init__(self, vcpu_size: float | None = None) -> None:
         self._time_ns = 0
@@ -48,7 +52,9 @@ class CpuDemand:
         self._level_ns[level] = self._level_ns.get(level, 0) + held_ns
 
     def saturated_percent(self, vcpu_size: float | None) -> float | None:
-        """The share of the time with 95 % of the vCPUs in use; None if unknown, and for a size not followed."""
+        """The share of the time with 95 % of the vCPUs in use; None if unknown, and for a size
+        not followed.
+        """
         saturated_ns = self._saturated_ns.get(vcpu_size) if vcpu_size else None
         if not self._time_ns or saturated_ns is None:
             return None
@@ -57,12 +63,14 @@ class CpuDemand:
     def slowdown(
         self, *, vcpu_size: float | None, max_threads: int | None
     ) -> Mapping[float, SlowdownBounds] | None:
-        """The bounds for each size that would have been slower than the task's; None if no CPU was measured."""
+        """The bounds for each size that would have been slower than the task's; None if no CPU
+        was measured.
+        """
         if not self._time_ns:
             return None
-        # The number of vCPUs that the task used when it computed, p of the formulas: the smallest whole number that was
-        # never exceeded, if that was reached for 5 % of the time. A larger number was reached for less time, so none
-        # qualifies if this one does not.
+        # The number of vCPUs that the task used when it computed, p of the formulas: the smallest
+        # whole number that was never exceeded, if that was reached for 5 % of the time. A larger
+        # number was reached for less time, so none qualifies if this one does not.
         limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
         level = max(1, math.ceil(self._max_vcpu / _EXCEEDED))
         reached_ns = sum(held_ns for reached, held_ns in self._level_ns.items() if reached >= level)

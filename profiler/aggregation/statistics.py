@@ -17,8 +17,9 @@ _MIDDLE = 2 / (1 + _GAMMA)
 class TimeWeightedStatistics:
     """Mean, maximum and percentiles of a quantity over time.
 
-    The mean and maximum are exact; percentiles come from a DDSketch (Masson, Rim and Lee, PVLDB 12, 2019) and are
-    within 1 % of the true value, never above the maximum. A quantity has some hundred bins; all floats have 71,000.
+    The mean and maximum are exact; percentiles come from a DDSketch (Masson, Rim and Lee, PVLDB 12,
+    2019) and are within 1 % of the true value, never above the maximum. A quantity has some hundred
+    bins; all floats have 71,000.
     """
 
     __slots__ = (
@@ -35,8 +36,8 @@ class TimeWeightedStatistics:
         self._weighted_sum = 0.0
         self._weight_ns = 0
         self._zero_weight_ns = 0
-        # The weights of neighbouring bins from the lowest one on. A float cannot overflow, even after a jump of a
-        # clock.
+        # The weights of neighbouring bins from the lowest one on. A float cannot overflow, even
+        # after a jump of a clock.
         self._weights = array("d")
         self._lowest_bin = 0
         self._minimum = float("inf")
@@ -56,7 +57,8 @@ class TimeWeightedStatistics:
             self._zero_weight_ns += weight_ns
         self._weighted_sum += value * weight_ns
         self._weight_ns += weight_ns
-        # Comparisons take a third of the time of min() and max(), several times for each container and tick.
+        # Comparisons take a third of the time of min() and max(), several times for each container
+        # and tick.
         if value < self._minimum:  # noqa: PLR1730
             self._minimum = value
         if value > self._maximum:  # noqa: PLR1730
@@ -77,10 +79,13 @@ class TimeWeightedStatistics:
         return self._maximum if self._weight_ns else None
 
     def distribution(self, *, per: float = 1, digits: int = 3) -> Distribution | None:
-        """The statistics, divided by ``per`` and rounded to ``digits``; None before the first value."""
+        """The statistics, divided by ``per`` and rounded to ``digits``; None before the first
+        value.
+        """
         if not self._weight_ns:
             return None
-        # Rounding of the sum can move the quotient beyond the extremes by one unit in the last place.
+        # Rounding of the sum can move the quotient beyond the extremes by one unit in the last
+        # place.
         mean = self._within(self._weighted_sum / self._weight_ns)
         p50, p95, p99 = map(self._quantile, (0.50, 0.95, 0.99))
         avg, p50, p95, p99, most = (
@@ -107,7 +112,9 @@ class TimeWeightedStatistics:
 
 
 class MeanAndMaximum:
-    """The weighted mean and the maximum of readings, or over time with nanoseconds; ``total`` is the weighted sum."""
+    """The weighted mean and the maximum of readings, or over time with nanoseconds; ``total`` is
+    the weighted sum.
+    """
 
     __slots__ = ("maximum", "total", "weight")
 
@@ -138,7 +145,9 @@ class MeanAndMaximum:
 
 
 class RecentByBatch:
-    """The values since the last call of :meth:`take` for a batch; for a new batch, since the last call for any."""
+    """The values since the last call of :meth:`take` for a batch; for a new batch, since the
+    last call for any.
+    """
 
     def __init__(self) -> None:
         self._unclaimed = MeanAndMaximum()
@@ -158,7 +167,9 @@ class RecentByBatch:
 
 
 class MonotonicCounter:
-    """The total of a counter that only grows; a value below the last one means that it was reset to 0 in between."""
+    """The total of a counter that only grows; a value below the last one means that it was reset
+    to 0 in between.
+    """
 
     __slots__ = ("_before_reset", "_last", "increase")
 
@@ -168,7 +179,9 @@ class MonotonicCounter:
         self._last: int | None = None
 
     def add(self, value: int) -> int | None:
-        """Add the counter's next value; returns the increase since the last one (None for the first)."""
+        """Add the counter's next value; returns the increase since the last one (None for the
+        first).
+        """
         growth = self.growth(value)
         if growth is not None:
             self.increase = growth + (self.increase or 0)

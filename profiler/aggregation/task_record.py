@@ -1,4 +1,6 @@
-"""Builds the record of a run from the task, the batch container, its usage, and the parts that collectors add."""
+"""Builds the record of a run from the task, the batch container, its usage, and the parts that
+collectors add.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,15 +55,18 @@ if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
     from profiler.record.activity_model import TimeBreakdown
 
-# The time of the highest sample counts as the time of the peak if the sample reached this part of it.
+# The time of the highest sample counts as the time of the peak if the sample reached this part of
+# it.
 _SAMPLED_PEAK_FRACTION = 0.9
 
 
 class RecordPart(Struct, frozen=True, kw_only=True):
-    """One collector's data on a run: fields of the record of which no other collector has a value.
+    """One collector's data on a run: fields of the record of which no other collector has a
+    value.
 
-    ``source`` is None if it had no data. ``reader_cpu_ns`` is the CPU time of a program that the collector runs, which
-    counts as the monitor's, ``while_idle`` what the batch did while all GPUs were idle.
+    ``source`` is None if it had no data. ``reader_cpu_ns`` is the CPU time of a program that the
+    collector runs, which counts as the monitor's, ``while_idle`` what the batch did while all GPUs
+    were idle.
     """
 
     values: Mapping[str, object] = {}
@@ -98,7 +103,10 @@ def with_while_idle(record: Record, while_idle: "TimeBreakdown | None") -> Recor
 def container_limits(
     container: "ContainerMetadata", task: "TaskMetadata", usage: ContainerUsage | None, host: Host
 ) -> ResourceLimits:
-    """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's."""
+    """The vCPUs of the task, else of the machine.
+
+    The container's own memory limit, else the task's.
+    """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
     stats_bytes = (
         None if usage is None else usage.memory_limit_bytes
@@ -146,7 +154,9 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
 def with_peak(
     metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits
 ) -> Metrics:
-    """Replace the memory peak of the samples, also as the distributions' maximum; far above them, it has no time."""
+    """Replace the memory peak of the samples, also as the distributions' maximum; far above
+    them, it has no time.
+    """
     # The kernel lets a process that it kills exceed the limit by less than 1 MiB.
     if (
         size_bytes is not None
@@ -179,7 +189,9 @@ def with_peak(
 def within_total(
     processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False
 ) -> tuple[Process, ...]:
-    """The processes, each with at most the memory peak of all together; the only one (``is_one``) has it."""
+    """The processes, each with at most the memory peak of all together; the only one
+    (``is_one``) has it.
+    """
     return tuple(  # the kernel's mark of a process can be a little higher than its control group's
         replace(
             process,
@@ -196,7 +208,9 @@ def within_total(
 def with_cpu_demand(
     metrics: Metrics, demand: CpuDemand, *, vcpu_size: float | None, max_threads: int | None
 ) -> Metrics:
-    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have been."""
+    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have
+    been.
+    """
     slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
     return replace(
         metrics,
@@ -239,7 +253,9 @@ def build_interval(
 
 
 def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
-    """Add the share of the run up to the last reading of its CPU time, by the wall clock of its start."""
+    """Add the share of the run up to the last reading of its CPU time, by the wall clock of its
+    start.
+    """
     started_ns, metrics, sampling = parse_ns(record.started_at), record.metrics, record.sampling
     if (
         None in (until_ns, started_ns, metrics.cpu_seconds)
@@ -287,7 +303,9 @@ def build_other_container(
     *,
     clock_shift_ns: int = 0,
 ) -> OtherContainer:
-    """A container other than the batch, without the task's network counters, which the batch's metrics have."""
+    """A container other than the batch, without the task's network counters, which the batch's
+    metrics have.
+    """
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     else:

@@ -1,8 +1,10 @@
-"""Divides the wall time of a run: on a CPU, waiting for a CPU, and blocked by what the run waited for.
+"""Divides the wall time of a run: on a CPU, waiting for a CPU, and blocked by what the run
+waited for.
 
-The time of each step is divided by the counters of the kernel, and its blocked part belongs to the kind that the sample
-at its end shows. Of threads that wait for a CPU at the same time, the longest wait counts, and also the wait of one
-that began in the step, which may follow another. Idle time of the GPUs has the same share of each part of a step.
+The time of each step is divided by the counters of the kernel, and its blocked part belongs to the
+kind that the sample at its end shows. Of threads that wait for a CPU at the same time, the longest
+wait counts, and also the wait of one that began in the step, which may follow another. Idle time of
+the GPUs has the same share of each part of a step.
 """
 
 import math
@@ -25,28 +27,32 @@ from profiler.record.worth_a_word import is_cpu_wait_partial
 _MIN_SPAN_NS = 10 * NS_PER_SECOND
 _MAX_SPANS = 64
 _MAX_WAITS = 8
-# The first of these kinds that any thread shows counts. A thread that waits for other threads is the weaker evidence.
+# The first of these kinds that any thread shows counts. A thread that waits for other threads is
+# the weaker evidence.
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
 # They show nothing in a partial sample: another thread may have shown more.
 _WEAK_KINDS = ("lock", "child", "other")
-# Others show nothing while a thread is on a CPU: what that thread waits for before or after counts, and not a thread
-# that only waits, such as a progress bar that sleeps, or a shell that waits for a job's output.
+# Others show nothing while a thread is on a CPU: what that thread waits for before or after counts,
+# and not a thread that only waits, such as a progress bar that sleeps, or a shell that waits for a
+# job's output.
 _STRONG_KINDS = ("disk", "network")
 _SEEN_WITHOUT_PRIVILEGE = ("disk", "other")
 _OTHER = "other"
-# A sample covers up to this many intervals before it, and this time in any case. The rest is a gap: a pause that
-# limits the profiler's cost, or a late reading.
+# A sample covers up to this many intervals before it, and this time in any case. The rest is a gap:
+# a pause that limits the profiler's cost, or a late reading.
 _COVERED_INTERVALS = 1.5
 _MIN_COVERED_NS = NS_PER_SECOND // 4
-# Steps whose division may still change: by a wait for a CPU that ends later, or by a later sample that is nearer.
+# Steps whose division may still change: by a wait for a CPU that ends later, or by a later sample
+# that is nearer.
 _MAX_OPEN_STEPS = 64
 # System calls that could not be read for a longer part of the run hide too much.
 _MAX_HIDDEN_SHARE = 0.05
-# The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the same step.
+# The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the
+# same step.
 _MAX_REMEMBERED = 512
-# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a machine with much to do.
-# So where many threads have waited, the wait of a thread that has hardly run does not count if it is this many times as
-# long as the wait of nine in ten threads.
+# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
+# machine with much to do. So where many threads have waited, the wait of a thread that has hardly
+# run does not count if it is this many times as long as the wait of nine in ten threads.
 _MIN_THREADS, _MAX_TIMES_OTHERS, _MAX_WAIT_PER_RUN = 16, 4, 1000
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
@@ -73,7 +79,9 @@ class _Span(Struct):
 
 
 class RecentWaits(Struct):
-    """What a run waited for since a moment that is known only later: in spans, the older the longer."""
+    """What a run waited for since a moment that is known only later: in spans, the older the
+    longer.
+    """
 
     _spans: list[_Span] = field(default_factory=list)
 
@@ -91,7 +99,9 @@ class RecentWaits(Struct):
             del spans[first + 1]
 
     def longest(self, since_ns: int) -> Wait | None:
-        """The kind of the longest wait since then, with the target of most of this time, if any; None if unknown."""
+        """The kind of the longest wait since then, with the target of most of this time, if any;
+        None if unknown.
+        """
         waits: Counter[Wait] = Counter()
         kinds: Counter[str] = Counter()
         for span in self._spans:
@@ -109,7 +119,9 @@ class RecentWaits(Struct):
 
 
 class _Shown(Struct, frozen=True, gc=False):
-    """The kind that the sample at ``at_ns`` shows, and how many of the threads of this kind wait for which target."""
+    """The kind that the sample at ``at_ns`` shows, and how many of the threads of this kind wait
+    for which target.
+    """
 
     at_ns: int
     kind: str
@@ -144,8 +156,9 @@ def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
 class _Step(Struct):
     """A step of the run, until its division is final.
 
-    ``covered_ns`` is the part that the sample at its end covers, ``unknown_ns`` the part of which it shows nothing.
-    ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the wait of a thread that began in the step.
+    ``covered_ns`` is the part that the sample at its end covers, ``unknown_ns`` the part of which
+    it shows nothing. ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the
+    wait of a thread that began in the step.
     """
 
     start_ns: int
@@ -179,9 +192,11 @@ class _Parts(Struct):
     targets_ns: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, step: _Step, part_ns: int, before: _Shown | None, after: _Shown | None) -> None:
-        """Add ``part_ns`` of the time of a step; ``before`` and ``after`` are the samples around it.
+        """Add ``part_ns`` of the time of a step; ``before`` and ``after`` are the samples around
+        it.
 
-        Blocked time that no sample covers belongs to what the samples around it show, if that is the same.
+        Blocked time that no sample covers belongs to what the samples around it show, if that is
+        the same.
         """
         shown = step.shown
         if self.undecided_ns and shown is not None:
@@ -274,12 +289,17 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
         return ()
     missing = format_percent(100 - (record.sampling.cpu_wait_covered_percent or 0))
     return (
-        f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the CPU time was read.",
+        (
+            f"The time waiting for a CPU is a lower bound: threads ended before {missing} of the "
+            "CPU time was read."
+        ),
     )
 
 
 def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
-    """Shares in percent with one decimal that add up to 100, by the method of the largest remainder."""
+    """Shares in percent with one decimal that add up to 100, by the method of the largest
+    remainder.
+    """
     total = sum(parts.values())
     units = {name: value * _UNITS // total for name, value in parts.items()}
     by_remainder = sorted(parts, key=lambda name: -(parts[name] * _UNITS % total))
@@ -289,9 +309,11 @@ def percents_of(parts: Mapping[str, int]) -> dict[str, float]:
 
 
 class TimeAccount:
-    """Divides the time of one run step by step, in constant memory; without ``started_ns``, from the first reading on.
+    """Divides the time of one run step by step, in constant memory; without ``started_ns``, from
+    the first reading on.
 
-    ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of ``started_ns``.
+    ``idle_ns`` returns for how long all GPUs were idle between two moments, on the clock of
+    ``started_ns``.
     """
 
     def __init__(
@@ -317,7 +339,10 @@ class TimeAccount:
     def add(
         self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None
     ) -> None:
-        """Add a reading at the end of a step: the CPU time so far, and the threads. The series gets their waits."""
+        """Add a reading at the end of a step: the CPU time so far, and the threads.
+
+        The series gets their waits.
+        """
         self._readings.append((read_ns, cpu_ns, sample))
         self._buffered += 1 + len(sample.growth or ()) + len(sample.waits)
         if self._buffered > _MAX_BUFFERED:
@@ -326,7 +351,10 @@ class TimeAccount:
     def finish(
         self, read_ns: int, cpu_ns: int, last: ThreadSample, series: RunSeries | None = None
     ) -> None:
-        """Add the end of the run. If no thread was readable any more, it waited for a CPU as in the step before."""
+        """Add the end of the run.
+
+        If no thread was readable any more, it waited for a CPU as in the step before.
+        """
         self.flush(series)
         before = self._steps[-1] if self._steps else None
         step = self._add_step(read_ns, cpu_ns, last, series)
@@ -339,7 +367,9 @@ class TimeAccount:
             )
 
     def added_to(self, record: Record, cpu_ns: int) -> Record:
-        """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`."""
+        """Return the record with the division and the waits for a CPU, as of the last
+        :meth:`flush`.
+        """
         duration_ms = record.metrics.duration_ms
         breakdown = self.breakdown(None if duration_ms is None else round(duration_ms * NS_PER_MS))
         if breakdown is None or not self._has_waits:
@@ -360,7 +390,9 @@ class TimeAccount:
     def breakdown(
         self, duration_ns: int | None = None, *, is_idle: bool = False
     ) -> TimeBreakdown | None:
-        """The division of the whole time, or of that in which all GPUs were idle, as of the last :meth:`flush`."""
+        """The division of the whole time, or of that in which all GPUs were idle, as of the last
+        :meth:`flush`.
+        """
         if not self._is_sampled:
             return None
         parts, last_shown = (self._idle_parts if is_idle else self._parts).copy(), self._last_shown
@@ -381,7 +413,10 @@ class TimeAccount:
         )
 
     def flush(self, series: RunSeries | None) -> None:
-        """Add the readings that wait, also to the series. Many at once cost a third of one after the other."""
+        """Add the readings that wait, also to the series.
+
+        Many at once cost a third of one after the other.
+        """
         for read_ns, cpu_ns, sample in self._readings:
             self._add_step(read_ns, cpu_ns, sample, series)
         self._readings.clear()
@@ -426,7 +461,10 @@ class TimeAccount:
     def _add_waits(
         self, step: _Step, growth: Sequence[ThreadGrowth], series: RunSeries | None
     ) -> None:
-        """Add the waits to the step in which they ended. The excess of a wait belongs to the steps before."""
+        """Add the waits to the step in which they ended.
+
+        The excess of a wait belongs to the steps before.
+        """
         # The longest wait in one step that the waits of the other threads make plausible.
         sum_ns, limit_ns = 0, math.inf
         waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
@@ -459,7 +497,9 @@ class TimeAccount:
             series.spread(series.cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
     def _add_late(self, late: list[tuple[ThreadGrowth, int]]) -> None:
-        """Add waits to the steps before the one in which they ended: they fill the last part of these steps."""
+        """Add waits to the steps before the one in which they ended: they fill the last part of
+        these steps.
+        """
         before = islice(reversed(self._steps), 1, None)
         while late and (earlier := next(before, None)) is not None:
             sum_ns, left = 0, []

@@ -1,7 +1,7 @@
 """The time series of one run: equal steps, constant memory, however long the run is.
 
-When the run outgrows the buffer, neighbouring steps are merged and the step doubles. CPU time is kept as integer
-nanoseconds per step, so that merging loses nothing.
+When the run outgrows the buffer, neighbouring steps are merged and the step doubles. CPU time is
+kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -37,7 +37,9 @@ SeriesRow: TypeAlias = tuple[
 
 
 class DeviceReadings(Struct):
-    """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs together."""
+    """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs
+    together.
+    """
 
     gpu_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
     gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
@@ -56,7 +58,10 @@ def _add(first: _Sum, second: _Sum) -> _Sum:
 
 
 class _Column(Struct, Generic[_Cell]):
-    """The cells of one quantity. ``empty`` is a cell without a measurement, ``combine`` makes one cell of two."""
+    """The cells of one quantity.
+
+    ``empty`` is a cell without a measurement, ``combine`` makes one cell of two.
+    """
 
     empty: _Cell
     combine: Callable[[_Cell, _Cell], _Cell]
@@ -74,8 +79,9 @@ class _Column(Struct, Generic[_Cell]):
 class RunSeries:
     """Collects the series of one run, in at most ``2 * points`` steps.
 
-    Memory and devices that were read before the start of the run (wall clock) count for the first step; CPU time counts
-    from the start on. The first step is the interval, divided by a power of two that leaves at least ``finest_ns``.
+    Memory and devices that were read before the start of the run (wall clock) count for the first
+    step; CPU time counts from the start on. The first step is the interval, divided by a power of
+    two that leaves at least ``finest_ns``.
     """
 
     def __init__(
@@ -117,7 +123,9 @@ class RunSeries:
         *,
         is_late: bool = False,
     ) -> None:
-        """Spread a time evenly, from the start of the run on, without rounding; ``is_late``: of a step that is over."""
+        """Spread a time evenly, from the start of the run on, without rounding; ``is_late``: of
+        a step that is over.
+        """
         start_ns = max(start_ns, self._started_ns)
         if end_ns <= start_ns:
             return
@@ -135,7 +143,9 @@ class RunSeries:
             spread_ns = until_ns
 
     def add_memory(self, at_ns: int, size_bytes: int, *, held_ns: int = 0) -> None:
-        """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at ``at_ns``."""
+        """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at
+        ``at_ns``.
+        """
         last = self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
         first = max((at_ns - held_ns - self._started_ns) // self.step_ns, 0)
         for index in range(first, last + 1):
@@ -144,7 +154,9 @@ class RunSeries:
     def add_blocks(
         self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0
     ) -> None:
-        """Spread the bytes over the steps of which most is in the ``held_ns`` before ``at_ns``, else of its middle."""
+        """Spread the bytes over the steps of which most is in the ``held_ns`` before ``at_ns``,
+        else of its middle.
+        """
         self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
         margin_ns = min(self.step_ns, held_ns) // 2
         first, last = self._index(at_ns - held_ns + margin_ns), self._index(at_ns - margin_ns)
@@ -159,7 +171,9 @@ class RunSeries:
                 column.add(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
-        """Count the devices for the step of ``at_ns``, and for those of which most is within ``around_ns`` of it."""
+        """Count the devices for the step of ``at_ns``, and for those of which most is within
+        ``around_ns`` of it.
+        """
         reach_ns = max(around_ns - self.step_ns // 2, 0)
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):
@@ -189,7 +203,9 @@ class RunSeries:
         )
 
     def steps(self) -> Iterator[SeriesRow]:
-        """The end of each step in ns after the start, vCPU, memory, bytes read and written, GPUs' percent and bytes."""
+        """The end of each step in ns after the start, vCPU, memory, bytes read and written,
+        GPUs' percent and bytes.
+        """
         length = self.length
         columns = (
             _means(self.cpu, length),
@@ -203,7 +219,9 @@ class RunSeries:
             yield (index + 1) * self.step_ns, *cells
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
-        """The series so far, which does not grow any more with this one: its steps are merged up to the limits."""
+        """The series so far, which does not grow any more with this one: its steps are merged up
+        to the limits.
+        """
         copied = RunSeries(self._started_ns, self._interval_ns, self._capacity // 2)
         copied.step_ns = self.step_ns
         for column, original in zip(copied.columns, self.columns, strict=True):
@@ -215,7 +233,10 @@ class RunSeries:
         return copied
 
     def absorb(self, other: "RunSeries") -> None:
-        """Count the measurements of another series of the same run. The shorter steps are merged."""
+        """Count the measurements of another series of the same run.
+
+        The shorter steps are merged.
+        """
         while self.step_ns < other.step_ns:
             self.merge()
         while other.step_ns < self.step_ns:
@@ -251,7 +272,9 @@ def _means(column: _Column[_Sum], length: int) -> Column:
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
-    """Replace columns of a series with those of another series of the same run; the shorter steps are merged."""
+    """Replace columns of a series with those of another series of the same run; the shorter
+    steps are merged.
+    """
     columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
     if columns is None:
         return series

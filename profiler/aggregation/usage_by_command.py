@@ -61,7 +61,9 @@ class _Total(Struct, frozen=True, gc=False):
 
 
 class ProcessTotals:
-    """Sums up all processes by name. What one used before it executed another program belongs to its name then.
+    """Sums up all processes by name.
+
+    What one used before it executed another program belongs to its name then.
 
     ``make_series`` makes the time series of the commands, at the first reading that it has.
     """
@@ -95,7 +97,9 @@ class ProcessTotals:
         *,
         total_bytes: int | None = None,
     ) -> None:
-        """Add a reading; in the series, where it has a time, no command exceeds the ``total_bytes`` of all together."""
+        """Add a reading; in the series, where it has a time, no command exceeds the
+        ``total_bytes`` of all together.
+        """
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
         readings: dict[_ProcessName, list[ProcessReading]] = {}
         changed: set[_ProcessName] = set()
@@ -120,7 +124,8 @@ class ProcessTotals:
             readings.setdefault(name, []).append(process)
             now[identity] = name, kept
             growth_ns = kept.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
-            # The first reading shows the time since the start: a shell that waits for its child used some of it.
+            # The first reading shows the time since the start: a shell that waits for its child
+            # used some of it.
             has_run = growth_ns > 0 and (last is not None or process.threads > 1)
             if has_run or process.state in _ACTIVE_STATES:
                 active.add(identity)
@@ -185,7 +190,9 @@ class ProcessTotals:
             self._held_bytes = {name: self._held_bytes[name] for name in readings}
 
     def top(self) -> tuple[Process, ...]:
-        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time."""
+        """The five names with the most CPU time and the five with the highest memory peak, by
+        descending CPU time.
+        """
         totals = self._totals()
         shown = sorted(
             self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns
@@ -205,17 +212,24 @@ class ProcessTotals:
         )
 
     def warnings(self, total_ns: int) -> tuple[str, ...]:
-        """A sentence if a part of ``total_ns`` is missing: of processes that ended unread, or several together."""
+        """A sentence if a part of ``total_ns`` is missing: of processes that ended unread, or
+        several together.
+        """
         missing_ns = total_ns - self._read_cpu_ns
         if missing_ns < max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
             return ()
         missing = format_percent(100 * missing_ns / total_ns)
         return (
-            f"The CPU time of each process is a lower bound: processes ended before {missing} of it was read.",
+            (
+                f"The CPU time of each process is a lower bound: processes ended before {missing} "
+                "of it was read."
+            ),
         )
 
     def with_commands(self, series: Series | None) -> Series | None:
-        """Return the run's time series with those of at most eight commands of :meth:`top`, and of all others."""
+        """Return the run's time series with those of at most eight commands of :meth:`top`, and
+        of all others.
+        """
         own = self._series
         if series is None or own is None:
             return series
@@ -248,7 +262,9 @@ class ProcessTotals:
 
 
 def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessReading:
-    """The reading; a zombie has no memory any more, and keeps the last reading's with its high-water mark."""
+    """The reading; a zombie has no memory any more, and keeps the last reading's with its
+    high-water mark.
+    """
     if process.peak_bytes is not None or last.peak_bytes is None:
         return process
     return replace(last, own_cpu_ns=process.own_cpu_ns, children_cpu_ns=process.children_cpu_ns)
@@ -261,13 +277,14 @@ def _unread_ns(
     step_ns: int | None,
     owed_ns: Mapping[tuple[int, int], int],
 ) -> tuple[Sequence[tuple[_ProcessName, int]], Mapping[tuple[int, int], int]]:
-    """What processes of one name used between their last reading and their end: their parent has it after its wait.
+    """What processes of one name used between their last reading and their end: their parent has
+    it after its wait.
 
-    Those that did not run before it, such as a shell that waits for its child, count only if none did. More than the
-    step on each of their threads is of children that were never seen.
+    Those that did not run before it, such as a shell that waits for its child, count only if none
+    did. More than the step on each of their threads is of children that were never seen.
 
-    Also returns, by parent, the known CPU time of ended children that the parent does not have yet, because it was read
-    before its wait. ``owed_ns`` is that of the last reading.
+    Also returns, by parent, the known CPU time of ended children that the parent does not have yet,
+    because it was read before its wait. ``owed_ns`` is that of the last reading.
     """
     gone: dict[tuple[int, int], list[_Named]] = {}
     by_pid = {process.pid: process for _, process in before.values()}
@@ -305,9 +322,10 @@ def _unread_ns(
 class OomKillTracker(Struct):
     """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
-    A killed process is missing in the reading in which the counter rose, or in the next one. The host's counter, for a
-    container whose own is not readable, also counts other tasks: on a host with several, a kill is the batch's only if
-    its main process ended then, by SIGKILL. ``host_kills`` are all that can be the batch's.
+    A killed process is missing in the reading in which the counter rose, or in the next one. The
+    host's counter, for a container whose own is not readable, also counts other tasks: on a host
+    with several, a kill is the batch's only if its main process ended then, by SIGKILL.
+    ``host_kills`` are all that can be the batch's.
     """
 
     _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
@@ -330,7 +348,8 @@ class OomKillTracker(Struct):
         *,
         has_main_ended: bool = False,
     ) -> None:
-        """Add a reading of the kernel's counters of OOM kills: in the container, and on the host since its boot.
+        """Add a reading of the kernel's counters of OOM kills: in the container, and on the host
+        since its boot.
 
         ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
         """
@@ -359,7 +378,9 @@ class OomKillTracker(Struct):
         self._pending_on_host = 0 if in_container is not None else self._pending
 
     def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
-        """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if it ``was_killed``."""
+        """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if
+        it ``was_killed``.
+        """
         kinds: list[_Kill] = ["in container"]
         if is_host_dedicated:
             kinds += ["on host", "main process"]

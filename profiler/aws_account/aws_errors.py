@@ -1,4 +1,6 @@
-"""Errors of AWS as sentences. botocore is imported with the first call: it takes a quarter second."""
+"""Errors of AWS as sentences. botocore is imported with the first call: it takes a quarter
+second.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +22,8 @@ _UNKNOWN_KEY = frozenset(
     {"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"}
 )
 _NOT_FOUND = frozenset({"ResourceNotFoundException", "404"})
-# SQS, SNS, Kinesis, Lambda and S3 return KMS's errors under their own names; Secrets Manager under these two.
+# SQS, SNS, Kinesis, Lambda and S3 return KMS's errors under their own names; Secrets Manager under
+# these two.
 _KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
 # Of reading, and of subscriptions, in CloudWatch Logs. The error's code depends on the operation.
 _LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
@@ -38,8 +41,8 @@ def aws_errors(
 ) -> Iterator[None]:
     """Turn an error of AWS into a sentence that begins with ``what``, the failure in words.
 
-    ``permission`` has the names in IAM; None: only AWS's own sentence has one. ``not_found`` is the sentence for a
-    missing resource.
+    ``permission`` has the names in IAM; None: only AWS's own sentence has one. ``not_found`` is the
+    sentence for a missing resource.
     """
     from botocore.exceptions import (
         BotoCoreError,
@@ -68,7 +71,8 @@ def aws_errors(
         raise TaskProfilerError(f"{what}: {cause} ({reason}).") from error
     except ResponseParserError as error:  # the error's text contains the response
         raise TaskProfilerError(
-            f"{what}: the response is not one of AWS: check HTTPS_PROXY, AWS_ENDPOINT_URL and the network."
+            f"{what}: the response is not one of AWS: check HTTPS_PROXY, AWS_ENDPOINT_URL and the "
+            "network."
         ) from error
     except BotoCoreError as error:
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
@@ -94,7 +98,10 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
         (code in ACCESS_DENIED, f"AWS refused ({said}): allow {allowed}."),
         (
             code in _EXPIRED,
-            f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login).",
+            (
+                f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso "
+                "login)."
+            ),
         ),
         (
             code in _UNKNOWN_KEY,
@@ -107,7 +114,10 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
         (status >= SERVER_FAULT, f"AWS failed ({said}): try again in a minute."),
         (
             _KEY_ERROR.search(code),
-            f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and kms:GenerateDataKey on it.",
+            (
+                f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and "
+                "kms:GenerateDataKey on it."
+            ),
         ),
         (
             _LOG_CLASS.search(message),
@@ -131,13 +141,28 @@ def _describe(error: Exception) -> str:
     if isinstance(error, exceptions.NoRegionError):
         return UNKNOWN_REGION
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
-        return "there are no AWS credentials: sign in (aws sso login, aws configure), or choose a --profile."
+        return (
+            "there are no AWS credentials: sign in (aws sso login, aws configure), or choose a "
+            "--profile."
+        )
     if isinstance(error, exceptions.ProfileNotFound):
-        return f"there is no profile {details.get('profile', '')!r}: aws configure list-profiles shows the profiles."
+        return (
+            f"there is no profile {details.get('profile', '')!r}: aws configure list-profiles "
+            "shows the profiles."
+        )
     if isinstance(error, exceptions.SSLError):
-        return "the certificate of AWS's endpoint is not trusted: set AWS_CA_BUNDLE to the file of your private CA."
+        return (
+            "the certificate of AWS's endpoint is not trusted: set AWS_CA_BUNDLE to the file of "
+            "your private CA."
+        )
     if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
         endpoint = details.get("endpoint_url")
         at = f" at {endpoint}" if endpoint else ""
-        return f"AWS cannot be reached{at}: check --region, the network, and HTTPS_PROXY if you need a proxy."
-    return f"the AWS client failed ({str(error).rstrip('.')}): check credentials, --region and --profile."
+        return (
+            f"AWS cannot be reached{at}: check --region, the network, and HTTPS_PROXY if you need "
+            "a proxy."
+        )
+    return (
+        f"the AWS client failed ({str(error).rstrip('.')}): check credentials, --region and "
+        "--profile."
+    )

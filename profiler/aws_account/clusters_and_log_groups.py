@@ -1,4 +1,6 @@
-"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with Container Insights."""
+"""Clusters and log groups: those that match patterns of names, subscriptions, and clusters with
+Container Insights.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,12 +13,16 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, glob_pr
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
-STANDARD = "STANDARD"  # the class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents
+# The class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents.
+STANDARD = "STANDARD"
 _MAX_CLUSTERS = 100  # per call
 
 
 def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
-    """The clusters that match the name; without a wildcard, the name itself. Raises TaskProfilerError for none."""
+    """The clusters that match the name; without a wildcard, the name itself.
+
+    Raises TaskProfilerError for none.
+    """
     if glob_prefix(name) == name:
         return (name,)
     listed = TaskDefinitions(open_client("ecs")).clusters()
@@ -29,7 +35,10 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
-    """The log groups that match the names, with wildcards ``*?[]``. Raises TaskProfilerError if one matches none."""
+    """The log groups that match the names, with wildcards ``*?[]``.
+
+    Raises TaskProfilerError if one matches none.
+    """
     found: dict[str, None] = {}
     for name in names:
         prefix = glob_prefix(name)
@@ -48,7 +57,10 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
 
 
 def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:
-    """The log groups whose name begins with the prefix, as DescribeLogGroups returns them. Raises TaskProfilerError."""
+    """The log groups whose name begins with the prefix, as DescribeLogGroups returns them.
+
+    Raises TaskProfilerError.
+    """
     start = {"logGroupNamePrefix": prefix} if prefix else {}
     with aws_errors("The log groups could not be read", "logs:DescribeLogGroups"):
         for page in open_client("logs").get_paginator("describe_log_groups").paginate(**start):
@@ -56,7 +68,10 @@ def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str,
 
 
 def log_group_class(open_client: OpenClient, name: str) -> str | None:
-    """The class of a log group, such as INFREQUENT_ACCESS; None if it does not exist. Raises TaskProfilerError."""
+    """The class of a log group, such as INFREQUENT_ACCESS; None if it does not exist.
+
+    Raises TaskProfilerError.
+    """
     first = next(listed_groups(open_client, name), {})  # sorted: the shortest name with the prefix
     return str(first.get("logGroupClass", STANDARD)) if first.get("logGroupName") == name else None
 
@@ -68,7 +83,10 @@ def subscription_filters(logs: AwsClient, group: str) -> list[Mapping[str, Any]]
 
 
 def account_subscriptions(logs: AwsClient) -> list[Mapping[str, Any]]:
-    """The account-wide subscriptions, of which AWS allows one for each Region. Raises the errors of boto3."""
+    """The account-wide subscriptions, of which AWS allows one for each Region.
+
+    Raises the errors of boto3.
+    """
     return list(
         logs.describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY").get(
             "accountPolicies", ()
@@ -77,12 +95,17 @@ def account_subscriptions(logs: AwsClient) -> list[Mapping[str, Any]]:
 
 
 def passes_reports(pattern: object) -> bool:
-    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these are notices alone."""
+    """Whether a filter pattern passes reports on: all lines, or only the monitor's, unless these
+    are notices alone.
+    """
     return not pattern or "task." in str(pattern).replace("task.notice", "")
 
 
 def create_log_group(open_client: OpenClient, name: str) -> bool:
-    """Create the group: ECS starts no container whose log group is missing. Returns False if it exists already."""
+    """Create the group: ECS starts no container whose log group is missing.
+
+    Returns False if it exists already.
+    """
     logs = open_client("logs")
     with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
         try:
@@ -93,7 +116,9 @@ def create_log_group(open_client: OpenClient, name: str) -> bool:
 
 
 def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str]) -> Iterator[str]:
-    """The next steps for clusters with Container Insights on or off; none without permission to read the setting."""
+    """The next steps for clusters with Container Insights on or off; none without permission to
+    read the setting.
+    """
     found: dict[bool, list[str]] = {True: [], False: []}
     with suppress(TaskProfilerError), aws_errors("Container Insights"):
         described = open_client("ecs").describe_clusters(
@@ -111,8 +136,9 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
     if off:
         # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
         yield (
-            f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but short peaks are not "
-            f"seen. Turning it on (aws ecs update-cluster-settings --cluster {off[0]} --settings "
-            "name=containerInsights,value=enabled) costs about 3 USD a month for each task family that runs all day "
-            "(10 metrics at 0.30 USD, charged by the hour), and 0.50 USD per GB of events."
+            f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but "
+            "short peaks are not seen. Turning it on (aws ecs update-cluster-settings --cluster "
+            f"{off[0]} --settings name=containerInsights,value=enabled) costs about 3 USD a month "
+            "for each task family that runs all day (10 metrics at 0.30 USD, charged by the "
+            "hour), and 0.50 USD per GB of events."
         )

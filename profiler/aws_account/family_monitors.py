@@ -34,7 +34,8 @@ _STATES: dict[Action | ResizeAction, MonitorState] = {
 class FamilyMonitor(Struct, frozen=True, kw_only=True):
     """A family, the plan of add-monitor for it, and the schedules and rules that start it."""
 
-    state: MonitorState  # ``wrapper``: the batch starts with ``task-profiler run``; ``unknown``: no definition was read
+    # ``wrapper``: the batch starts with ``task-profiler run``; ``unknown``: no definition was read.
+    state: MonitorState
     planned: PlannedFamily
     targets: tuple[ScheduledTarget, ...] = ()
 
@@ -57,7 +58,9 @@ def plan_monitors(
     scheduled: bool,
     on_problem: Callable[[str], object],
 ) -> Rollout:
-    """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only planned."""
+    """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only
+    planned.
+    """
     return Rollout(
         open_client=open_client,
         request=RolloutRequest(clusters=clusters, scheduled=scheduled),
@@ -70,7 +73,9 @@ def plan_monitors(
 
 
 def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyMonitor]:
-    """The monitor of each family: one call of ECS for each, and one for each revision that a schedule names."""
+    """The monitor of each family: one call of ECS for each, and one for each revision that a
+    schedule names.
+    """
     for planned in rollout.plan(families):
         state = _STATES.get(planned.action, "unknown")
         is_wrapped = any(container.wraps_batch for container in planned.changed.containers)

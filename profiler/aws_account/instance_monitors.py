@@ -1,4 +1,6 @@
-"""Which tasks an instance monitor reports: those on EC2 in a cluster with a DAEMON service that runs the monitor."""
+"""Which tasks an instance monitor reports: those on EC2 in a cluster with a DAEMON service that
+runs the monitor.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -25,7 +27,10 @@ def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | 
 
 
 class InstanceMonitors:
-    """Reads the instance monitors of clusters of one account and Region, each once. An unreadable one is none."""
+    """Reads the instance monitors of clusters of one account and Region, each once.
+
+    An unreadable one is none.
+    """
 
     def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
         self._ecs, self._on_problem = ecs, on_problem
@@ -45,7 +50,9 @@ class InstanceMonitors:
     def reports_family(
         self, family: str, definition: Mapping[str, object], clusters: Iterable[str]
     ) -> bool:
-        """Whether all of its tasks are reported if they run in these clusters only, and cannot be on Fargate."""
+        """Whether all of its tasks are reported if they run in these clusters only, and cannot
+        be on Fargate.
+        """
         required = definition.get("requiresCompatibilities")
         is_for_ec2 = required == [EC2] or (
             not required and definition.get("networkMode") != "awsvpc"
@@ -61,7 +68,10 @@ class InstanceMonitors:
         return False
 
     def _read(self, cluster: str) -> tuple[tuple[str, ...], ...]:
-        """The families that each monitor of the cluster reports, as globs; none for all. Raises boto3's errors."""
+        """The families that each monitor of the cluster reports, as globs; none for all.
+
+        Raises boto3's errors.
+        """
         try:
             services = [*read_services(self._ecs, cluster, schedulingStrategy="DAEMON")]
         except (

@@ -1,6 +1,8 @@
-"""Why AWS started no task at a due time: the calls that CloudTrail keeps, and the schedule's dead-letter queue.
+"""Why AWS started no task at a due time: the calls that CloudTrail keeps, and the schedule's
+dead-letter queue.
 
-Both are asked for a due time that seems missed, and the requests are bounded. No message leaves its queue.
+Both are asked for a due time that seems missed, and the requests are bounded. No message leaves its
+queue.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,12 +34,16 @@ _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
 _Event = Mapping[str, Any]
-# An invocation that failed: the ARN of the schedule or rule, the due time or a time in its window, and the reason.
+# An invocation that failed: the ARN of the schedule or rule, the due time or a time in its window,
+# and the reason.
 _DeadLetter: TypeAlias = tuple[str, int, str]
 
 
 class MissedReasons:
-    """Finds the reasons; for one look at the schedules, since it asks for nothing twice. ``pause`` takes seconds."""
+    """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
+
+    ``pause`` takes seconds.
+    """
 
     def __init__(
         self,
@@ -70,7 +76,9 @@ class MissedReasons:
         return next(filter(None, chain(of_calls, of_letters)), None)
 
     def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
-        """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot be read."""
+        """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot
+        be read.
+        """
         if schedule.kind != "rule":
             return False
         begin_ns = min(
@@ -114,9 +122,14 @@ class MissedReasons:
             arguments["NextToken"] = page["NextToken"]
 
     def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
-        """Read all messages; of a queue with a redrive policy, none: SQS moves a message that was read too often."""
+        """Read all messages; of a queue with a redrive policy, none: SQS moves a message that
+        was read too often.
+        """
         *_, account, name = arn.split(":")
-        actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
+        actions = (
+            "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and "
+            "sqs:ChangeMessageVisibility"
+        )
         with noted_errors(self._warn, f"The dead-letter queue {name} cannot be read", actions):
             sqs = self.open_client("sqs")
             url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
@@ -138,7 +151,9 @@ class MissedReasons:
 
 
 def _failure(event: _Event, schedule: Schedule) -> str | None:
-    """Why a call of RunTask started no task; None if the call is not the schedule's, or has started a task."""
+    """Why a call of RunTask started no task; None if the call is not the schedule's, or has
+    started a task.
+    """
     request = mapping(event.get("requestParameters"))
     message = text(event.get("errorMessage")) or ""
     if request:
@@ -171,7 +186,9 @@ def _changes(event: _Event, schedule: Schedule) -> bool:
 
 
 def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
-    """Read a message of EventBridge Scheduler, which contains the time, or of a rule, whose body is the event."""
+    """Read a message of EventBridge Scheduler, which contains the time, or of a rule, whose body
+    is the event.
+    """
     attributes = {
         name: str(mapping(value).get("StringValue"))
         for name, value in message.get("MessageAttributes", {}).items()

@@ -19,7 +19,9 @@ def glob_prefix(glob: str) -> str:
 
 
 class LastBody:
-    """The unparsed body of the last response of an operation: boto3's parsed one lacks fields that it does not know."""
+    """The unparsed body of the last response of an operation: boto3's parsed one lacks fields
+    that it does not know.
+    """
 
     def __init__(self, client: AwsClient, operation: str) -> None:
         self.content = b""
@@ -32,7 +34,10 @@ class LastBody:
 
 
 def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator[Mapping[str, Any]]:
-    """The services of a cluster, of a ``selection`` of ListServices, by DescribeServices. Raises boto3's errors."""
+    """The services of a cluster, of a ``selection`` of ListServices, by DescribeServices.
+
+    Raises boto3's errors.
+    """
     pages = client.get_paginator("list_services").paginate(cluster=cluster, **selection)
     arns = [arn for page in pages for arn in page["serviceArns"]]
     for start in range(0, len(arns), _SERVICES_PER_CALL):
@@ -41,14 +46,18 @@ def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator
 
 
 class TaskDefinitions:
-    """The account's task definitions in Amazon ECS. Every method raises TaskProfilerError with ECS's reason."""
+    """The account's task definitions in Amazon ECS. Every method raises TaskProfilerError with
+    ECS's reason.
+    """
 
     def __init__(self, client: AwsClient) -> None:
         self._client = client
         self._described = LastBody(client, "DescribeTaskDefinition")
 
     def describe(self, name: str) -> bytes:
-        """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed."""
+        """Return ECS's response for a family's latest active revision, or for
+        ``family:revision``, unparsed.
+        """
         with aws_errors(
             f"The task definition {name!r} could not be read", "ecs:DescribeTaskDefinition"
         ):

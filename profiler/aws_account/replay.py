@@ -1,4 +1,5 @@
-"""Sends the reports of a log group, or the events in a dead-letter queue, through the forwarder's functions again.
+"""Sends the reports of a log group, or the events in a dead-letter queue, through the
+forwarder's functions again.
 
 The functions are idempotent, so a repeated event does no harm.
 """
@@ -23,7 +24,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
 from profiler.core.queue_messages import hidden_messages
 
-# Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
+# Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a
+# time.
 _FILTER_PATTERN = (
     '{ $.type = "task.report" || $.type = "task.checkpoint" || $.type = "task.notice" }'
 )
@@ -40,13 +42,18 @@ ReplayCounts: TypeAlias = Counter[Literal["read", "indexed", "failed"]]
 
 
 class ReplayProgressFile(Struct, frozen=True):
-    """The progress of a replay, stored after each window. A later replay of another time replaces it."""
+    """The progress of a replay, stored after each window.
+
+    A later replay of another time replaces it.
+    """
 
     path: Path
     start_ms: int
 
     def resume_ms(self) -> int:
-        """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
+        """Return the time to start from: ``start_ms``, or the point at which an earlier replay
+        of this time stopped.
+        """
         try:
             start_ms, done_until_ms = msgspec.json.decode(
                 self.path.read_bytes(), type=tuple[int, int]
@@ -63,7 +70,10 @@ class ReplayProgressFile(Struct, frozen=True):
 
 
 def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> Iterator[_Event]:
-    """Yield a log group's reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
+    """Yield a log group's reports from ``start_ms`` to before ``end_ms``.
+
+    ``endTime`` of the service is inclusive.
+    """
     pages = client.get_paginator("filter_log_events").paginate(
         logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
     )
@@ -84,10 +94,12 @@ def replay(
     start_ms: int,
     end_ms: int,
 ) -> ReplayCounts:
-    """Forward the reports of a log group of the account ``owner`` from ``start_ms`` to before ``end_ms`` (since 1970).
+    """Forward the reports of a log group of the account ``owner`` from ``start_ms`` to before
+    ``end_ms`` (since 1970).
 
-    ``forward`` None: the reports are only counted. ``on_window`` gets the end of each window in milliseconds, and the
-    counts since the start. Raises TaskProfilerError at the first window that cannot be forwarded.
+    ``forward`` None: the reports are only counted. ``on_window`` gets the end of each window in
+    milliseconds, and the counts since the start. Raises TaskProfilerError at the first window that
+    cannot be forwarded.
     """
     total: ReplayCounts = Counter()
     with ThreadPoolExecutor(max_workers=_CONCURRENT_CALLS, thread_name_prefix="replay") as pool:
@@ -109,7 +121,10 @@ def replay(
 def call_forwarder(
     client: AwsClient, function_name: str, event: Mapping[str, object]
 ) -> ReplayCounts:
-    """Call the function, and wait for its response, which has the counts. Raises TaskProfilerError if it fails."""
+    """Call the function, and wait for its response, which has the counts.
+
+    Raises TaskProfilerError if it fails.
+    """
     response = client.invoke(FunctionName=function_name, Payload=msgspec.json.encode(event))
     return parse_response(response["Payload"].read(), response.get("FunctionError"))
 
@@ -150,7 +165,10 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
 
 
 def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
-    """Read the counts of the function's response. Raises TaskProfilerError if it failed or is not the forwarder."""
+    """Read the counts of the function's response.
+
+    Raises TaskProfilerError if it failed or is not the forwarder.
+    """
     if function_error is not None:
         said = (
             msgspec.json.decode(payload, type=dict[str, object]).get("errorMessage")
@@ -171,11 +189,12 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
 def redrive(
     open_client: OpenClient, queue_url: str, function_name: str, *, now_ms: float
 ) -> tuple[int, list[str]]:
-    """Send all events again that were in the queue at ``now_ms``: newer ones may have failed again meanwhile.
+    """Send all events again that were in the queue at ``now_ms``: newer ones may have failed
+    again meanwhile.
 
-    An event is deleted from the queue after Lambda has accepted it. Of the records of a data stream, Lambda puts only
-    the position into the queue: ``replay`` sends them. Returns the number of events that were sent, and a sentence for
-    each message without one. Raises ClientError.
+    An event is deleted from the queue after Lambda has accepted it. Of the records of a data
+    stream, Lambda puts only the position into the queue: ``replay`` sends them. Returns the number
+    of events that were sent, and a sentence for each message without one. Raises ClientError.
     """
     sent = 0
     refused: dict[str, str] = {}
@@ -214,7 +233,10 @@ def count_messages(sqs: AwsClient, queue_url: str) -> int:
 
 
 def _event_in(body: str) -> object:
-    """The event of a message, which Lambda wraps; None: records of a data stream. Raises ValueError or TypeError."""
+    """The event of a message, which Lambda wraps; None: records of a data stream.
+
+    Raises ValueError or TypeError.
+    """
     document: Any = json.loads(body)
     if not isinstance(document, Mapping):
         raise TypeError(body)

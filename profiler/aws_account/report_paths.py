@@ -1,4 +1,6 @@
-"""What the report of a task needs in AWS: the permissions of its roles, its log group, and a subscription of it."""
+"""What the report of a task needs in AWS: the permissions of its roles, its log group, and a
+subscription of it.
+"""
 
 import json
 import re
@@ -32,7 +34,10 @@ from profiler.task_definitions.permissions import (
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _Wanted: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
-_READ_POLICIES = "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
+_READ_POLICIES = (
+    "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
+    "iam:GetPolicyVersion"
+)
 _ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
 
 
@@ -42,7 +47,10 @@ def task_role(definition: Mapping[str, object]) -> str | None:
 
 
 def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
-    """The policy that allows these streams, too. The role is read, and does not change. Raises TaskProfilerError."""
+    """The policy that allows these streams, too.
+
+    The role is read, and does not change. Raises TaskProfilerError.
+    """
     iam = open_client("iam")
     with aws_errors(
         f"The policy of the role {role!r} was not changed",
@@ -63,7 +71,10 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
 
 
 def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object]]:
-    """The documents of a role's inline policies. Raises boto3's errors, also if the role does not exist."""
+    """The documents of a role's inline policies.
+
+    Raises boto3's errors, also if the role does not exist.
+    """
     pages = iam.get_paginator("list_role_policies").paginate(RoleName=role)
     found = {name: inline_policy(iam, role, name) for page in pages for name in page["PolicyNames"]}
     return {name: document for name, document in found.items() if document is not None}
@@ -78,7 +89,10 @@ def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] 
 
 
 class LogGroupState(Struct, frozen=True, kw_only=True):
-    """Whether a log group exists, its class, and the names of the targets of its reports. ``exists`` None: unknown."""
+    """Whether a log group exists, its class, and the names of the targets of its reports.
+
+    ``exists`` None: unknown.
+    """
 
     exists: bool | None
     group_class: str = STANDARD
@@ -86,7 +100,10 @@ class LogGroupState(Struct, frozen=True, kw_only=True):
 
 
 class ReportPaths:
-    """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence."""
+    """Reads roles, log groups and subscriptions, each once.
+
+    An unreadable part is unknown, with one sentence.
+    """
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
@@ -99,7 +116,9 @@ class ReportPaths:
         self.problems: set[str] = set()
 
     def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
-        """Whether the policies of a role, without boundaries, allow the report; None: no stream is written to."""
+        """Whether the policies of a role, without boundaries, allow the report; None: no stream
+        is written to.
+        """
         if not streams or role is None:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
@@ -110,7 +129,9 @@ class ReportPaths:
         return "unknown"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
-        """Whether the policies of an execution role allow the pull of an image; None: it is not in Amazon ECR."""
+        """Whether the policies of an execution role allow the pull of an image; None: it is not
+        in Amazon ECR.
+        """
         found = _ECR_IMAGE.match(image)
         if found is None:
             return None
@@ -165,7 +186,9 @@ class ReportPaths:
 
     @cached_property
     def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...] | None:
-        """The account-wide subscriptions, each with the criteria that exclude log groups; None: unknown."""
+        """The account-wide subscriptions, each with the criteria that exclude log groups; None:
+        unknown.
+        """
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
             policies = account_subscriptions(self._open("logs"))
@@ -201,7 +224,9 @@ class ReportPaths:
 
 
 def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
-    """Whether the statements allow the actions on all of their resources; unknown if that depends on a condition."""
+    """Whether the statements allow the actions on all of their resources; unknown if that
+    depends on a condition.
+    """
     statements = [one for document in documents for one in statements_of(document)]
     is_certain = True
     for action, resources in wanted.items():

@@ -45,7 +45,10 @@ _REVISIONS_BACK = 50
 
 
 class SizePlans(Struct, frozen=True, kw_only=True):
-    """Plans the size of each family, of a revision or of a file. ``describe`` reads an older revision."""
+    """Plans the size of each family, of a revision or of a file.
+
+    ``describe`` reads an older revision.
+    """
 
     runs: Mapping[FamilyKey, Sequence[RunFacts]]
     policy: ResizePolicy
@@ -139,9 +142,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     def _with_past(
         self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision
     ) -> SizedRevision:
-        """The revision, with the size that a plan has registered, if later revisions have the size before it.
+        """The revision, with the size that a plan has registered, if later revisions have the
+        size before it.
 
-        If the first of those is a plan's own, its tag counts. The runs show the sizes of most revisions without a call.
+        If the first of those is a plan's own, its tag counts. The runs show the sizes of most
+        revisions without a call.
         """
         seen, size = {run.record.revision: size_of(run.record) for run in runs}, revision.size
         newest = int(number) if number.isdecimal() else 1
@@ -176,7 +181,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     def _changed(
         self, family: str, document: TaskDefinitionDocument, decision: Resize, seen: SeenMemory
     ) -> ChangedDefinition:
-        """The definition with the size and its tag; an old size with its containers' limits, if they can be read."""
+        """The definition with the size and its tag; an old size with its containers' limits, if
+        they can be read.
+        """
         number, present = (document.arn or "").rpartition(":")[2], document.definition
         tag = SizeBefore(revision=number, size=definition_size(present)).tag
         resized_from = size_before(document.tags.get(RESIZED_FROM))

@@ -1,4 +1,6 @@
-"""Changes the task definitions of many families: plans, registers revisions, moves schedules and attaches policies."""
+"""Changes the task definitions of many families: plans, registers revisions, moves schedules and
+attaches policies.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,7 +96,8 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return report_streams(self.changed, self.revision_arn)
 
 
-# Plans the change of a family's definition: (family, definition, who starts it). Raises TaskProfilerError if refused.
+# Plans the change of a family's definition: (family, definition, who starts it). Raises
+# TaskProfilerError if refused.
 PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
 
 
@@ -213,7 +216,10 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _seen(self) -> Mapping[str, Mapping[str, set[str]]]:
-        """The families of the tasks in each cluster, and who started them. Raises TaskProfilerError."""
+        """The families of the tasks in each cluster, and who started them.
+
+        Raises TaskProfilerError.
+        """
         ecs, clusters = (
             self.open_client("ecs"),
             self.request.clusters or self._definitions.clusters(),
@@ -254,7 +260,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         return {family: tuple(sorted(names)) for family, names in found.items()}
 
     def families(self) -> tuple[str, ...]:
-        """The selected families; globs without a match are reported. Raises TaskProfilerError if none is selected."""
+        """The selected families; globs without a match are reported.
+
+        Raises TaskProfilerError if none is selected.
+        """
         request, definitions = self.request, self._definitions
         seen = self._clusters_of.keys() if request.clusters or request.scheduled else None
         matching = {
@@ -293,7 +302,10 @@ class Rollout(Struct, kw_only=True, dict=True):
             yield replace(planned, started_by=self._starters.get(family, ()))
 
     def _plan(self, family: str) -> PlannedFamily:
-        """Plan the change of the latest active revision. A family that cannot be read or changed gets the reason."""
+        """Plan the change of the latest active revision.
+
+        A family that cannot be read or changed gets the reason.
+        """
         try:
             document = read_document(self._definitions.describe(family), family)
         except TaskProfilerError as error:
@@ -328,7 +340,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
 
     def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
-        """The plan without its targets; nothing changes if it is refused, or if an instance monitor replaces it."""
+        """The plan without its targets; nothing changes if it is refused, or if an instance
+        monitor replaces it.
+        """
         same = ChangedDefinition(
             definition=document.definition, containers=read_containers(document.definition)
         )
@@ -351,7 +365,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
-        """How a pinned target's revision differs from the one that the plan ends with. Raises TaskProfilerError."""
+        """How a pinned target's revision differs from the one that the plan ends with.
+
+        Raises TaskProfilerError.
+        """
         if target.pinned_revision == planned.revision:
             return self.part if planned.is_new_revision else "none"
         return difference(
@@ -367,18 +384,23 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self._revisions[revision]
 
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
-        """How many schedules and rules of the families go on starting another revision, unless they are moved."""
+        """How many schedules and rules of the families go on starting another revision, unless
+        they are moved.
+        """
         pins, families = sum(len(one.pinned) for one in planned), {one.family for one in planned}
         if not pins or self.request.update_schedules:
             return None
         targets = sum(target.family in families for target in self.targets)
         return (
-            f"{pins} of {targets} schedules and rules are pinned to another revision, which they go on starting: "
-            "--register --update-schedules moves them."
+            f"{pins} of {targets} schedules and rules are pinned to another revision, which they "
+            "go on starting: --register --update-schedules moves them."
         )
 
     def register(self, planned: PlannedFamily) -> PlannedFamily:
-        """Carry a plan out. Returns the executed plan: another one if the definition has changed meanwhile."""
+        """Carry a plan out.
+
+        Returns the executed plan: another one if the definition has changed meanwhile.
+        """
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
@@ -410,7 +432,10 @@ class Rollout(Struct, kw_only=True, dict=True):
             if current.action == "failed":
                 self.on_problem(f"{current.family}: {notes}")
             else:
-                start = f"{current.family} changed meanwhile, so it is planned again from {current.revision}"
+                start = (
+                    f"{current.family} changed meanwhile, so it is planned again from "
+                    f"{current.revision}"
+                )
                 self.on_step(f"{start}: {current.action} {notes}".rstrip())
             self._create_log_group(current)
         return current
@@ -424,7 +449,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         self._groups.add(group)
 
     def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
-        """Move a pinned target, unless it is pinned to another version of the job at this moment."""
+        """Move a pinned target, unless it is pinned to another version of the job at this
+        moment.
+        """
         current = self._schedules.read(target)
         if current is None or not current.is_pin_of(arn):
             self._skip(target, f"no longer pinned to a revision of {planned.family}")

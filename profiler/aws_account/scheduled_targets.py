@@ -1,7 +1,9 @@
-"""Schedules that start tasks: targets of EventBridge rules, and EventBridge Scheduler's schedules.
+"""Schedules that start tasks: targets of EventBridge rules, and EventBridge Scheduler's
+schedules.
 
-A target with a revision is pinned: it starts this revision also after a new one is registered. ListSchedules returns no
-expression, so GetSchedule is called again only for a schedule that was changed.
+A target with a revision is pinned: it starts this revision also after a new one is registered.
+ListSchedules returns no expression, so GetSchedule is called again only for a schedule that was
+changed.
 """
 
 import json
@@ -63,13 +65,17 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         )
 
     def is_pin_of(self, revision_arn: str) -> bool:
-        """Whether it is pinned to a revision of the family of this ARN, in the same account and Region."""
+        """Whether it is pinned to a revision of the family of this ARN, in the same account and
+        Region.
+        """
         family_arn = revision_arn.rpartition(":")[0]
         return self.definition_arn.rpartition(":")[0] in (family_arn, family_of(revision_arn))
 
 
 class FoundSchedules(Struct, frozen=True, kw_only=True):
-    """The schedules, sentences about unreadable parts, and the number of those for which the time did not suffice."""
+    """The schedules, sentences about unreadable parts, and the number of those for which the
+    time did not suffice.
+    """
 
     schedules: tuple[Schedule, ...]
     problems: tuple[str, ...] = ()
@@ -77,7 +83,10 @@ class FoundSchedules(Struct, frozen=True, kw_only=True):
 
 
 class Schedules:
-    """EventBridge's rules and EventBridge Scheduler's schedules. Methods raise TaskProfilerError with AWS's reason."""
+    """EventBridge's rules and EventBridge Scheduler's schedules.
+
+    Methods raise TaskProfilerError with AWS's reason.
+    """
 
     def __init__(self, open_client: OpenClient) -> None:
         self._events, self._scheduler = open_client("events"), open_client("scheduler")
@@ -104,7 +113,10 @@ class Schedules:
             return (*of_rules, *(target for target in of_schedules if target is not None))
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
-        """The rules of the default event bus. ``selection`` is ListRules' own, such as ``NamePrefix``."""
+        """The rules of the default event bus.
+
+        ``selection`` is ListRules' own, such as ``NamePrefix``.
+        """
         return self._pages(self._events.list_rules, "Rules", None, **selection)
 
     def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
@@ -118,7 +130,9 @@ class Schedules:
                 )
 
     def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
-        """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
+        """The schedules that start ECS tasks, as ListSchedules returns them: without their
+        expressions.
+        """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             if ":cluster/" in str(summary.get("Target", {}).get("Arn")):
@@ -158,7 +172,8 @@ class Schedules:
             )
             for failed in response.get("FailedEntries", ()):
                 raise TaskProfilerError(
-                    f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update it by hand."
+                    f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update "
+                    "it by hand."
                 )
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
@@ -176,7 +191,10 @@ class Schedules:
                 return None
 
     def timed(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
-        """The schedules and timed rules. ``may_continue``: whether there is time to read another changed schedule."""
+        """The schedules and timed rules.
+
+        ``may_continue``: whether there is time to read another changed schedule.
+        """
         problems: list[str] = []
         unread: list[str] = []
         targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))
@@ -223,7 +241,9 @@ class Schedules:
         body: LastBody | None = None,
         **arguments: str,
     ) -> Iterator[Mapping[str, Any]]:
-        """All items of all pages, unparsed if ``body`` is given. boto3 has no paginator for event buses."""
+        """All items of all pages, unparsed if ``body`` is given. boto3 has no paginator for
+        event buses.
+        """
         token: dict[str, str] = {}
         while True:
             page = call(**arguments, **token)

@@ -26,7 +26,8 @@ _READY = frozenset(
         "IMPORT_ROLLBACK_COMPLETE",
     }
 )
-# A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS, which can be deleted.
+# A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS, which
+# can be deleted.
 _EMPTY = "REVIEW_IN_PROGRESS"
 _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 
@@ -62,7 +63,10 @@ class StackState(Struct, frozen=True, kw_only=True):
 
 
 def read_state(open_client: OpenClient, name: str) -> StackState:
-    """Read the state. ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError."""
+    """Read the state.
+
+    ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError.
+    """
     cloudformation = open_client("cloudformation")
     from botocore.exceptions import ClientError  # slow to import
 
@@ -99,14 +103,16 @@ def existing_stack(open_client: OpenClient, name: str) -> StackState:
     state = read_state(open_client, name)
     if state.phase == "absent":
         raise TaskProfilerError(
-            f"There is no stack {name!r} in this account and Region: give the name of another one, or deploy it with "
-            "task-profiler setup stack."
+            f"There is no stack {name!r} in this account and Region: give the name of another "
+            "one, or deploy it with task-profiler setup stack."
         )
     return state
 
 
 def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
-    """The line of a shell after which all commands read past runs from a stack's cluster or log groups, if any."""
+    """The line of a shell after which all commands read past runs from a stack's cluster or log
+    groups, if any.
+    """
     url, prefix = (
         parameters.get("ElasticsearchUrl", ""),
         parameters.get("IndexPrefix", DEFAULT_PREFIX),
@@ -121,18 +127,21 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
 def obstacle(state: StackState) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
     if state.phase == "in progress":
-        return f"CloudFormation is changing the stack {state.name} ({state.status}): wait, and run the command again."
+        return (
+            f"CloudFormation is changing the stack {state.name} ({state.status}): wait, and run "
+            "the command again."
+        )
     if state.phase != "failed":
         return None
     where = f"{state.name} --region {state.region}"
     again = f"task-profiler setup stack --name {where}"
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
         return (
-            f"The stack {state.name} is incomplete and cannot be updated ({state.status}): delete it ({again} "
-            "--delete), and run the command again."
+            f"The stack {state.name} is incomplete and cannot be updated ({state.status}): delete "
+            f"it ({again} --delete), and run the command again."
         )
     command = "rollback-stack" if state.status == "UPDATE_FAILED" else "continue-update-rollback"
     return (
-        f"The last update of the stack {state.name} failed and is not undone ({state.status}): run aws cloudformation "
-        f"{command} --stack-name {where}, and run the command again."
+        f"The last update of the stack {state.name} failed and is not undone ({state.status}): "
+        f"run aws cloudformation {command} --stack-name {where}, and run the command again."
     )

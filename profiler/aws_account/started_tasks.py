@@ -1,6 +1,8 @@
-"""The tasks of ECS clusters: those that run, and those that stopped within about an hour; and who started them.
+"""The tasks of ECS clusters: those that run, and those that stopped within about an hour; and
+who started them.
 
-Some orchestrators judge a task by all of its containers, and the monitor is one of them: docs/orchestrators.md.
+Some orchestrators judge a task by all of its containers, and the monitor is one of them:
+docs/orchestrators.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +34,10 @@ _KILLED = f"A monitor that is killed, or does not start, {{}}: {_INSTEAD}"
 def read_clusters(
     ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int
 ) -> dict[str, ClusterTasks]:
-    """Read the tasks of each cluster. A cluster that cannot be read has a problem instead of tasks."""
+    """Read the tasks of each cluster.
+
+    A cluster that cannot be read has a problem instead of tasks.
+    """
     found = {}
     for arn in sorted(set(cluster_arns)):
         what = f"The tasks of the cluster {cluster_name(arn)} could not be read"
@@ -56,7 +61,10 @@ def read_tasks(
     also: Iterable[str] = (),
     with_tags: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
-    """The tasks that ECS lists for a cluster, and those of ``also`` (ARNs) that it knows. Raises boto3's errors."""
+    """The tasks that ECS lists for a cluster, and those of ``also`` (ARNs) that it knows.
+
+    Raises boto3's errors.
+    """
     include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
     for status in statuses:
@@ -69,7 +77,10 @@ def read_tasks(
 
 
 def started_task(task: Mapping[str, Any]) -> StartedTask:
-    """A task of boto3's DescribeTasks. Its exit code is the first that is not 0, of all containers but the monitor."""
+    """A task of boto3's DescribeTasks.
+
+    Its exit code is the first that is not 0, of all containers but the monitor.
+    """
     containers = task.get("containers", ())
     codes = [
         one["exitCode"]
@@ -118,7 +129,10 @@ def starter(task: Mapping[str, Any]) -> str:
 
 
 def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]:
-    """Notes for the orchestrators among the starters. ``is_printed``: the report goes to the monitor's own stream."""
+    """Notes for the orchestrators among the starters.
+
+    ``is_printed``: the report goes to the monitor's own stream.
+    """
     for name in starters:
         if name == AIRFLOW:
             stream = "the report goes to the monitor's own stream (--report-stream monitor)"

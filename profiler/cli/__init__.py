@@ -1,7 +1,7 @@
 """The command line, the only place where real clocks, sources and sinks are created.
 
-``monitor`` and ``run`` start without click. The monitor must catch SIGTERM before it imports anything heavy,
-and it shares the task's memory. ``run`` delays every command that it profiles.
+``monitor`` and ``run`` start without click. The monitor must catch SIGTERM before it imports
+anything heavy, and it shares the task's memory. ``run`` delays every command that it profiles.
 """
 
 import gc
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells do
-# The collector of garbage would search thousands of decoded records again and again: a tenth of a command's time.
+# The collector of garbage would search thousands of decoded records again and again: a tenth of a
+# command's time.
 _NEW_OBJECTS_TO_COLLECT = 50_000
 
 
@@ -34,9 +35,11 @@ def main() -> None:
 
 
 def run_monitor_process() -> "NoReturn":
-    """Run the monitor and end the process with exit code 0: Airflow and Dagster take another one for a failed batch.
+    """Run the monitor and end the process with exit code 0: Airflow and Dagster take another one
+    for a failed batch.
 
-    An interpreter that shuts down removes its signal handlers first, and a SIGTERM would then set the exit code 143.
+    An interpreter that shuts down removes its signal handlers first, and a SIGTERM would then set
+    the exit code 143.
     """
     try:
         from profiler.core.stop_request import SignalHandler  # `run` handles signals itself
@@ -53,8 +56,8 @@ def run_monitor_process() -> "NoReturn":
 
         if not isinstance(error, TaskProfilerError):  # a defect, whose text may quote secrets
             error = TaskProfilerError(
-                f"The monitor failed ({type(error).__name__}) and reports nothing: report this line as a defect of "
-                "task-profiler."
+                f"The monitor failed ({type(error).__name__}) and reports nothing: report this "
+                "line as a defect of task-profiler."
             )
         _print_error(error)
     finally:
@@ -62,7 +65,9 @@ def run_monitor_process() -> "NoReturn":
 
 
 def run_without_click(arguments: list[str]) -> int | None:
-    """Run and report a command; returns None, and does nothing, for help and for errors, which click prints."""
+    """Run and report a command; returns None, and does nothing, for help and for errors, which
+    click prints.
+    """
     gc.disable()  # the collector would search the imported modules for garbage again and again
     from profiler.cli.run_options import parse_usual
 

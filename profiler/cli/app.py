@@ -13,7 +13,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 from profiler.core.version import __version__
 
-# The heading of each command in the help (without one, it is not listed), its module, and the help's first sentence.
+# The heading of each command in the help (without one, it is not listed), its module, and the
+# help's first sentence.
 COMMANDS = {
     "run": ("Profile", "run_command", "Run a command and report its CPU, memory and I/O."),
     "compare": (
@@ -65,7 +66,10 @@ COMMANDS = {
     "completion": (
         "Shell",
         "completion_command",
-        "Print the script that completes commands, options, families, runs and files in this shell.",
+        (
+            "Print the script that completes commands, options, families, runs and files in this "
+            "shell."
+        ),
     ),
     "schema": ("", "app", "Print the JSON Schema of the record."),
 }
@@ -75,7 +79,8 @@ class _LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+    # Click's signature.
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(
@@ -83,8 +88,11 @@ class _LazyGroup(CommandGroup):
         )
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
-        """List the commands below their headings, without their modules, which take longer than everything else."""
+    # Click's signature.
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands below their headings, without their modules, which take longer than
+        everything else.
+        """
         for heading, rows in groupby(COMMANDS.items(), key=lambda row: row[1][0]):
             if heading:
                 with formatter.section(heading):
@@ -103,7 +111,10 @@ def group(debug: bool) -> None:
 
 
 def run_command_line() -> None:
-    """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
+    """Parse the arguments and run the command.
+
+    An error becomes one sentence on stderr and the exit code.
+    """
     replace_stdout()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
         from profiler.cli.completion_command import (

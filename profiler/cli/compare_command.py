@@ -1,4 +1,6 @@
-"""``task-profiler compare``: two sets of runs, metric by metric: for a person, as JSON, and for GitHub Actions."""
+"""``task-profiler compare``: two sets of runs, metric by metric: for a person, as JSON, and for
+GitHub Actions.
+"""
 
 import os
 import re
@@ -72,7 +74,10 @@ _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 @click.command(
     "compare",
     cls=PastRunsCommand,
-    epilog="Example: task-profiler compare nightly-etl@25 nightly-etl@26 --fail-above 10% --from runs.jsonl",
+    epilog=(
+        "Example: task-profiler compare nightly-etl@25 nightly-etl@26 --fail-above 10% --from "
+        "runs.jsonl"
+    ),
 )
 @click.argument("a", metavar="A", shell_complete=completes(families=True, ids=True))
 @click.argument("b", metavar="B", shell_complete=completes(families=True, ids=True))
@@ -119,8 +124,8 @@ def compare(
 ) -> int:
     """Compare two sets of runs: medians, changes, verdicts.
 
-    A is the base. A and B are each a family, FAMILY@REVISION, FAMILY@LABEL=VALUE, or run IDs joined by
-    commas. Only a family's successes count.
+    A is the base. A and B are each a family, FAMILY@REVISION, FAMILY@LABEL=VALUE, or run IDs joined
+    by commas. Only a family's successes count.
     """
     if not (a and b):
         raise UsageError("The name of a set is empty: name a family or run IDs.")
@@ -140,8 +145,9 @@ def compare(
     )
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
-            f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate does not have, or the "
-            "price is unknown. task-profiler recommend --on-fargate prices the sizes that Fargate has."
+            f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate "
+            "does not have, or the price is unknown. task-profiler recommend --on-fargate prices "
+            "the sizes that Fargate has."
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
@@ -208,12 +214,15 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
                 for one, percent in zip(sets, (a, b), strict=True)
             )
             yield (
-                f"Threads that could run waited for a CPU {in_a} of the time in A and {in_b} in B: other work on the "
-                "machine may explain a change in duration."
+                f"Threads that could run waited for a CPU {in_a} of the time in A and {in_b} in "
+                "B: other work on the machine may explain a change in duration."
             )
     partial = sum(is_cpu_partial(record) for one in sets for record in one.records)
     if partial:
-        yield f"The CPU time of {format_count(partial, 'run')} is the measured part's average over the whole duration."
+        yield (
+            f"The CPU time of {format_count(partial, 'run')} is the measured part's average over "
+            "the whole duration."
+        )
     kernel = [
         sum(known_peak_source(record.metrics) == "kernel" for record in one.records) for one in sets
     ]
@@ -222,8 +231,8 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     ]
     if all(peaks) and 0 < sum(kernel) < sum(peaks):
         yield (
-            f"The memory peak is the kernel's in {kernel[0]} of {peaks[0]} runs of A and in {kernel[1]} of {peaks[1]} "
-            "of B. The others were sampled and may have been higher."
+            f"The memory peak is the kernel's in {kernel[0]} of {peaks[0]} runs of A and in "
+            f"{kernel[1]} of {peaks[1]} of B. The others were sampled and may have been higher."
         )
 
 
@@ -287,7 +296,10 @@ def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange
         if one.change.runs_needed is not None
     ]
     if needed:
-        yield f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: {', '.join(needed)}."
+        yield (
+            f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "
+            f"{', '.join(needed)}."
+        )
     elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
         yield f"At least {MIN_RUNS} runs per side are needed."
 
@@ -315,7 +327,9 @@ def _interval_text(change: MedianChange) -> str:
 def check_limit(
     changes: Sequence[MetricChange], percent: float | None
 ) -> tuple[list[MetricChange], list[str]]:
-    """The metrics whose whole interval is above the limit, and sentences about them and the unknown ones."""
+    """The metrics whose whole interval is above the limit, and sentences about them and the
+    unknown ones.
+    """
     if percent is None:
         return [], []
     exceeded = [
@@ -388,8 +402,9 @@ def annotations(
         change = one.change
         before, after = (_value_text(value or 0, one.metric.unit) for value in (change.a, change.b))
         message = (
-            f"{one.metric.title} {_percent_text(change.change_percent)} ({_interval_text(change)}), above the limit of "
-            f"{percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
+            f"{one.metric.title} {_percent_text(change.change_percent)} "
+            f"({_interval_text(change)}), above the limit of {percent:g} %: {after} in "
+            f"{sets[1].text}, {before} in {sets[0].text}."
         )
         title = (
             _data(f"task-profiler compare: {one.metric.name}")
@@ -405,7 +420,10 @@ def append_summary(
     sentences: Sequence[str],
     environment: Mapping[str, str],
 ) -> None:
-    """Append the tables and the sentences to the summary. A summary that cannot be written is a warning."""
+    """Append the tables and the sentences to the summary.
+
+    A summary that cannot be written is a warning.
+    """
     path = environment.get(SUMMARY_VARIABLE)
     if not path:
         warn(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")

@@ -1,4 +1,6 @@
-"""``task-profiler completion``: the script that lets a shell complete command lines, and what it completes."""
+"""``task-profiler completion``: the script that lets a shell complete command lines, and what it
+completes.
+"""
 
 import os
 import re
@@ -42,7 +44,9 @@ def complete_file_names() -> None:
 def names_of_past_runs(
     sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool
 ) -> list[str]:
-    """The families and the ids of runs in the local history, unless the options select another source."""
+    """The families and the ids of runs in the local history, unless the options select another
+    source.
+    """
     from profiler.core.clock import (
         SystemClock,
     )  # only for completion in a shell, like the next imports
@@ -71,7 +75,8 @@ def names_of_past_runs(
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options, families, runs and files in this shell.
 
-    Let the shell read it when it starts, as with eval "$(task-profiler completion bash)" in ~/.bashrc.
+    Let the shell read it when it starts, as with eval "$(task-profiler completion bash)" in
+    ~/.bashrc.
     """
     chosen = get_completion_class(shell)
     if chosen is not None:

@@ -104,7 +104,9 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
 
 
 def _json_line(run: PastRun) -> bytes:
-    """The stored line; the line of a run in progress begins with its family and the time since its start."""
+    """The stored line; the line of a run in progress begins with its family and the time since
+    its start.
+    """
     record = run.report.record
     if run.line is not None or record.status != "running":
         return run.json_line()
@@ -115,7 +117,10 @@ def _json_line(run: PastRun) -> bytes:
 def table_lines(
     runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()
 ) -> list[Line]:
-    """Build a table with one line per run, in ``width`` columns. ``retries`` are the task ids of retries."""
+    """Build a table with one line per run, in ``width`` columns.
+
+    ``retries`` are the task ids of retries.
+    """
     listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
     places = place_columns([family for _, family, _ in listed])
     families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))

@@ -68,8 +68,8 @@ def import_(
 ) -> None:
     """Install index templates, this month's empty indices, lifecycle policies and dashboards.
 
-    Without --elasticsearch, the templates are installed through the console of the dashboard server.
-    Repeating the command restores the original dashboards unless --keep-existing is given.
+    Without --elasticsearch, the templates are installed through the console of the dashboard
+    server. Repeating the command restores the original dashboards unless --keep-existing is given.
     """
     from profiler.search_setup import dashboard_import as dashboards
 
@@ -111,14 +111,17 @@ def import_(
 def _servers(
     url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
 ) -> "tuple[_Server, DashboardsServer | None]":
-    """The cluster, by the console of the dashboards' server if it has no address, and that server."""
+    """The cluster, by the console of the dashboards' server if it has no address, and that
+    server.
+    """
     from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
 
     if url and signing_service(url, os.environ) == SERVERLESS:
         raise UsageError(NO_SERVERLESS)
     if not _PREFIX.fullmatch(prefix):
         raise UsageError(
-            "--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'."
+            "--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' "
+            "and '.'."
         )
     ui = (
         DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ))

@@ -5,8 +5,8 @@ import click
 from profiler.cli import run_monitor_process
 from profiler.settings import settings_help
 
-# Click does not wrap a paragraph that begins with a backspace. Not a docstring: it would have to be raw, and the
-# backspace would be two characters.
+# Click does not wrap a paragraph that begins with a backspace. Not a docstring: it would have to be
+# raw, and the backspace would be two characters.
 _MONITOR_HELP = f"""Run as a sidecar of an ECS task. All settings are environment variables.
 
 Polls the stats of the task's containers every second. When the batch ends, writes one report

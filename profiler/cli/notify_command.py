@@ -1,4 +1,6 @@
-"""``task-profiler notify``: what ``task_stopped`` would send for an event alone, without AWS or a search cluster."""
+"""``task-profiler notify``: what ``task_stopped`` would send for an event alone, without AWS or
+a search cluster.
+"""
 
 import json
 import os
@@ -39,9 +41,10 @@ def notify(
 ) -> None:
     """Print the notification of a stopped task, and send it with --yes.
 
-    FILE has ECS's event or a notification line; - is standard input. The notification is the Slack message and the
-    detail of the EventBridge event. For a stopped task, it contains only data of ECS's event; the deployed function
-    adds the run's numbers and log lines. The channels are configured by the function's environment variables.
+    FILE has ECS's event or a notification line; - is standard input. The notification is the Slack
+    message and the detail of the EventBridge event. For a stopped task, it contains only data of
+    ECS's event; the deployed function adds the run's numbers and log lines. The channels are
+    configured by the function's environment variables.
     """
     if find_spec("slack_sdk") is None:
         hint = install_hint("slack-sdk aws-lambda-powertools")
@@ -83,13 +86,17 @@ class _PreviewContext:
 
 
 def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
-    """Return the notification of an event or a notice line, and its kind. Raises SettingsError if there is none."""
+    """Return the notification of an event or a notice line, and its kind.
+
+    Raises SettingsError if there is none.
+    """
     if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
         try:
             return decode_notice(json.dumps(event)), "failure"
         except msgspec.DecodeError as error:
             raise SettingsError(
-                f"The line is not a valid notification line ({error}): pass the line unchanged, as in the log."
+                f"The line is not a valid notification line ({error}): pass the line unchanged, "
+                "as in the log."
             ) from error
     task = parse_stopped_task(event)
     if task is None:
@@ -129,5 +136,6 @@ def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> 
         raise errors[0]
     if not posted:
         raise SettingsError(
-            f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or EVENT_BUS_NAME."
+            f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or "
+            "EVENT_BUS_NAME."
         )

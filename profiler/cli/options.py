@@ -1,4 +1,7 @@
-"""Options and arguments that several commands share. As the help of each imports it, it imports little but click."""
+"""Options and arguments that several commands share.
+
+As the help of each imports it, it imports little but click.
+"""
 
 import functools
 import math
@@ -50,7 +53,9 @@ class Number(click.FloatRange):
 
 
 class Quantity(click.types.FloatParamType):
-    """A number with its unit, which a function of ``profiler.core.quantities`` parses, within limits."""
+    """A number with its unit, which a function of ``profiler.core.quantities`` parses, within
+    limits.
+    """
 
     def __init__(self, parser: str, least: float = 0, most: float = math.inf) -> None:
         self._parser, self._least, self._most = parser, least, most
@@ -116,8 +121,12 @@ class StacksCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def option(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401  click's own
-    """An option with a value. ``names`` are its spellings and perhaps its field. The help shows a default."""
+# Click's own.
+def option(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401
+    """An option with a value.
+
+    ``names`` are its spellings and perhaps its field. The help shows a default.
+    """
     return click.option(
         *names.split(),
         metavar=metavar or None,
@@ -131,7 +140,8 @@ def flag(names: str, text: str) -> Decorator:
     return click.option(*names.split(), is_flag=True, help=text)
 
 
-def repeatable(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401  click's own
+# Click's own.
+def repeatable(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # noqa: ANN401
     """An option that can be given several times; its help says so."""
     return option(names, metavar, f"{text} Repeatable.", multiple=True, **more)
 
@@ -153,7 +163,9 @@ def add_options(*options: Decorator) -> Decorator:
 
 
 def gathered(kind: type[Any], name: str) -> Decorator:
-    """A decorator: the options that are fields of ``kind``, and not parameters of the function, become ``name``."""
+    """A decorator: the options that are fields of ``kind``, and not parameters of the function,
+    become ``name``.
+    """
     all_fields = getattr(kind, "__struct_fields__", None) or tuple(kind.__dataclass_fields__)
 
     def decorate(function: Decorated) -> Decorated:
@@ -180,14 +192,15 @@ stacks_option = click.option(
     metavar="[=MODE]",
     is_flag=False,
     flag_value="on",
-    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The task gets a shared process "
-    "namespace, the monitor SYS_PTRACE and user 0; off does this without call stacks.",
+    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The task "
+    "gets a shared process namespace, the monitor SYS_PTRACE and user 0; off does this "
+    "without call stacks.",
 )
 report_stream_option = click.option(
     "--report-stream",
     type=click.Choice(["batch", "monitor"]),
-    help="Whose log stream gets the report (default: the batch's, or the monitor's for families that Airflow starts). "
-    "For the monitor's own, the task role needs no permission.",
+    help="Whose log stream gets the report (default: the batch's, or the monitor's for families "
+    "that Airflow starts). For the monitor's own, the task role needs no permission.",
 )
 policy_options = add_options(
     option(
@@ -214,7 +227,10 @@ on_fargate_option = option(
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options that select sources of runs, and runs in them. Sources, times and tags are as they were typed."""
+    """The options that select sources of runs, and runs in them.
+
+    Sources, times and tags are as they were typed.
+    """
 
     sources: tuple[str, ...] = ()
     region: str | None = None
@@ -231,7 +247,9 @@ class SourceOptions:
 
 
 class PastRunsCommand(click.Command):
-    """A command that reads past runs: its help lists its own options first, then the options of all such commands."""
+    """A command that reads past runs: its help lists its own options first, then the options of
+    all such commands.
+    """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
@@ -247,13 +265,19 @@ class PastRunsCommand(click.Command):
                 )
 
     def invoke(self, ctx: click.Context) -> int | None:
-        """Run the command. The exit code is 1 if a source failed, unless the command has its own."""
+        """Run the command.
+
+        The exit code is 1 if a source failed, unless the command has its own.
+        """
         result: int | None = super().invoke(ctx)
         return result or (1 if SOURCE_FAILED in ctx.meta else None)
 
 
-def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN401  click's type of the function
-    """The completion of an option or argument in a shell: families, or ids of runs, of the local history."""
+# Click's type of the function.
+def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN401
+    """The completion of an option or argument in a shell: families, or ids of runs, of the local
+    history.
+    """
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from profiler.cli.completion_command import (
@@ -279,9 +303,9 @@ def _complete_source(
 from_option = repeatable(
     "--from sources",
     "SOURCE",
-    "history[:FILE], FILE or - (report lines, or JSON of aws logs), https://HOST[/PREFIX] (the forwarder's documents), "
-    "logs:GLOB (log groups in CloudWatch) or insights:CLUSTER (Container Insights). Default: $TASK_PROFILER_FROM, else "
-    "history.",
+    "history[:FILE], FILE or - (report lines, or JSON of aws logs), https://HOST[/PREFIX] (the "
+    "forwarder's documents), logs:GLOB (log groups in CloudWatch) or insights:CLUSTER (Container "
+    "Insights). Default: $TASK_PROFILER_FROM, else history.",
     envvar="TASK_PROFILER_FROM",
     shell_complete=_complete_source,
 )
@@ -332,7 +356,10 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time, local without a zone, or of ``7d`` ago. Raises UsageError."""
+    """Milliseconds since 1970 of an ISO 8601 time, local without a zone, or of ``7d`` ago.
+
+    Raises UsageError.
+    """
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
 
@@ -344,6 +371,7 @@ def parse_time(text: str, now_ms: int) -> int:
         if ago_ms is not None:
             return now_ms - round(ago_ms)
         raise UsageError(
-            f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20 (local) or 2026-11-20T00:00:00Z."
+            f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20 (local) or "
+            "2026-11-20T00:00:00Z."
         ) from error
     return round(moment.timestamp() * 1000)

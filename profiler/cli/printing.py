@@ -1,4 +1,6 @@
-"""Standard output and standard error of the commands, for people and for programs that read them."""
+"""Standard output and standard error of the commands, for people and for programs that read
+them.
+"""
 
 import os
 import sys
@@ -24,7 +26,10 @@ _ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥×�
 
 
 def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes:
-    """Encode a text. If the encoding lacks some of its characters, bars and signs become ASCII of the same width."""
+    """Encode a text.
+
+    If the encoding lacks some of its characters, bars and signs become ASCII of the same width.
+    """
     try:
         return text.encode(encoding)
     except UnicodeEncodeError:
@@ -44,7 +49,10 @@ def size_text(size: "TaskSize") -> str:
 
 
 def total_saving(changes: Sequence[float | None], families: Sequence[float | None]) -> str:
-    """What the changed families save in a month, and what all families cost then. No cost is known: the numbers."""
+    """What the changed families save in a month, and what all families cost then.
+
+    No cost is known: the numbers.
+    """
     from profiler.record.units import format_count, format_usd  # not for `run`
 
     saving, usd = (
@@ -82,7 +90,9 @@ def fitting(text: str, descriptor: int = STDERR) -> str:
 
 @contextmanager
 def warned_notes(source: "RunSource") -> Iterator[None]:
-    """Print the source's notes after the reading, also if the reading fails: a note is often the reason."""
+    """Print the source's notes after the reading, also if the reading fails: a note is often the
+    reason.
+    """
     try:
         yield
     finally:
@@ -91,7 +101,9 @@ def warned_notes(source: "RunSource") -> Iterator[None]:
 
 
 class _StandardOutput(RawIOBase):
-    """Standard output for what click itself prints: the help, the version and the scripts of shells."""
+    """Standard output for what click itself prints: the help, the version and the scripts of
+    shells.
+    """
 
     def writable(self) -> bool:
         return True
@@ -102,7 +114,9 @@ class _StandardOutput(RawIOBase):
 
 
 def replace_stdout() -> None:
-    """Let all that is written to ``sys.stdout`` go through :func:`write_out`, without a buffer to flush at the end."""
+    """Let all that is written to ``sys.stdout`` go through :func:`write_out`, without a buffer
+    to flush at the end.
+    """
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
         errors = "backslashreplace" if sys.stdout.errors == "strict" else sys.stdout.errors
         sys.stdout = TextIOWrapper(
@@ -116,7 +130,10 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:
-    """Write to standard output, whose reader may leave, or to standard error, which may lose it. TaskProfilerError."""
+    """Write to standard output, whose reader may leave, or to standard error, which may lose it.
+
+    TaskProfilerError.
+    """
     rest = memoryview(data)
     try:
         while rest:
@@ -136,7 +153,10 @@ def write_json_lines(documents: Iterable[object]) -> None:
 
 
 def terminal_columns(descriptor: int = STDOUT) -> int | None:
-    """The columns of the terminal. None in a pipe, where every line is whole, and for a terminal without a size."""
+    """The columns of the terminal.
+
+    None in a pipe, where every line is whole, and for a terminal without a size.
+    """
     try:
         return os.get_terminal_size(descriptor).columns or None
     except OSError:

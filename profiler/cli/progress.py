@@ -1,4 +1,6 @@
-"""Rows at the bottom of the terminal of standard error, and the progress of a long operation in one of them."""
+"""Rows at the bottom of the terminal of standard error, and the progress of a long operation in
+one of them.
+"""
 
 import os
 import time
@@ -16,13 +18,17 @@ ShowProgress = Callable[[str, float | None], None]
 
 
 def stderr_rows(write: Callable[[str], None]) -> BottomRows:
-    """Rows at the bottom of the terminal of standard error, while this process is in the foreground."""
+    """Rows at the bottom of the terminal of standard error, while this process is in the
+    foreground.
+    """
     return BottomRows(_stderr_size, write, is_coloured=not os.environ.get("NO_COLOR"))
 
 
 @contextmanager
 def progress_row() -> Iterator[ShowProgress]:
-    """Yield the function that shows the progress; it does nothing if standard error is not a terminal."""
+    """Yield the function that shows the progress; it does nothing if standard error is not a
+    terminal.
+    """
     if not os.isatty(STDERR) or os.environ.get("TERM") == "dumb":
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return

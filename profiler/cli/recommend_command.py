@@ -148,7 +148,10 @@ def _has_problem(
 def _read_evidence(
     source: RunSource, selection: RunFilter, last: int, on_fargate: str | None
 ) -> list[Evidence]:
-    """The evidence of the measured families. Families without runs or measurements are listed on standard error."""
+    """The evidence of the measured families.
+
+    Families without runs or measurements are listed on standard error.
+    """
     found = read_families(source, selection, last, on_fargate)
     for note in (*found.notes, *([source.reading] if source.reading else ())):
         warn(note)
@@ -167,11 +170,15 @@ def _read_evidence(
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:
     for region in {advice.evidence.on_fargate for advice in advices if advice.evidence.is_moved}:
         yield (
-            f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the machine counts as the "
-            "current size unless the task has one, and whole seconds are billed, at least 60."
+            f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the "
+            "machine counts as the current size unless the task has one, and whole seconds are "
+            "billed, at least 60."
         )
     if any(advice.evidence.is_by_minute for advice in advices):
-        yield "Container Insights: runs were sampled each minute. The monitor also sees short peaks and short runs."
+        yield (
+            "Container Insights: runs were sampled each minute. The monitor also sees short "
+            "peaks and short runs."
+        )
 
 
 def _table(
@@ -199,7 +206,10 @@ def _table(
     ):
         if explained:
             yield EMPTY
-        hint = "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run there."
+        hint = (
+            "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run "
+            "there."
+        )
         yield from wrapped(hint, width)
 
 
@@ -269,7 +279,9 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
 
 
 def _saving(advice: Advice) -> tuple[str, str]:
-    """The saving of a run and of a month; for a size that fits, no price of a margin that no run has needed."""
+    """The saving of a run and of a month; for a size that fits, no price of a margin that no run
+    has needed.
+    """
     if advice.verdict == "fits" and advice.choice.has_more_memory:
         return "more is safer", UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)

@@ -1,4 +1,6 @@
-"""``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
+"""``task-profiler replay``: sends the reports of a log group through the forwarder function
+again.
+"""
 
 import os
 from collections import Counter
@@ -25,7 +27,9 @@ _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction 
 
 @click.command(
     "replay",
-    epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d --yes",
+    epilog=(
+        "Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d --yes"
+    ),
 )
 @option(
     "--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True
@@ -49,8 +53,8 @@ def replay(
 ) -> None:
     """Send the reports in a log group through the forwarder again.
 
-    Without --yes, they are counted. An interrupted replay continues where it stopped. Reports that are already indexed
-    do not change. Notifications are indexed, too, but not sent again.
+    Without --yes, they are counted. An interrupted replay continues where it stopped. Reports that
+    are already indexed do not change. Notifications are indexed, too, but not sent again.
     """
     times = run_filter(SourceOptions(since=since, until=until))
     window_ms = (times.since_ns or 0) // NS_PER_MS, (times.until_ns or 0) // NS_PER_MS
@@ -135,7 +139,8 @@ def _state_file(group: str, function_name: str, place: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TaskProfilerError(
-            f"Cannot store the replay's progress ({error}): make this writable, or set XDG_STATE_HOME."
+            f"Cannot store the replay's progress ({error}): make this writable, or set "
+            "XDG_STATE_HOME."
         ) from error
     name = sha256(f"{group}\0{function_name}\0{place}".encode()).hexdigest()[:16]
     return folder / f"replay-{name}"

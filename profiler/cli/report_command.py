@@ -147,13 +147,14 @@ def report(
 def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
-            f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
-            "runs by FAMILY, --last or --since."
+            f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are "
+            "left out: select runs by FAMILY, --last or --since."
         )
     if data.without_details:
         warn(
-            f"Labels, processes, GPUs and the like of {format_count(data.without_details, 'run')} do not fit into a "
-            "page of 8 MB and are left out: task-profiler report --run ID shows them for one run."
+            f"Labels, processes, GPUs and the like of {format_count(data.without_details, 'run')} "
+            "do not fit into a page of 8 MB and are left out: task-profiler report --run ID "
+            "shows them for one run."
         )
 
 
@@ -189,7 +190,9 @@ def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tupl
 def _read_notices(
     source: RunSource, selection: RunFilter, runs: Sequence[Run]
 ) -> tuple[ScheduleNoticeLine, ...]:
-    """The notices about due times since the oldest run; none if they cannot be read: the runs are more important."""
+    """The notices about due times since the oldest run; none if they cannot be read: the runs
+    are more important.
+    """
     oldest_ns = min((run.past.started_ns for run in runs if run.past.started_ns), default=0)
     try:
         notices = source.schedule_notices(selection)
@@ -202,7 +205,9 @@ def _read_notices(
 def _with_series(
     past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress
 ) -> Iterator[Run]:
-    """Add the time series that the page has room for: reading the series of 10,000 runs would take minutes."""
+    """Add the time series that the page has room for: reading the series of 10,000 runs would
+    take minutes.
+    """
     max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
     stored = source.steps(past)
     for number, run in enumerate(past):

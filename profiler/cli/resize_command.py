@@ -1,4 +1,6 @@
-"""``task-profiler taskdef resize``: gives families of ECS the sizes that their past runs call for."""
+"""``task-profiler taskdef resize``: gives families of ECS the sizes that their past runs call
+for.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,8 +121,9 @@ def resize(
 ) -> int:
     """Give families the size that their past runs call for, and judge the last change.
 
-    FAMILY can be a shell pattern; the default is all families with runs. This prints a plan; --register carries it out.
-    A revision remembers the size before. Its runs are judged: if it was too small, the old size comes back.
+    FAMILY can be a shell pattern; the default is all families with runs. This prints a plan;
+    --register carries it out. A revision remembers the size before. Its runs are judged: if it was
+    too small, the old size comes back.
     """
     check_update_schedules(request)
     limits = ResizePolicy(
@@ -129,7 +132,8 @@ def resize(
     if files:
         if request != RolloutRequest():
             raise UsageError(
-                "--apply takes the families of its files: leave out FAMILY, --cluster, --scheduled, --register."
+                "--apply takes the families of its files: leave out FAMILY, --cluster, "
+                "--scheduled, --register."
             )
         return _apply(files, options, limits, as_json=as_json)
     open_client = open_clients(options.region, options.profile)
@@ -183,7 +187,10 @@ def _read_runs(
 def _apply(
     files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool
 ) -> int:
-    """Write the sizes into the files, but for Terraform say where. A file without a change is left alone."""
+    """Write the sizes into the files, but for Terraform say where.
+
+    A file without a change is left alone.
+    """
     texts = {file: read_bytes(Path(file)) for file in files}
     resources = [
         one for file in texts if file.endswith(".tf") for one in terraform_sizes(texts[file], file)

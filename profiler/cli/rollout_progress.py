@@ -18,7 +18,10 @@ def check_update_schedules(request: RolloutRequest) -> None:
 
 
 def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
-    """Carry the plans out. Ctrl-C ends after the family that is in work: each new revision is printed."""
+    """Carry the plans out.
+
+    Ctrl-C ends after the family that is in work: each new revision is printed.
+    """
     signals: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
 

@@ -1,4 +1,6 @@
-"""``task-profiler run`` for click, which parses only what :func:`~profiler.cli.run_options.parse_usual` does not."""
+"""``task-profiler run`` for click, which parses only what
+:func:`~profiler.cli.run_options.parse_usual` does not.
+"""
 
 from typing import Any
 
@@ -45,7 +47,10 @@ def _run_option(one: RunOption) -> Decorator:
     "run",
     cls=_RunCommand,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
+    epilog=(
+        "Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py "
+        "--date 2026-11-20"
+    ),
 )
 @add_options(*map(_run_option, RUN_OPTIONS))
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
@@ -53,8 +58,8 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     """Run a command and report its CPU, memory and I/O.
 
     The command's input, output, signals and exit code do not change, except for --runs and for an
-    exceeded budget. When it ends, the report is printed to stderr, and the run is added to the local
-    history (task-profiler history).
+    exceeded budget. When it ends, the report is printed to stderr, and the run is added to the
+    local history (task-profiler history).
     """
     from profiler.cli.wiring.build_run import run_command  # not for the help
 

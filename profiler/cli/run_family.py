@@ -1,4 +1,6 @@
-"""What the local history knows of the family of the run that `run` profiles: its size, successes and usual duration."""
+"""What the local history knows of the family of the run that `run` profiles: its size, successes
+and usual duration.
+"""
 
 import os
 from itertools import islice
@@ -20,7 +22,9 @@ _MAX_RUNS_COMPARED = 50
 
 
 def _is_comparable(options: RunOptions) -> bool:
-    """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs any program."""
+    """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs
+    any program.
+    """
     from profiler.readers.linux.script_names import (
         is_interpreter,
         what_runs,
@@ -34,7 +38,9 @@ def _is_comparable(options: RunOptions) -> bool:
 def family_of_run(
     report: Report, prices: "PriceOverrides | None", options: RunOptions, store: "HistoryStore"
 ) -> tuple[Report, tuple[Record, ...]]:
-    """The report with the size for its family, and the successes of the family that it can be compared with."""
+    """The report with the size for its family, and the successes of the family that it can be
+    compared with.
+    """
     from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
 
     record = report.record
@@ -68,7 +74,9 @@ def with_family_size(
 
 
 def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
-    """How long the last successes of the family in the local history took; None if that is not known."""
+    """How long the last successes of the family in the local history took; None if that is not
+    known.
+    """
     try:
         from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
         from profiler.runs.history.history_file import history_path

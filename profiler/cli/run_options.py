@@ -1,4 +1,6 @@
-"""The options of ``run`` with their help, and a parser of the usual command lines, which does without click."""
+"""The options of ``run`` with their help, and a parser of the usual command lines, which does
+without click.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -32,14 +34,17 @@ class RunOptions(NamedTuple):
 
 
 class Amount:
-    """A number within limits, parsed by a function of ``profiler.core.quantities``; by ``int`` a whole number."""
+    """A number within limits, parsed by a function of ``profiler.core.quantities``; by ``int`` a
+    whole number.
+    """
 
     def __init__(self, parser: str, least: float = 0, most: float = float("inf")) -> None:
         self.parser, self.least, self.most = parser, least, most
 
 
 class RunOption:
-    """An option of ``run``: its spellings and perhaps its field, the name of its value, and its help.
+    """An option of ``run``: its spellings and perhaps its field, the name of its value, and its
+    help.
 
     Default False: a flag. Default (): repeatable. A name in brackets: the value is optional.
     """
@@ -85,8 +90,8 @@ RUN_OPTIONS = (
     RunOption(
         "--format output_format",
         "",
-        "Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is human if stderr is a "
-        "terminal and --output is not given, else JSON.",
+        "Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is "
+        "human if stderr is a terminal and --output is not given, else JSON.",
         ("auto", "human", "text"),
     ),
     RunOption(
@@ -103,8 +108,8 @@ RUN_OPTIONS = (
     RunOption(
         _STACKS,
         "[=moments]",
-        "Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory rises, nothing runs "
-        "or all CPUs are in use.",
+        "Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory "
+        "rises, nothing runs or all CPUs are in use.",
         _MODES,
     ),
     RunOption(
@@ -121,12 +126,18 @@ RUN_OPTIONS = (
     ),
     RunOption(
         *("--max-memory max_memory_mb", "SIZE"),
-        "Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, 900MiB or 1.5g.",
+        (
+            "Exit with 3 if CMD succeeds but its memory peak is above SIZE, such as 900MB, "
+            "900MiB or 1.5g."
+        ),
         Amount("parse_memory_mb"),
     ),
     RunOption(
         *("--max-duration max_duration_ms", "TIME"),
-        "Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD is not killed.",
+        (
+            "Exit with 3 if CMD succeeds but takes longer than TIME, such as 90s or 1h30m. CMD "
+            "is not killed."
+        ),
         Amount("parse_duration_ms"),
     ),
     RunOption(
@@ -148,7 +159,9 @@ def joined_stacks(words: Sequence[str]) -> list[str]:
 
 
 def with_stacks_value(arguments: Sequence[str]) -> list[str]:
-    """The arguments with ``--stacks=on`` for ``--stacks``, which takes only a mode for its value, never a command."""
+    """The arguments with ``--stacks=on`` for ``--stacks``, which takes only a mode for its
+    value, never a command.
+    """
     words = list(arguments)
     position = 0
     while (
@@ -164,7 +177,9 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
 
 
 def parse_usual(arguments: Sequence[str]) -> RunOptions | None:
-    """Parse the arguments of ``run`` as click does; None for help and for errors, which click prints."""
+    """Parse the arguments of ``run`` as click does; None for help and for errors, which click
+    prints.
+    """
     rest = with_stacks_value(arguments)
     values: dict[str, Any] = {}
     while rest and rest[0].startswith("-") and rest[0] != "-":

@@ -1,4 +1,6 @@
-"""``task-profiler schedules``: what should have run, what came of it, and what is due next, as a table and as JSON."""
+"""``task-profiler schedules``: what should have run, what came of it, and what is due next, as a
+table and as JSON.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -100,10 +102,10 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
     """List the schedules that start ECS tasks, and what became of them.
 
-    FAMILY can be a shell pattern; the default is all families.
-    These are the schedules of EventBridge Scheduler and the rules of EventBridge in one Region. The usual duration
-    comes from the last successes in --from. Only https://HOST there also shows what became of due times of more than
-    an hour ago.
+    FAMILY can be a shell pattern; the default is all families. These are the schedules of
+    EventBridge Scheduler and the rules of EventBridge in one Region. The usual duration comes from
+    the last successes in --from. Only https://HOST there also shows what became of due times of
+    more than an hour ago.
     """
     clock = SystemClock()
     past = None if is_local(options) else open_source(options)
@@ -129,7 +131,10 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
 def read_schedules(
     open_client: OpenClient, cluster: str | None, families: Collection[str] = ()
 ) -> list[Schedule]:
-    """The schedules of these families in this cluster. An unreadable part is a warning. Raises TaskProfilerError."""
+    """The schedules of these families in this cluster.
+
+    An unreadable part is a warning. Raises TaskProfilerError.
+    """
     found = Schedules(open_client).timed()
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
@@ -137,7 +142,8 @@ def read_schedules(
         warn(problem)
     if found.problems[_MAX_PROBLEMS:]:
         warn(
-            f"{format_count(len(found.problems) - _MAX_PROBLEMS, 'more schedule')} could not be read."
+            f"{format_count(len(found.problems) - _MAX_PROBLEMS, 'more schedule')} could not be "
+            "read."
         )
     schedules = [
         one
@@ -168,7 +174,10 @@ def judge_account(
     clock: Clock,
     now_ns: int,
 ) -> list[JudgedSchedule]:
-    """Judge the last due time of each schedule. ``past`` has runs with ECS's events, which ECS itself forgets."""
+    """Judge the last due time of each schedule.
+
+    ``past`` has runs with ECS's events, which ECS itself forgets.
+    """
     clusters = read_clusters(
         open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns
     )
@@ -196,7 +205,10 @@ def _with_past_tasks(
     source: RunSource,
     now_ns: int,
 ) -> dict[str, ClusterTasks]:
-    """The clusters with the tasks of past runs, too. ``known``: the ids of the tasks that they have."""
+    """The clusters with the tasks of past runs, too.
+
+    ``known``: the ids of the tasks that they have.
+    """
     families = {family_key_of(one.schedule) for one in forgotten}
     oldest_ns = min(due.due_ns for one in forgotten for due in one.due_times) - SKEW_NS
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
@@ -214,7 +226,10 @@ def _with_past_tasks(
 def _with_reason(
     judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int
 ) -> JudgedSchedule:
-    """Add AWS's reason to a missed due time. One before its rule changed is unknown, and a late one of a past run."""
+    """Add AWS's reason to a missed due time.
+
+    One before its rule changed is unknown, and a late one of a past run.
+    """
 
     def explained(due: DueTime) -> DueTime:
         if due.outcome not in ("missed", "late"):
@@ -234,7 +249,9 @@ def _with_reason(
 def past_tasks(
     source: RunSource, families: Collection[FamilyKey], since_ns: int
 ) -> dict[str, list[StartedTask]]:
-    """The tasks of the families by the name of their cluster, with the runs' starts for the later unknown creation."""
+    """The tasks of the families by the name of their cluster, with the runs' starts for the
+    later unknown creation.
+    """
     found: dict[str, dict[str, StartedTask]] = {}
     patterns = tuple(sorted({pattern_of(family.name) for family in families}))
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
@@ -270,7 +287,9 @@ def _task(run: PastRun) -> StartedTask | None:
 
 
 class ScheduleRow(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object of ``--json``: a schedule, the outcome of its last due time, and the next due time."""
+    """The object of ``--json``: a schedule, the outcome of its last due time, and the next due
+    time.
+    """
 
     name: str
     kind: str

@@ -1,4 +1,6 @@
-"""``task-profiler show``: one run in the terminal, with the batch's own log lines at its moments."""
+"""``task-profiler show``: one run in the terminal, with the batch's own log lines at its
+moments.
+"""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,12 +91,14 @@ def show(
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The default
-    is the newest run of all. If several containers of the task have a report, all are shown.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The
+    default is the newest run of all. If several containers of the task have a report, all are
+    shown.
     """
     if names[1:]:
         raise UsageError(
-            f"show is for one run: to compare two, write task-profiler compare {shlex.join(names[:2])}"
+            "show is for one run: to compare two, write task-profiler compare "
+            f"{shlex.join(names[:2])}"
         )
     name = names[0] if names else None
     if name == "" or against == "":
@@ -159,7 +163,10 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
 def _comparison(
     run: PastRun, against: str | None, source: RunSource, whole: RunSource | None
 ) -> RunComparison | None:
-    """The requested comparison, or a failed run's with its family's last success. ``whole``: None if too expensive."""
+    """The requested comparison, or a failed run's with its family's last success.
+
+    ``whole``: None if too expensive.
+    """
     if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
         return None
     earlier = None if whole is None else earlier_successes(run, whole)
@@ -186,8 +193,8 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     moments = find_moments(record, series)
     what = f"The log of {record.task_id} cannot be read"
     gone = (
-        f"{record.log_group} has no stream {record.log_stream}: check the retention of the group, --region and "
-        "--profile."
+        f"{record.log_group} has no stream {record.log_stream}: check the retention of the group, "
+        "--region and --profile."
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = open_clients(
@@ -203,7 +210,10 @@ def log_lines(
     moments: Sequence[Moment],
     count: int,
 ) -> Iterator[Line]:
-    """The last ``count`` lines before each moment and the end, none twice. Raises TaskProfilerError."""
+    """The last ``count`` lines before each moment and the end, none twice.
+
+    Raises TaskProfilerError.
+    """
     if record.log_group is None or record.log_stream is None:
         raise TaskProfilerError(
             "The record contains no log stream: --logs needs a batch that logs with awslogs."

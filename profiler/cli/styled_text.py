@@ -17,8 +17,10 @@ _MIN_CUT_WIDTH = 12
 MIN_COLUMNS = 80
 _UNLIMITED = 10_000
 _MAX_NAMES = 3
-_NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap at this character, and printable() removes it from texts
-_FILLER = "\ue000"  # while textwrap counts characters, it follows one that takes two columns; printable() removes it
+# Textwrap does not wrap at this character, and printable() removes it from texts.
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+# While textwrap counts characters, it follows one that takes two columns; printable() removes it.
+_FILLER = "\ue000"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
 RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
@@ -72,7 +74,10 @@ def length(spans: Iterable[Span]) -> int:
 
 
 def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
-    """Wrap a text to lines of ``width``, None: one line. ``first`` begins the first line, and indents the others."""
+    """Wrap a text to lines of ``width``, None: one line.
+
+    ``first`` begins the first line, and indents the others.
+    """
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
     start = line(*first)
     indent = Span(" " * length(start))
@@ -88,7 +93,9 @@ def _wrap(text: str, wrapper: textwrap.TextWrapper) -> list[str]:
 
 
 def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
-    """The parts below each other, with an empty line between them; one without lines is left out."""
+    """The parts below each other, with an empty line between them; one without lines is left
+    out.
+    """
     lines: list[Line] = []
     for part in map(tuple, parts):
         lines += [EMPTY, *part] if lines and part else part
@@ -96,7 +103,9 @@ def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
 
 
 def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) -> Iterator[Line]:
-    """Each sentence once, after its names, below an empty line; ``found``: name, sentence, style."""
+    """Each sentence once, after its names, below an empty line; ``found``: name, sentence,
+    style.
+    """
     concerned: dict[tuple[str, str], list[str]] = {}
     for name, sentence, style in found:
         concerned.setdefault((sentence, style), []).append(name)
@@ -133,7 +142,10 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
 
 
 def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
-    """Write lines to standard output or standard error, with colours on a terminal. NO_COLOR and FORCE_COLOR count."""
+    """Write lines to standard output or standard error, with colours on a terminal.
+
+    NO_COLOR and FORCE_COLOR count.
+    """
     write_out(
         render_lines(lines, is_coloured=is_coloured(descriptor), encoding=stdout_encoding()),
         descriptor,
@@ -161,7 +173,9 @@ def table_width() -> int | None:
 
 
 class Column(Struct, frozen=True):
-    """A column of a table. A text that is too long continues on the next line (``folds``), or is cut (``is_cut``).
+    """A column of a table.
+
+    A text that is too long continues on the next line (``folds``), or is cut (``is_cut``).
 
     Without room for all columns, the one with the highest ``rank`` is left out first; 0: never.
     """
@@ -182,7 +196,8 @@ def table(
 ) -> list[Line]:
     """Align the cells in columns, with ``gap`` spaces between them, below their titles.
 
-    Only columns that fold or are cut become narrower than their texts to fit into ``width``; None: no limit.
+    Only columns that fold or are cut become narrower than their texts to fit into ``width``; None:
+    no limit.
     """
     title = [Span(column.title, "bold") for column in columns]
     spans = (
@@ -206,7 +221,8 @@ def table(
         ]
         narrows = [column.folds or column.is_cut for column in columns]
         available = width - gap * (len(columns) - 1)
-        # The missing width is taken from the widest columns that fold. Words are broken only if nothing else is left.
+        # The missing width is taken from the widest columns that fold. Words are broken only if
+        # nothing else is left.
         for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
             while sum(widths) > available:
                 foldable = [
@@ -236,7 +252,9 @@ def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: i
 
 
 class _Fold(textwrap.TextWrapper):
-    """Folds a cell at spaces, around characters of two columns, and after a hyphen, an underscore or a slash."""
+    """Folds a cell at spaces, around characters of two columns, and after a hyphen, an
+    underscore or a slash.
+    """
 
     wordsep_re = re.compile(rf"(\s+|(?<=[-_/])(?=[^\W\d_])|(?=.{_FILLER})|(?<={_FILLER}))")
 

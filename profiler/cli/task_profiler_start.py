@@ -1,7 +1,10 @@
-"""Starts the command ``task-profiler``. Installed, it is the only module of ours outside of the package ``profiler``.
+"""Starts the command ``task-profiler``.
 
-A user's ``PYTHONPATH``, which is for the user's command, may contain a ``profiler.py`` or another ``msgspec``. If such
-a variable is set, the interpreter executes this file again with ``-I`` before it imports anything of ours.
+Installed, it is the only module of ours outside of the package ``profiler``.
+
+A user's ``PYTHONPATH``, which is for the user's command, may contain a ``profiler.py`` or another
+``msgspec``. If such a variable is set, the interpreter executes this file again with ``-I`` before
+it imports anything of ours.
 """
 
 import os
@@ -14,7 +17,8 @@ def main() -> None:
     """Run the command, isolated from the variables of the user's Python."""
     if not sys.flags.isolated and sys.executable and any(map(os.environ.get, _VARIABLES)):
         try:
-            words = (sys.executable, "-I", os.path.abspath(__file__), *sys.argv[1:])  # noqa: PTH100  pathlib is slow
+            # Pathlib is slow.
+            words = (sys.executable, "-I", os.path.abspath(__file__), *sys.argv[1:])  # noqa: PTH100
             os.execve(sys.executable, words, _first_environment())  # noqa: S606  this interpreter
         except OSError:
             pass  # without isolation the command may still start

@@ -130,8 +130,9 @@ def taskdef() -> None:
 @option(
     "--image",
     "IMAGE",
-    "The monitor's image (default: the existing monitor's image, else the image that setup image pushes, "
-    f"{MONITOR_REPOSITORY}:{__version__}, in the private registry of the account in the definition, if it has one).",
+    "The monitor's image (default: the existing monitor's image, else the image that setup image "
+    f"pushes, {MONITOR_REPOSITORY}:{__version__}, in the private registry of the account in the "
+    "definition, if it has one).",
 )
 @option(
     "--log-group",
@@ -163,11 +164,13 @@ def add_monitor(
 ) -> int:
     """Add the monitor container to the task definition in FILE, and print the new definition.
 
-    FILE (JSON or YAML) has the format that register-task-definition reads or describe-task-definition prints, or is
-    a CloudFormation template; - is standard input. Other containers and the task's size are not
-    changed. An existing monitor is upgraded. Repeating the command changes nothing.
+    FILE (JSON or YAML) has the format that register-task-definition reads or
+    describe-task-definition prints, or is a CloudFormation template; - is standard input. Other
+    containers and the task's size are not changed. An existing monitor is upgraded. Repeating the
+    command changes nothing.
 
-    FAMILY, as --family, and --cluster print a plan for the families in ECS. --register carries it out.
+    FAMILY, as --family, and --cluster print a plan for the families in ECS. --register carries it
+    out.
     """
     files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
     options = replace(
@@ -229,10 +232,12 @@ def remove_monitor(
     region: str | None,
     profile: str | None,
 ) -> int:
-    """Remove the monitor container from the task definition in FILE, and print the definition without it.
+    """Remove the monitor container from the task definition in FILE, and print the definition
+    without it.
 
-    The result is the definition before add-monitor. FAMILY, as --family, and --cluster print a plan for the families
-    in ECS, and --register carries it out. IAM policies and log groups are not removed.
+    The result is the definition before add-monitor. FAMILY, as --family, and --cluster print a plan
+    for the families in ECS, and --register carries it out. IAM policies and log groups are not
+    removed.
     """
     files, request = _files_and_request(names, request, in_place=in_place, out=out, as_json=as_json)
 
@@ -258,7 +263,10 @@ def remove_monitor(
 @taskdef.command(
     "container",
     cls=StacksCommand,
-    epilog="Example: task-profiler taskdef container --format terraform --container etl --log-group /ecs/etl",
+    epilog=(
+        "Example: task-profiler taskdef container --format terraform --container etl --log-group "
+        "/ecs/etl"
+    ),
 )
 @option(
     "--format output_format",
@@ -306,7 +314,8 @@ def container(*, output_format: ContainerFormat, request: ContainerRequest) -> N
     )
     if request.stacks is not None and output_format != "cdk":
         warn(
-            "Set pidMode to task in the task definition, too, because the monitor must see the batch's processes."
+            "Set pidMode to task in the task definition, too, because the monitor must see the "
+            "batch's processes."
         )
     say(container_text(complete, output_format), end="")
 
@@ -324,11 +333,13 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--setting {name} is given twice: use one value.")
         if name in _OPTIONS:
             raise UsageError(
-                f"--setting cannot set {name}, which requires further changes: use {_OPTIONS[name]}."
+                f"--setting cannot set {name}, which requires further changes: use "
+                f"{_OPTIONS[name]}."
             )
         if name.startswith(_PREFIX) and name not in SETTING_NAMES:
             raise UsageError(
-                f"--setting {name}: the monitor has no such setting, so check its name in docs/monitor.md."
+                f"--setting {name}: the monitor has no such setting, so check its name in "
+                "docs/monitor.md."
             )
         problems = read_settings({**_ENDPOINT, name: value}).problems
         if problems:
@@ -347,7 +358,8 @@ def _files_and_request(
     is_account = bool(request.globs or request.clusters)
     if bool(files) == is_account or "" in (*request.globs, *request.clusters):
         raise UsageError(
-            "Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME."
+            "Task definitions are missing: give a FILE (- is standard input), a FAMILY or "
+            "--cluster NAME."
         )
     if is_account and (in_place or out is not None):
         raise UsageError(
@@ -356,12 +368,13 @@ def _files_and_request(
     of_account = (request.register, request.print_policy, request.attach_policy, request.services)
     if not is_account and any((*of_account, request.scheduled, request.update_schedules)):
         raise UsageError(
-            "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
-            "--cluster: a file has no revision to compare with."
+            "--register, --update-schedules, --scheduled, --services, --policy and "
+            "--attach-policy need --family or --cluster: a file has no revision to compare with."
         )
     if files and as_json:
         raise UsageError(
-            "--json prints the plan for families of ECS: the definition in a FILE is printed as it is."
+            "--json prints the plan for families of ECS: the definition in a FILE is printed as "
+            "it is."
         )
     check_update_schedules(request)
     return files, request
@@ -376,7 +389,10 @@ def _roll_out(
     as_json: bool,
     paths: ReportPaths | None,
 ) -> int:
-    """Print the plan of an account's families, and carry it out as requested. ``paths`` None: no monitor is added."""
+    """Print the plan of an account's families, and carry it out as requested.
+
+    ``paths`` None: no monitor is added.
+    """
     adds = paths is not None
     rollout = Rollout(
         open_client=open_client,
@@ -432,8 +448,8 @@ def _print_plan(
         streams = frozenset[str]().union(*(family.streams for family in planned))
         if not streams:
             raise TaskProfilerError(
-                "No selected family needs a permission, because no report is written to a batch's log stream: see the "
-                "plan."
+                "No selected family needs a permission, because no report is written to a "
+                "batch's log stream: see the plan."
             )
         say(json.dumps(policy(streams), indent=2))
     elif as_json:
@@ -448,7 +464,10 @@ def _print_plan(
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bool) -> list[Line]:
-    """The plan as a table of ``width`` columns, None: no limit, and its problems. ``adds``: who starts them, too."""
+    """The plan as a table of ``width`` columns, None: no limit, and its problems.
+
+    ``adds``: who starts them, too.
+    """
     titles = ("FAMILY", "BATCH", *(["STARTED BY"] if adds else []), "ACTION", "NOTES")
     rows = []
     for one in planned:
@@ -466,7 +485,9 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
 def _change_files(
     files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool
 ) -> int:
-    """Change the files, of which a hyphen is standard input, and write or print the results if all can be changed."""
+    """Change the files, of which a hyphen is standard input, and write or print the results if
+    all can be changed.
+    """
     if in_place and STANDARD_INPUT in files:
         raise UsageError("--in-place needs a FILE to write to: name one, or use -o OUT.")
     if in_place and out is not None:
@@ -491,7 +512,10 @@ def _change_files(
 
 
 def read_input(file: str) -> bytes:
-    """The content of a file, or of standard input for a hyphen. Raises TaskProfilerError if it cannot be read."""
+    """The content of a file, or of standard input for a hyphen.
+
+    Raises TaskProfilerError if it cannot be read.
+    """
     return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
 
 

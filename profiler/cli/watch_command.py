@@ -72,7 +72,8 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 _SECONDS_BETWEEN_READS = 15
 _USUAL_NS = 14 * NS_PER_DAY
 
-# The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the cursor from before.
+# The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the
+# cursor from before.
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
 _ID_LENGTH = 8
@@ -104,9 +105,10 @@ def watch(
 ) -> None:
     """Show what runs now: time, CPU, memory, notifications.
 
-    FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them, tasks of services are
-    left out. Without logs:GLOB in --from and without --cluster, local runs are shown. CPU and memory come from the
-    newest checkpoint, the usual duration (of 14 days) from https://HOST in --from, else from the log groups.
+    FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them,
+    tasks of services are left out. Without logs:GLOB in --from and without --cluster, local runs
+    are shown. CPU and memory come from the newest checkpoint, the usual duration (of 14 days) from
+    https://HOST in --from, else from the log groups.
     """
     groups = names_of(options, "logs") if cluster is None else ()
     is_local = cluster is None and not groups
@@ -121,7 +123,8 @@ def watch(
         _print_once(watched, place, name, as_json=as_json)
         return
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # noqa: ARG005  signal's signature
+        # Signal's signature.
+        signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # noqa: ARG005
     with alternate_screen():
         _watch(watched, partial(_draw, watched, place, name=name), clock)
 
@@ -140,7 +143,10 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
 
 
 def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
-    """Read and draw until a signal. An unreadable part is shown as a sentence, and is read again."""
+    """Read and draw until a signal.
+
+    An unreadable part is shown as a sentence, and is read again.
+    """
     show(("Reading what runs now …",))
     while True:
         problems = watched.refresh()
@@ -172,7 +178,9 @@ def _draw(
 
 @contextmanager
 def alternate_screen() -> Iterator[None]:
-    """Show the alternate screen of standard output during the block, however the block ends or is suspended."""
+    """Show the alternate screen of standard output during the block, however the block ends or
+    is suspended.
+    """
     try:
         signal.signal(signal.SIGTSTP, _suspend)
         write_out(_ENTER)
@@ -197,7 +205,10 @@ def open_watched_tasks(
     cluster: str | None,
     clock: Clock,
 ) -> WatchedTasks:
-    """Open the reader of the tasks of the cluster or the log groups, or of the local runs. Other sources: past runs."""
+    """Open the reader of the tasks of the cluster or the log groups, or of the local runs.
+
+    Other sources: past runs.
+    """
     is_local = cluster is None and not groups
 
     def running_here() -> Iterator[Report]:
@@ -258,7 +269,9 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
 
 
 def _used(run: RunningRun) -> tuple[float | None, float | None]:
-    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a local run's reading."""
+    """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a
+    local run's reading.
+    """
     vcpu, memory_mb = (
         run.interval.vcpu_used or Distribution(),
         run.interval.memory_used_mb or Distribution(),
@@ -274,7 +287,9 @@ def watch_lines(
     width: int | None,
     height: int | None,
 ) -> list[Line]:
-    """A title, the table, and the notices, in ``height`` rows; the other runs are only counted. None: no limit.
+    """A title, the table, and the notices, in ``height`` rows; the other runs are only counted.
+
+    None: no limit.
 
     ``name`` is the family or task that was searched; None: all runs.
     """

@@ -1,4 +1,7 @@
-"""The interfaces of collectors. Each reads in a thread: a driver that hangs costs only its own numbers."""
+"""The interfaces of collectors.
+
+Each reads in a thread: a driver that hangs costs only its own numbers.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,13 +25,19 @@ COMMAND = ""
 
 
 class Collector(Protocol):
-    """Has a part of each record. A collector can have the methods of the Protocols below in addition."""
+    """Has a part of each record.
+
+    A collector can have the methods of the Protocols below in addition.
+    """
 
     def part(self, record: Record, batch: str) -> RecordPart: ...
 
 
 class ThreadCollector(Protocol):
-    """Reads in a thread, one last time before each report. ``stop`` also ends the collector's child process."""
+    """Reads in a thread, one last time before each report.
+
+    ``stop`` also ends the collector's child process.
+    """
 
     def start(self) -> None: ...
     def final_reading(self, max_seconds: float) -> None: ...
@@ -36,7 +45,10 @@ class ThreadCollector(Protocol):
 
 
 class BatchFollower(Protocol):
-    """Looks for something of each batch, as long as it runs. Returns a started collector that is to replace it."""
+    """Looks for something of each batch, as long as it runs.
+
+    Returns a started collector that is to replace it.
+    """
 
     def on_batch_started(self, container: "ContainerMetadata") -> "Collector | None": ...
 
@@ -50,8 +62,9 @@ class SampleFollower(Protocol):
 class DeviceCollector(Protocol):
     """Reads devices. ``name`` is the source's name in ``sampling.sources``.
 
-    ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is for how long all of
-    its GPUs were idle between two moments (monotonic) of the last minutes. ``latest`` is None before the first reading.
+    ``take_readings`` adds the readings of the batch's devices since its last call. ``idle_ns`` is
+    for how long all of its GPUs were idle between two moments (monotonic) of the last minutes.
+    ``latest`` is None before the first reading.
     """
 
     name: str
@@ -68,7 +81,10 @@ class ForgettingCollector(Protocol):
 
 
 class RequiredCollector(Protocol):
-    """``startup_error`` is why a required one has no readings. ``child_pid`` is excluded from the measurements."""
+    """``startup_error`` is why a required one has no readings.
+
+    ``child_pid`` is excluded from the measurements.
+    """
 
     @property
     def startup_error(self) -> str | None: ...
@@ -77,7 +93,9 @@ class RequiredCollector(Protocol):
 
 
 class WaitCollector(Protocol):
-    """Knows what a batch waited for longest since a time, as of its last record; None if it is unknown."""
+    """Knows what a batch waited for longest since a time, as of its last record; None if it is
+    unknown.
+    """
 
     def longest_wait(self, batch: str, since_ns: int) -> "Wait | None": ...
 
@@ -89,9 +107,12 @@ class LineCollector(Protocol):
 
 
 class Collectors:
-    """All collectors of a process. ``batch`` is :attr:`ContainerMetadata.followed_id`, for ``run`` COMMAND.
+    """All collectors of a process.
 
-    ``are_timed``: one needs each sample of a batch at once, or its readings count for the time at which they are taken.
+    ``batch`` is :attr:`ContainerMetadata.followed_id`, for ``run`` COMMAND.
+
+    ``are_timed``: one needs each sample of a batch at once, or its readings count for the time at
+    which they are taken.
     """
 
     def __init__(self, *collectors: Collector) -> None:
@@ -110,7 +131,8 @@ class Collectors:
         self._lines: tuple[LineCollector, ...] = self._with("stacks_line")
 
     def _with(self, method: str) -> tuple[Any, ...]:
-        # From Python 3.12 on, isinstance() of a Protocol imports the module inspect, which would delay a run.
+        # From Python 3.12 on, isinstance() of a Protocol imports the module inspect, which would
+        # delay a run.
         return tuple(collector for collector in self._all if hasattr(collector, method))
 
     def __iter__(self) -> Iterator[Collector]:  # noqa: D105
@@ -179,9 +201,12 @@ TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]
 
 
 class TaskTags:
-    """Adds the task's tags, or why they are missing. Nothing waits for the request, which may take seconds.
+    """Adds the task's tags, or why they are missing.
 
-    ``request_for`` starts the request for the task of a batch, or returns the one that was started before.
+    Nothing waits for the request, which may take seconds.
+
+    ``request_for`` starts the request for the task of a batch, or returns the one that was started
+    before.
     """
 
     def __init__(self, request_for: Callable[[str], TagRequest]) -> None:

@@ -1,1 +1,4 @@
-"""The base of all packages: clock, timestamps, signals, log, errors, files, threads. Imports no other package."""
+"""The base of all packages: clock, timestamps, signals, log, errors, files, threads.
+
+Imports no other package.
+"""

@@ -36,7 +36,8 @@ def service_domain(partition: str) -> str:
     return _DOMAINS.get(partition, "amazonaws.com")
 
 
-def open_session(region: str | None, profile: str | None) -> Any:  # noqa: ANN401  boto3 has no types
+# Boto3 has no types.
+def open_session(region: str | None, profile: str | None) -> Any:  # noqa: ANN401
     """A session of boto3. None: boto3 determines the Region or the profile."""
     import boto3  # see the module's docstring
 
@@ -53,7 +54,9 @@ def bounded_client(service: str, region: str | None = None, attempts: int = 3) -
 def bounded_config(
     *, connect_timeout_seconds: float = 2, read_timeout_seconds: float = 5, attempts: int = 3
 ) -> Any:  # noqa: ANN401  as above
-    """The limits of a client's calls, with botocore's standard retries. boto3's own last longer than an invocation."""
+    """The limits of a client's calls, with botocore's standard retries. boto3's own last longer
+    than an invocation.
+    """
     from botocore.config import Config  # see the module's docstring
 
     return Config(
@@ -66,7 +69,9 @@ def bounded_config(
 def pages_backwards(
     read_page: Callable[..., Mapping[str, Any]], max_pages: int
 ) -> Iterator[Mapping[str, Any]]:
-    """The pages of ``logs:GetLogEvents``, the newest first, read by a call that takes ``nextToken``."""
+    """The pages of ``logs:GetLogEvents``, the newest first, read by a call that takes
+    ``nextToken``.
+    """
     position: dict[str, str] = {}
     for _ in range(max_pages):
         page = read_page(**position)
@@ -81,7 +86,9 @@ def pages_backwards(
 
 
 def is_throttled(code: str, status: int = 0) -> bool:
-    """Whether there were too many calls: the services have a dozen codes for it, most with one word in common."""
+    """Whether there were too many calls: the services have a dozen codes for it, most with one
+    word in common.
+    """
     return "throttl" in code.lower() or code in _THROTTLED or status == _TOO_MANY_REQUESTS
 
 

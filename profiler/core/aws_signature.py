@@ -16,17 +16,21 @@ _AMAZON = re.compile(
     re.IGNORECASE,
 )
 NO_SERVERLESS = (
-    "OpenSearch Serverless is not supported, because its collections refuse the IDs of the reports: use a domain of "
-    "Amazon OpenSearch Service."
+    "OpenSearch Serverless is not supported, because its collections refuse the IDs of the "
+    "reports: use a domain of Amazon OpenSearch Service."
 )
 
 
 def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
-    """``es``, ``aoss`` or None: ELASTICSEARCH_AWS_AUTH, else the address if no user is set. Raises UsageError."""
+    """``es``, ``aoss`` or None: ELASTICSEARCH_AWS_AUTH, else the address if no user is set.
+
+    Raises UsageError.
+    """
     named = environment.get("ELASTICSEARCH_AWS_AUTH", "").strip().lower()
     if named not in ("", "es", SERVERLESS):
         raise UsageError(
-            "ELASTICSEARCH_AWS_AUTH must be es (a domain of Amazon OpenSearch Service) or aoss (OpenSearch Serverless)."
+            "ELASTICSEARCH_AWS_AUTH must be es (a domain of Amazon OpenSearch Service) or aoss "
+            "(OpenSearch Serverless)."
         )
     found = _AMAZON.match(url)
     has_user = bool(environment.get("ELASTICSEARCH_USER", "").strip())
@@ -40,7 +44,10 @@ def signing_region(url: str) -> str | None:
 
 
 class AwsSignature(Struct, eq=False):
-    """Signs requests to one service, such as ``es``, in one Region. It is also an ``auth`` of a session of requests."""
+    """Signs requests to one service, such as ``es``, in one Region.
+
+    It is also an ``auth`` of a session of requests.
+    """
 
     credentials: Any  # botocore's; they renew themselves
     region: str
@@ -57,7 +64,8 @@ class AwsSignature(Struct, eq=False):
         from botocore.auth import SigV4Auth  # slow to import
         from botocore.awsrequest import AWSRequest
 
-        # The service signs parameters in their encoded form (%2C), regardless of the request; botocore does not.
+        # The service signs parameters in their encoded form (%2C), regardless of the request;
+        # botocore does not.
         parts = urlsplit(url)
         query = urlencode(parse_qsl(parts.query, keep_blank_values=True), quote_via=quote, safe="~")
         signed = dict(headers or {})
@@ -73,6 +81,9 @@ class AwsSignature(Struct, eq=False):
         return dict(request.headers.items())
 
     def __call__(self, request: Any) -> Any:  # noqa: ANN401  requests is not everywhere
-        """Sign a prepared request of requests. Its headers, which proxies may change, are not signed."""
+        """Sign a prepared request of requests.
+
+        Its headers, which proxies may change, are not signed.
+        """
         request.headers.update(self.sign(request.method, request.url, request.body))
         return request

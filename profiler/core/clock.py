@@ -44,7 +44,10 @@ class SystemClock:
 
 
 class Ticker(Struct):
-    """Ticks at multiples of the interval after the start. ``missed`` counts those that passed unused."""
+    """Ticks at multiples of the interval after the start.
+
+    ``missed`` counts those that passed unused.
+    """
 
     _start_ns: int
     _interval_ns: int
@@ -61,9 +64,11 @@ class Ticker(Struct):
 
 
 class CpuBudget(Struct):
-    """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷ ``max_share``.
+    """Limits repeated work to a share of the time: after work of cost c, it pauses for c ÷
+    ``max_share``.
 
-    At most ``advance_ns`` accrue, a third at the start. Work that is not urgent leaves enough for one like the last.
+    At most ``advance_ns`` accrue, a third at the start. Work that is not urgent leaves enough for
+    one like the last.
     """
 
     _max_share: float
@@ -86,7 +91,10 @@ class CpuBudget(Struct):
 
 
 class ClockJumpDetector(Struct):
-    """Detects that the wall clock was set. ``jumped_ns`` is the sum of all jumps; negative: it was set back."""
+    """Detects that the wall clock was set.
+
+    ``jumped_ns`` is the sum of all jumps; negative: it was set back.
+    """
 
     _clock: Clock
     _offset_ns: int | None = None

@@ -1,4 +1,6 @@
-"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch, in any document."""
+"""Which container of a task is the monitor, which ones AWS injected, and which one is the batch,
+in any document.
+"""
 
 import re
 from collections.abc import Sequence
@@ -12,14 +14,18 @@ from profiler.core.ecs_terms import MONITOR_NAME, MONITOR_REPOSITORY
 _INJECTED_NAMES = ("~internal~*", "aws-guardduty-agent*", "ecs-service-connect*")
 _LOG_ROUTER_NAMES = ("log_router", "log-router", "firelens*")
 _LOG_ROUTER_IMAGES = ("*fluent-bit*", "*fluentbit*", "*fluentd*")
-# The program by its name or path, or as a module. "my-task-profiler" and "task-profiler-demo" are other programs.
+# The program by its name or path, or as a module. "my-task-profiler" and "task-profiler-demo" are
+# other programs.
 _PROGRAM = r"(?<![\w.-])(?:task-profiler|-m\s+profiler)\s+"
 _STARTS_MONITOR = re.compile(_PROGRAM + r"monitor(?![\w.-])")
 _WRAPS_BATCH = re.compile(_PROGRAM + r"run(?![\w.-])")
 
 
 class TaskContainer(Struct, frozen=True, kw_only=True):
-    """A container; None: the document lacks the fact. ``command`` has the entry point, too; () is the image's own."""
+    """A container; None: the document lacks the fact.
+
+    ``command`` has the entry point, too; () is the image's own.
+    """
 
     name: str
     image: str | None = None
@@ -35,7 +41,9 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
 
     @property
     def wraps_batch(self) -> bool:
-        """Whether the command starts a batch by ``task-profiler run``: ``run`` is enough with the monitor's image."""
+        """Whether the command starts a batch by ``task-profiler run``: ``run`` is enough with
+        the monitor's image.
+        """
         words = self.command or ()
         is_run = self.has_monitor_image and words[:1] == ("run",)
         return is_run or _WRAPS_BATCH.search(" ".join(words)) is not None
@@ -50,12 +58,18 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_monitor(self) -> bool:
-        """Whether only the image suggests that it is the monitor. A batch that is wrapped can have the same image."""
+        """Whether only the image suggests that it is the monitor.
+
+        A batch that is wrapped can have the same image.
+        """
         return self.command is None and self.has_monitor_image
 
 
 class ContainerRoles(Struct, frozen=True, kw_only=True):
-    """The names of the containers by role. ``candidates``: the batch, or all that could be it, as no order decides."""
+    """The names of the containers by role.
+
+    ``candidates``: the batch, or all that could be it, as no order decides.
+    """
 
     monitor: str | None
     injected: tuple[str, ...]
@@ -71,9 +85,9 @@ def container_roles(
 ) -> ContainerRoles:
     """Return the role of each container.
 
-    The monitor has the monitor's name, else it starts the monitor, else only its image is the monitor's. The batch is
-    the requested container, if there is one of this name, else the only one that is neither the monitor, nor injected,
-    nor a log router, nor known to be not essential.
+    The monitor has the monitor's name, else it starts the monitor, else only its image is the
+    monitor's. The batch is the requested container, if there is one of this name, else the only one
+    that is neither the monitor, nor injected, nor a log router, nor known to be not essential.
     """
     is_listed = any(container.name == requested for container in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)
@@ -100,7 +114,10 @@ def repository(image: str | None) -> str:
 
 
 def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
-    """Return the possible batches. A hint by name or image alone counts only if another container is left."""
+    """Return the possible batches.
+
+    A hint by name or image alone counts only if another container is left.
+    """
     others = [
         container
         for container in containers

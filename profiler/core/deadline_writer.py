@@ -1,7 +1,8 @@
 """Output that may have no reader: standard output and standard error, files and terminals.
 
-A full pipe blocks every writer, for example while a log driver hangs. Descriptors that are shared with other processes
-cannot be made non-blocking. So a thread writes, and its caller waits for it only briefly.
+A full pipe blocks every writer, for example while a log driver hangs. Descriptors that are shared
+with other processes cannot be made non-blocking. So a thread writes, and its caller waits for it
+only briefly.
 """
 
 import os
@@ -27,9 +28,12 @@ class _Block(Struct):
 
 
 class Output:
-    """Writes blocks of bytes in their order. Threads may share it; none of its methods raises an OSError.
+    """Writes blocks of bytes in their order.
 
-    A caller waits at most ``patience_seconds``. A block that was begun is completed when the output is read again.
+    Threads may share it; none of its methods raises an OSError.
+
+    A caller waits at most ``patience_seconds``. A block that was begun is completed when the output
+    is read again.
     """
 
     def __init__(self, descriptor: int, patience_seconds: float = 0.25) -> None:
@@ -44,7 +48,9 @@ class Output:
         self.dropped = 0
 
     def write(self, data: bytes) -> str | None:
-        """Write the block, or drop and count it while nothing reads the output; returns why, as part of a sentence."""
+        """Write the block, or drop and count it while nothing reads the output; returns why, as
+        part of a sentence.
+        """
         with self._changed:
             if self._is_stalled:
                 self.dropped += 1
@@ -52,7 +58,9 @@ class Output:
         return self._add(_Block(data, is_kept=False))
 
     def keep(self, data: bytes) -> str | None:
-        """Write the block, which is not dropped; returns the reason if it is not written yet, or cannot be."""
+        """Write the block, which is not dropped; returns the reason if it is not written yet, or
+        cannot be.
+        """
         return self._add(_Block(data, is_kept=True))
 
     def drain(self, max_seconds: float) -> bool:
@@ -114,7 +122,9 @@ class Output:
 
 
 def standard_outputs() -> tuple[Output, Output]:
-    """Standard output and standard error: one object if both are one file, so that their lines do not mix."""
+    """Standard output and standard error: one object if both are one file, so that their lines
+    do not mix.
+    """
     output = Output(1)
     try:
         is_one_file = os.path.sameopenfile(1, 2)

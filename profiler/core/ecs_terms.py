@@ -1,4 +1,6 @@
-"""ECS terms: ARNs, task IDs and cluster names; the names of the monitor; the log stream of a container."""
+"""ECS terms: ARNs, task IDs and cluster names; the names of the monitor; the log stream of a
+container.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -14,7 +16,8 @@ ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
 EC2, FARGATE = "EC2", "FARGATE"  # as launch types
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
-# The subscription filter in the events of `task-profiler replay`. The forwarder sends no notifications for them.
+# The subscription filter in the events of `task-profiler replay`. The forwarder sends no
+# notifications for them.
 REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
@@ -22,7 +25,9 @@ _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
 class AwslogsTarget(Struct, frozen=True, kw_only=True):
-    """The log stream of a container with the awslogs log driver; None: not known from the container's options."""
+    """The log stream of a container with the awslogs log driver; None: not known from the
+    container's options.
+    """
 
     group: str | None = None
     stream: str | None = None
@@ -53,7 +58,9 @@ def family_of(definition: str) -> str:
 
 
 def arn_part(arn: str | None, position: int) -> str | None:
-    """Return one of the six colon-separated parts of an ARN; None if the part is empty or ``arn`` is not an ARN."""
+    """Return one of the six colon-separated parts of an ARN; None if the part is empty or
+    ``arn`` is not an ARN.
+    """
     parts = (arn or "").split(":", _ARN_PARTS - 1)
     return parts[position] or None if len(parts) == _ARN_PARTS else None
 
@@ -71,7 +78,10 @@ def arn_account(arn: str | None) -> str | None:
 def awslogs_target(
     options: Mapping[str, str], container_name: str, task_arn: str | None
 ) -> AwslogsTarget:
-    """Derive a container's log stream. A definition has only a prefix, of which the agent makes the whole name."""
+    """Derive a container's log stream.
+
+    A definition has only a prefix, of which the agent makes the whole name.
+    """
     prefix = options.get("awslogs-stream-prefix")
     default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
     return AwslogsTarget(

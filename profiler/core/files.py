@@ -15,7 +15,9 @@ _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
 
 
 def dup_above_standard_streams(descriptor: int) -> int:
-    """Duplicate a descriptor to a number above the standard streams, which the caller may have closed; close it."""
+    """Duplicate a descriptor to a number above the standard streams, which the caller may have
+    closed; close it.
+    """
     try:
         return fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
     finally:
@@ -31,14 +33,19 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
 
 
 def find_program(name: str, first_folder: str, search_path: str | None) -> str | None:
-    """The path of an executable file in a folder, else in the absolute folders of ``search_path`` (as in PATH)."""
+    """The path of an executable file in a folder, else in the absolute folders of
+    ``search_path`` (as in PATH).
+    """
     folders = (first_folder, *(search_path or "").split(os.pathsep))
     paths = (f"{folder.rstrip('/')}/{name}" for folder in folders if folder.startswith("/"))
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
 def create_private_folders(folder: str) -> None:
-    """Create a folder and the missing ones above it, accessible for this user only. Raises OSError."""
+    """Create a folder and the missing ones above it, accessible for this user only.
+
+    Raises OSError.
+    """
     missing = []
     current = os.path.join(os.getcwd(), folder)
     while not os.path.exists(current):
@@ -50,7 +57,10 @@ def create_private_folders(folder: str) -> None:
 
 
 def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
-    """Replace the contents of a file with ``data``, entirely or not at all; write to a pipe. Raises OSError."""
+    """Replace the contents of a file with ``data``, entirely or not at all; write to a pipe.
+
+    Raises OSError.
+    """
     from pathlib import Path  # slow to import, as the next one, and `run` imports this module
     from tempfile import NamedTemporaryFile
 
@@ -70,7 +80,10 @@ def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
 
 
 def package_data_folder(name: str, *, what: str) -> "Path":
-    """Find a data folder, in an installation or in the repository. Raises TaskProfilerError, which begins: ``what``."""
+    """Find a data folder, in an installation or in the repository.
+
+    Raises TaskProfilerError, which begins: ``what``.
+    """
     from pathlib import Path  # not for `run`
 
     package = Path(__file__).resolve().parents[1]

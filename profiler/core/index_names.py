@@ -13,5 +13,7 @@ INDEX_PERIODS: Mapping[str, str] = {"month": "%Y.%m", "day": "%Y.%m.%d"}
 
 
 def index_name(kind: IndexKind, moment: datetime, *, prefix: str, period: str) -> str:
-    """Return the name of the index for a document of this kind and moment (UTC): ``task-reports-2026.03``."""
+    """Return the name of the index for a document of this kind and moment (UTC):
+    ``task-reports-2026.03``.
+    """
     return f"{prefix}-{kind}-{moment.strftime(INDEX_PERIODS[period])}"

@@ -13,7 +13,10 @@ MAX_COUNT = 2**63 - 1
 
 
 def decoded(decode: Callable[[_Line], _T], line: _Line) -> _T | None:
-    """The value; None for a line that cannot be decoded. The error is dropped, because it may quote a value."""
+    """The value; None for a line that cannot be decoded.
+
+    The error is dropped, because it may quote a value.
+    """
     try:
         return decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -6,7 +6,9 @@ from profiler.core.deadline_writer import Output
 
 
 class Log:
-    """Messages for the operators of the program. This class discards them, :class:`JsonLog` writes them.
+    """Messages for the operators of the program.
+
+    This class discards them, :class:`JsonLog` writes them.
 
     A warning: the record of the run stays correct. An error: the operator has to change something.
     """

@@ -1,4 +1,6 @@
-"""Values that may be unknown (None): functions ignore unknown values; without values they return None."""
+"""Values that may be unknown (None): functions ignore unknown values; without values they return
+None.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar

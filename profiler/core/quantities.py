@@ -12,7 +12,9 @@ _TIMES = re.compile(rf"(?:{_TIME.pattern})+(?<! )", re.ASCII | re.IGNORECASE)
 
 
 def parse_memory_mb(text: str) -> float:
-    """Parse ``900MB``, ``900m``, ``1.5GiB`` or ``0.9g``: MB are MiB. Raises ValueError, whose text is a sentence."""
+    """Parse ``900MB``, ``900m``, ``1.5GiB`` or ``0.9g``: MB are MiB. Raises ValueError, whose
+    text is a sentence.
+    """
     found = _SIZE.fullmatch(text)
     size_mb = 0.0 if found is None else round(float(found[1]) * _MB_PER_UNIT[found[2].lower()], 3)
     if size_mb <= 0:
@@ -23,11 +25,15 @@ def parse_memory_mb(text: str) -> float:
 
 
 def parse_duration_ms(text: str) -> float:
-    """Parse ``90s``, ``1h30m``, ``100ms`` or seconds without a unit. Raises ValueError, whose text is a sentence."""
+    """Parse ``90s``, ``1h30m``, ``100ms`` or seconds without a unit.
+
+    Raises ValueError, whose text is a sentence.
+    """
     duration_ms = time_ms(text)
     if not duration_ms:
         raise ValueError(
-            f"{text!r} is not a time above 0: write ms, s, m, h or d after numbers, as in 90s or 1h30m."
+            f"{text!r} is not a time above 0: write ms, s, m, h or d after numbers, as in 90s or "
+            "1h30m."
         )
     return duration_ms
 

@@ -1,4 +1,6 @@
-"""Messages of an SQS queue that are read while they stay in it; a read hides them, or each could return the same."""
+"""Messages of an SQS queue that are read while they stay in it; a read hides them, or each could
+return the same.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +11,8 @@ from msgspec import Struct, field
 from profiler.core.aws_clients import AwsClient
 
 MESSAGES_PER_CALL = 10
-# A long poll asks all servers of the queue. A short one asks a few, and may find nothing in a queue with messages.
+# A long poll asks all servers of the queue. A short one asks a few, and may find nothing in a queue
+# with messages.
 LONG_POLL_SECONDS = 1
 
 
@@ -36,7 +39,10 @@ class HiddenMessages(Struct):
         del self._receipts[message["MessageId"]]
 
     def show(self) -> None:
-        """Make all messages visible that are not deleted. SQS's response names those that are visible already."""
+        """Make all messages visible that are not deleted.
+
+        SQS's response names those that are visible already.
+        """
         entries = [
             {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
             for number, receipt in enumerate(self._receipts.values())
@@ -49,7 +55,10 @@ class HiddenMessages(Struct):
 
 @contextmanager
 def hidden_messages(sqs: AwsClient, url: str) -> Iterator[HiddenMessages]:
-    """Read a queue. Afterwards, what was not deleted is visible at once; if that fails, when its timeout ends."""
+    """Read a queue.
+
+    Afterwards, what was not deleted is visible at once; if that fails, when its timeout ends.
+    """
     messages = HiddenMessages(sqs, url)
     try:
         yield messages

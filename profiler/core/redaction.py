@@ -18,7 +18,9 @@ _LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
 
 
 def redact(words: Sequence[str]) -> str:
-    """Join a command line, also a shell's text, and mask named secrets, users in addresses, and long opaque words."""
+    """Join a command line, also a shell's text, and mask named secrets, users in addresses, and
+    long opaque words.
+    """
     shown: list[str] = []
     masks_next = False
     for word in words:

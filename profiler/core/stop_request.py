@@ -1,7 +1,8 @@
 """SIGTERM and SIGINT as a stop request, installed before any slow import.
 
-The kernel does not deliver a signal to process 1 of a container that has no handler for it: a SIGTERM before the
-installation would be lost. Python writes each signal into a pipe (its wakeup descriptor), which a wait polls.
+The kernel does not deliver a signal to process 1 of a container that has no handler for it: a
+SIGTERM before the installation would be lost. Python writes each signal into a pipe (its wakeup
+descriptor), which a wait polls.
 """
 
 import os
@@ -19,7 +20,10 @@ _MAX_WAIT_SECONDS = 24 * 3600  # poll(2) takes at most 2^31 milliseconds; a wait
 
 
 class SignalHandler:
-    """Receives stop signals and waits for them. ``requested_ns`` is the time of the first one by ``monotonic_ns``."""
+    """Receives stop signals and waits for them.
+
+    ``requested_ns`` is the time of the first one by ``monotonic_ns``.
+    """
 
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self._monotonic_ns = monotonic_ns
@@ -39,7 +43,8 @@ class SignalHandler:
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature that signal.signal requires
+    # The signature that signal.signal requires.
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.requested_ns is None:
             self.requested_ns = self._monotonic_ns()
 
@@ -50,7 +55,9 @@ class SignalHandler:
         return self.requested_ns is not None
 
     def wait_readable(self, source: "HasFileno", seconds: float) -> bool:
-        """Wait for the timeout, data or a stop request, which ends one wait, perhaps the next; True if readable."""
+        """Wait for the timeout, data or a stop request, which ends one wait, perhaps the next;
+        True if readable.
+        """
         watched = (source.fileno(), self._has_ended_wait)
         if watched != self._watched:  # the same connection is waited for again and again
             self._watched, self._source_poll = watched, select.poll()

@@ -1,4 +1,6 @@
-"""Text from other programs, without the characters that cannot be written or that control a terminal."""
+"""Text from other programs, without the characters that cannot be written or that control a
+terminal.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +8,9 @@ _MAX_NAMES = 5
 
 
 def without_surrogates(text: str, replacement: str = "?") -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of a pair."""
+    """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of
+    a pair.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -17,7 +21,9 @@ def without_surrogates(text: str, replacement: str = "?") -> str:
 
 
 def printable(text: str) -> str:
-    r"""Replace control characters, and characters that change the direction of writing, by ``\x1b`` and the like."""
+    r"""Replace control characters, and characters that change the direction of writing, by
+    ``\x1b`` and the like.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -59,5 +65,7 @@ def as_sentence(text: str) -> str:
 
 
 def install_hint(packages: str) -> str:
-    """How to add packages to an installation: pip does not reach the environment that pipx has made."""
+    """How to add packages to an installation: pip does not reach the environment that pipx has
+    made.
+    """
     return f"pip install {packages} (with pipx: pipx inject task-profiler {packages})"

@@ -1,7 +1,8 @@
 """Threads: calls with a deadline, readings on a grid, and the means to interrupt a wait.
 
-All threads are daemon threads: one that hangs is abandoned. If the system starts no further thread, for lack of memory
-or because a batch has used up the limit, a call is made in the caller's thread, and a :class:`StoppableThread` fails.
+All threads are daemon threads: one that hangs is abandoned. If the system starts no further thread,
+for lack of memory or because a batch has used up the limit, a call is made in the caller's thread,
+and a :class:`StoppableThread` fails.
 """
 
 import math
@@ -36,7 +37,10 @@ def run_with_timeout(
     *,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> _T | None:
-    """The result of ``function`` in a daemon thread; None after ``seconds``, or if interrupted. Raises its errors."""
+    """The result of ``function`` in a daemon thread; None after ``seconds``, or if interrupted.
+
+    Raises its errors.
+    """
     results: list[_T] = []
     errors: list[BaseException] = []
 
@@ -60,7 +64,9 @@ def run_with_timeout(
 
 
 class BackgroundCall(Generic[_T]):
-    """A call in a daemon thread that starts at once; its result counts only within ``seconds`` of the start."""
+    """A call in a daemon thread that starts at once; its result counts only within ``seconds``
+    of the start.
+    """
 
     def __init__(self, function: Callable[[], _T | None], clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -78,7 +84,9 @@ class BackgroundCall(Generic[_T]):
         return not self._thread.is_alive() or self._clock.monotonic_ns() >= self._deadline_ns
 
     def result(self) -> _T | None:
-        """Wait until the deadline; returns the function's result, or None without a result by then."""
+        """Wait until the deadline; returns the function's result, or None without a result by
+        then.
+        """
         if self._thread.is_alive():
             left_ns = self._deadline_ns - self._clock.monotonic_ns()
             self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
@@ -90,7 +98,10 @@ class BackgroundCall(Generic[_T]):
 
 
 class WakeEvent:
-    """An event that interrupts a wait in another thread. ``descriptor`` is readable while the event is set."""
+    """An event that interrupts a wait in another thread.
+
+    ``descriptor`` is readable while the event is set.
+    """
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -127,8 +138,8 @@ class ThreadFailure(Struct, frozen=True):
     def sentence(self, values: str) -> str:
         """A warning for the record; ``values`` are those that the thread collected."""
         return (
-            f"The collection of {values} stopped at {format_ms(self.at_ns)} because of an error in the profiler "
-            f"({self.reason}): the values end there."
+            f"The collection of {values} stopped at {format_ms(self.at_ns)} because of an error "
+            f"in the profiler ({self.reason}): the values end there."
         )
 
 
@@ -138,7 +149,10 @@ def failure_warnings(failure: ThreadFailure | None, values: str) -> tuple[str, .
 
 
 class StoppableThread:
-    """A daemon thread, started once. ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it."""
+    """A daemon thread, started once.
+
+    ``run`` returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it.
+    """
 
     def __init__(
         self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock
@@ -159,7 +173,10 @@ class StoppableThread:
             self.failure = ThreadFailure(self._clock.wall_ns(), text[:200])
 
     def start(self) -> None:
-        """Start the thread and return at once. Only the first call does anything, and only before a stop."""
+        """Start the thread and return at once.
+
+        Only the first call does anything, and only before a stop.
+        """
         if not self.is_started and not self.is_stopping:
             self.is_started = True
             if not start_thread(self._thread):
@@ -168,7 +185,10 @@ class StoppableThread:
                 )
 
     def stop(self, max_seconds: float) -> bool:
-        """Ask the thread to end and wait for it; returns True if it does not run any more. May be called again."""
+        """Ask the thread to end and wait for it; returns True if it does not run any more.
+
+        May be called again.
+        """
         self.is_stopping = True
         if self.is_started:
             self._wake()
@@ -184,7 +204,9 @@ class Waiter:
         self._event = threading.Event()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the time has passed, :meth:`wake` is called or an event occurs; returns True after an event."""
+        """Wait until the time has passed, :meth:`wake` is called or an event occurs; returns
+        True after an event.
+        """
         self._event.wait(seconds)
         self._event.clear()
         return False
@@ -197,8 +219,9 @@ class Waiter:
 class PeriodicReader(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
-    A reading is complete (``is_complete=True``), and skips nothing expensive, if it was requested by
-    :meth:`final_reading` or follows an event of the waiter. The thread ends when ``read`` returns False.
+    A reading is complete (``is_complete=True``), and skips nothing expensive, if it was requested
+    by :meth:`final_reading` or follows an event of the waiter. The thread ends when ``read``
+    returns False.
     """
 
     def __init__(
@@ -227,11 +250,15 @@ class PeriodicReader(StoppableThread):
             self._end_waits()
 
     def wait_for_first_reading(self, max_seconds: float) -> bool:
-        """Wait until one reading was taken or the thread has ended; returns False after the timeout."""
+        """Wait until one reading was taken or the thread has ended; returns False after the
+        timeout.
+        """
         return self._first_done.wait(max_seconds)
 
     def final_reading(self, max_seconds: float) -> bool:
-        """Take one complete reading now and wait for it; returns False if it was not done in time."""
+        """Take one complete reading now and wait for it; returns False if it was not done in
+        time.
+        """
         self._final_done.clear()
         if self._has_ended:
             return True

@@ -1,4 +1,6 @@
-"""Points in time: text at the edges of the program, integer nanoseconds since 1970 or UTC ``datetime`` inside."""
+"""Points in time: text at the edges of the program, integer nanoseconds since 1970 or UTC
+``datetime`` inside.
+"""
 
 import re
 import time
@@ -18,7 +20,9 @@ _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d
 
 
 def parse_ns(text: object) -> int | None:
-    """Parse an RFC 3339 time of 1970 to 2200, with up to 9 fractional digits; else None: Docker's "never" is year 1."""
+    """Parse an RFC 3339 time of 1970 to 2200, with up to 9 fractional digits; else None:
+    Docker's "never" is year 1.
+    """
     match = re.fullmatch(_RFC3339, text, re.ASCII) if isinstance(text, str) else None
     if match is None:
         return None
@@ -38,7 +42,9 @@ def json_moment_ns(value: object) -> int | None:
 
 
 def parse_datetime(text: str | None) -> datetime | None:
-    """Parse an ISO 8601 time with a zone into UTC; None if it is not one, or is outside the years 1970 to 2200."""
+    """Parse an ISO 8601 time with a zone into UTC; None if it is not one, or is outside the
+    years 1970 to 2200.
+    """
     try:
         moment = datetime.fromisoformat(text or "")
         moment = moment.astimezone(UTC) if moment.tzinfo is not None else moment
@@ -48,7 +54,9 @@ def parse_datetime(text: str | None) -> datetime | None:
 
 
 def instant_of_local(local: datetime) -> datetime:
-    """When this machine's clock shows a local time for the first time; if it skips that time, the end of the gap."""
+    """When this machine's clock shows a local time for the first time; if it skips that time,
+    the end of the gap.
+    """
     first, second = (
         datetime.fromtimestamp(local.replace(fold=fold).timestamp(), UTC) for fold in (0, 1)
     )
@@ -84,7 +92,9 @@ def with_local_times(text: str) -> str:
 
 
 def local_zone() -> str:
-    """The name of this machine's time zone, to print once with local times: ``UTC``, ``PST/PDT``."""
+    """The name of this machine's time zone, to print once with local times: ``UTC``,
+    ``PST/PDT``.
+    """
     return "/".join(dict.fromkeys(time.tzname if time.daylight else time.tzname[:1]))
 
 
@@ -95,7 +105,9 @@ def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:
 
 
 def format_ms(moment_ns: int) -> str:
-    """Format nanoseconds since 1970 as RFC 3339 in UTC with milliseconds, as Lambda prints ``time``."""
+    """Format nanoseconds since 1970 as RFC 3339 in UTC with milliseconds, as Lambda prints
+    ``time``.
+    """
     seconds, rest_ns = divmod(moment_ns, NS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC)
     return format_datetime(moment.replace(microsecond=rest_ns // NS_PER_MS * _US_PER_MS))

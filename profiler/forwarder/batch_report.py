@@ -1,4 +1,6 @@
-"""A stopped task's batch and monitor: their log streams, how the task ended, and the report, else last checkpoint."""
+"""A stopped task's batch and monitor: their log streams, how the task ended, and the report,
+else last checkpoint.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +25,12 @@ from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import Outcome, StoppedTask, judge_candidates
 
-# Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
+# Reserved at the end of an invocation for the document and the notice; at most half of the time
+# that is left.
 WAIT_RESERVED_SECONDS = 10.0
-# The pauses between attempts to find a report, with jitter: GetLogEvents has 10 to 30 calls a second for an account and
-# Region (https://docs.aws.amazon.com/general/latest/gr/cwl_region.html), and tasks stop by the hundred.
+# The pauses between attempts to find a report, with jitter: GetLogEvents has 10 to 30 calls a
+# second for an account and Region (https://docs.aws.amazon.com/general/latest/gr/cwl_region.html),
+# and tasks stop by the hundred.
 _FIRST_PAUSE_SECONDS, _PAUSE_GROWTH = 2.0, 3
 _RETRY_PAUSE_SECONDS = 4.0
 _MIN_PAUSE_SHARE = 0.2  # of the whole wait
@@ -38,7 +42,9 @@ _UNKNOWN = frozenset({"ClientException", "ResourceNotFoundException", "InvalidPa
 
 
 class TaskContainers(Struct, frozen=True, kw_only=True):
-    """The names of the batch and the monitor, None where unknown, and the known log streams by container."""
+    """The names of the batch and the monitor, None where unknown, and the known log streams by
+    container.
+    """
 
     batch: str | None
     monitor: str | None
@@ -69,7 +75,9 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
 def identify_containers(
     definition: Mapping[str, object] | None, task: StoppedTask
 ) -> TaskContainers:
-    """Identify the containers from the definition that ECS describes; without one, from the event's containers."""
+    """Identify the containers from the definition that ECS describes; without one, from the
+    event's containers.
+    """
     # forward_logs imports this module for ReportLine, and identifies no containers.
     from profiler.core.container_roles import TaskContainer, container_roles
     from profiler.task_definitions.containers import (
@@ -139,12 +147,14 @@ class ReportLine(Struct, frozen=True):
 
 
 class ReportFinder(Struct):
-    """Finds the report of one task's run, as long as the document and the notice still have their time.
+    """Finds the report of one task's run, as long as the document and the notice still have
+    their time.
 
     The newest page of a stream with lines counts. DeliveryError: a stream could not be read.
     """
 
-    # The pages of a log stream, the newest line first; none if it does not exist or may not be read.
+    # The pages of a log stream, the newest line first; none if it does not exist or may not be
+    # read.
     newest_pages: Callable[[LogTarget], Iterator[Sequence[str]]]
     budget: InvocationTime
     task_id: str
@@ -165,7 +175,9 @@ class ReportFinder(Struct):
         is_expected: bool = True,
         find_indexed: Callable[[], ReportLine | None] | None = None,
     ) -> ReportLine | None:
-        """Return the report from the cluster, in half of the wait, else from a log stream; else the last checkpoint."""
+        """Return the report from the cluster, in half of the wait, else from a log stream; else
+        the last checkpoint.
+        """
         left_seconds = self.budget.remaining_seconds()
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
         self._wait_seconds = min(wait_seconds, left_seconds - WAIT_RESERVED_SECONDS)
@@ -213,7 +225,10 @@ class ReportFinder(Struct):
         return None
 
     def _pause(self, seconds: float, end_seconds: float) -> bool:
-        """Wait before another attempt. Returns False, without waiting, if the time is (nearly) up."""
+        """Wait before another attempt.
+
+        Returns False, without waiting, if the time is (nearly) up.
+        """
         left_seconds = self.budget.remaining_seconds() - end_seconds
         if left_seconds <= _MIN_PAUSE_SHARE * self._wait_seconds:
             return False
@@ -221,7 +236,9 @@ class ReportFinder(Struct):
         return True
 
     def task_cost(self, streams: Iterable[LogTarget]) -> Cost | None:
-        """Return the cost of the task from the report of any of its containers; None if no stream has one."""
+        """Return the cost of the task from the report of any of its containers; None if no
+        stream has one.
+        """
         reports = (
             line.report.record
             for stream in streams
@@ -249,7 +266,10 @@ class ReportFinder(Struct):
                 yield ReportLine(report, text)
 
     def _read(self, stream: LogTarget) -> Sequence[str]:
-        """The newest lines. A first read that fails is repeated until the wait is over, while a slow page would fit."""
+        """The newest lines.
+
+        A first read that fails is repeated until the wait is over, while a slow page would fit.
+        """
         pages = self.newest_pages(stream)
         while True:
             before_seconds = self.budget.remaining_seconds()
@@ -277,7 +297,10 @@ def _is_profiler_line(text: str) -> bool:
 
 
 class EcsDefinitions(Struct, frozen=True):
-    """Reads task definitions with ``ecs:DescribeTaskDefinition``. A revision never changes, so it is read once."""
+    """Reads task definitions with ``ecs:DescribeTaskDefinition``.
+
+    A revision never changes, so it is read once.
+    """
 
     client: Any
     warn: Callable[[str], None]
@@ -286,7 +309,10 @@ class EcsDefinitions(Struct, frozen=True):
     def describe(
         self, arn: str, wait: Callable[[], bool] = lambda: False
     ) -> Mapping[str, object] | None:
-        """Return the task definition; None with a warning. ``wait``: before a throttled call. Raises DeliveryError."""
+        """Return the task definition; None with a warning.
+
+        ``wait``: before a throttled call. Raises DeliveryError.
+        """
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,
@@ -306,7 +332,10 @@ class EcsDefinitions(Struct, frozen=True):
 
 
 class CloudWatchTail(Struct, frozen=True):
-    """Reads log streams with ``logs:GetLogEvents``. ``client_for`` returns the client of a region."""
+    """Reads log streams with ``logs:GetLogEvents``.
+
+    ``client_for`` returns the client of a region.
+    """
 
     client_for: Callable[[str | None], Any]
     warn: Callable[[str], None]
@@ -342,7 +371,10 @@ class CloudWatchTail(Struct, frozen=True):
 
 
 def _why_unreadable(error: Exception, what: str, permission: str) -> str:
-    """A sentence on why AWS will never return something. Raises DeliveryError if it can return it later."""
+    """A sentence on why AWS will never return something.
+
+    Raises DeliveryError if it can return it later.
+    """
     code = error_code(error)
     if code in ACCESS_DENIED:
         return f"Not everything of stopped tasks can be read ({code}): allow {permission}."

@@ -44,7 +44,9 @@ _MAX_SHOWN_LENGTH = 40
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A run's document in the search cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
+    """A run's document in the search cluster: its fields of ``STORED_FIELDS``, and the version
+    to write under.
+    """
 
     fields: Mapping[str, Any]
     seq_no: int
@@ -80,7 +82,9 @@ class Document(Struct, frozen=True, kw_only=True):
 def report_document(
     report: Report, text: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
-    """The document of a report or checkpoint, in the index of the start of the image pull, else of the batch."""
+    """The document of a report or checkpoint, in the index of the start of the image pull, else
+    of the batch.
+    """
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
@@ -111,7 +115,9 @@ def report_document(
 
 
 def completed_fields(document: Document, stored: Stored) -> Fields:
-    """The fields of a report, with those that the task's event has written; its status wins unless it is unknown."""
+    """The fields of a report, with those that the task's event has written; its status wins
+    unless it is unknown.
+    """
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {
         name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None
@@ -126,7 +132,9 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
 
 
 def cost_fields(document: Document, capacity_provider: object) -> Fields:
-    """The cost of a report's run on Fargate Spot; empty on another capacity provider, and without a cost."""
+    """The cost of a report's run on Fargate Spot; empty on another capacity provider, and
+    without a cost.
+    """
     cost = document.fields.get("cost")
     if not cost or capacity_provider != FARGATE_SPOT:
         return {}
@@ -203,7 +211,8 @@ STORED_FIELDS = (
     *(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)),
     "event.outcome",
 )
-# By the path of an object: its fields of a record, whether each is a time, and the function that reads it.
+# By the path of an object: its fields of a record, whether each is a time, and the function that
+# reads it.
 _GETTERS = [
     (
         path,
@@ -220,17 +229,22 @@ _GETTERS = [
 def notice_document(
     line: NoticeLine, text: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
-    """The document of a notice of a running task, or the reason why there is none. Its id: the run's, and the kind."""
+    """The document of a notice of a running task, or the reason why there is none.
+
+    Its id: the run's, and the kind.
+    """
     record, notice = line.record, line.notice
     document_id = f"{record.task_id}/{record.container.name}/{notice.kind}"
     if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(
-            f"Task id, container name and kind of the notification together exceed {MAX_ID_BYTES} bytes."
+            f"Task id, container name and kind of the notification together exceed {MAX_ID_BYTES} "
+            "bytes."
         )
     written = parse_datetime(line.time)
     if written is None:
         return InvalidReport(
-            f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time between 1970 and 2200."
+            f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time "
+            "between 1970 and 2200."
         )
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind) is None:
         return InvalidReport(
@@ -259,7 +273,10 @@ def notice_document(
 def schedule_notice_document(
     line: ScheduleNoticeLine, text: str, settings: ForwarderSettings
 ) -> Document:
-    """The document of a notice of a schedule. Its id consists of the schedule, the due time and the kind."""
+    """The document of a notice of a schedule.
+
+    Its id consists of the schedule, the due time and the kind.
+    """
     notice = line.notice
     fields = {
         "notice": {

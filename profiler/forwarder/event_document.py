@@ -1,4 +1,6 @@
-"""The search document of a stopped task: the fields of its event, and the numbers of its report or checkpoint."""
+"""The search document of a stopped task: the fields of its event, and the numbers of its report
+or checkpoint.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +23,9 @@ _MAX_REQUEST_SECONDS = 5.0
 
 
 def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, ...]:
-    """The documents to write, a final report of the logs first; none without a batch or any time of the task."""
+    """The documents to write, a final report of the logs first; none without a batch or any time
+    of the task.
+    """
     task, batch, line, retry = ended.task, ended.batch, ended.report_line, ended.retry
     if batch is None:
         return ()
@@ -76,7 +80,10 @@ def _without_end(fields: Mapping[str, Any]) -> Fields:
 def _run_place(
     task: StoppedTask, batch: EventContainer, settings: ForwarderSettings
 ) -> tuple[str, str] | None:
-    """The index of a run's document, by the same time as a report's, and its id. None without any time."""
+    """The index of a run's document, by the same time as a report's, and its id.
+
+    None without any time.
+    """
     # ECS does not pull a cached image. No report has the time of the creation.
     began = task.pull_started_at or task.started_at or task.created_at or task.stopped_at
     if began is None:
@@ -85,7 +92,10 @@ def _run_place(
 
 
 def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
-    """The fields that the task's event provides. An unknown status leaves the end to the run's report."""
+    """The fields that the task's event provides.
+
+    An unknown status leaves the end to the run's report.
+    """
     is_known = outcome.status in documents.KNOWN_END_STATUSES
     return documents.drop_empty(
         {

@@ -1,4 +1,6 @@
-"""What the search cluster knows of a family's runs: durations, memory, a killed run, and a comparison."""
+"""What the search cluster knows of a family's runs: durations, memory, a killed run, and a
+comparison.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +26,8 @@ MAX_RUNS = 40
 MIN_RUNS = 8
 _MIN_DURATIONS = 5
 _NOTABLE_RATIO = 1.5
-# Each measure, its JSON name in the record, its field in a document, and an amount: values far below it count as equal.
+# Each measure, its JSON name in the record, its field in a document, and an amount: values far
+# below it count as equal.
 _MEASURES: Mapping[str, tuple[str, str, float]] = {
     "duration_ms": ("durationMs", "usage.duration_ms", 1000),
     "cpu_seconds": ("cpuSeconds", "usage.cpu.seconds", 0.1),
@@ -49,7 +52,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
 
     def durations(self, families: Collection[str], place: str) -> FamilyDurations:
-        """The usual durations, of 8 to 20 successes of the last 90 days, in the account and Region of an ARN."""
+        """The usual durations, of 8 to 20 successes of the last 90 days, in the account and
+        Region of an ARN.
+        """
         runs = {
             "top_hits": {
                 "size": MAX_RUNS_OF_A_FAMILY,
@@ -84,7 +89,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         return found
 
     def compare(self, notice: EndedTask) -> Comparison | None:
-        """Compare the run with its family's successes, preferably in its ECS cluster. None with fewer than 5."""
+        """Compare the run with its family's successes, preferably in its ECS cluster.
+
+        None with fewer than 5.
+        """
         duration_ms, ecs_cluster = notice.duration_ms, notice.task.cluster
         if duration_ms is None or duration_ms <= 0:
             return None
@@ -133,7 +141,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         )
 
     def highest_peak_mb(self, ended: EndedTask) -> float | None:
-        """The highest peak of the family's successes; None without one, or if the search is refused for good."""
+        """The highest peak of the family's successes; None without one, or if the search is
+        refused for good.
+        """
         peak = {"size": 0, "aggs": {"peak": {"max": {"field": "usage.memory.used_mb.max"}}}}
         try:
             found = self._search(ended.task.arn, peak, _of_family(ended), _SUCCESS)
@@ -144,7 +154,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         return number(_field(found, "aggregations.peak.value"))
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
-        """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None where not certain."""
+        """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None
+        where not certain.
+        """
         wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
         killed = {"prefix": {"task.id": short_id}}, {"term": {"container.name": ended.container}}
         try:
@@ -198,7 +210,10 @@ def _in_cluster(runs: Sequence[Json], ecs_cluster: str | None, enough: int) -> S
 
 
 def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualMeasure, ...]:
-    """Compare the work of a success. The numbers of a checkpoint cover only a part of the run and are not compared."""
+    """Compare the work of a success.
+
+    The numbers of a checkpoint cover only a part of the run and are not compared.
+    """
     if notice.outcome.status != "success" or not notice.is_complete:
         return ()
     own = {name: _amount(getattr(notice.metrics, name)) for name in _MEASURES}
@@ -219,10 +234,12 @@ def _amount(value: Json) -> float | None:
 
 
 def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
-    """Return the measures in which a run lies far outside the earlier ones; none if it is only one measure.
+    """Return the measures in which a run lies far outside the earlier ones; none if it is only
+    one measure.
 
-    Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, below a third or above
-    three times the median, and, because of weekly larger runs, below half or above twice of all earlier values but the
+    Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, below a
+    third or above three times the median, and, because of weekly larger runs, below half or above
+    twice of all earlier values but the
     latest: a second unusual run in a row is found. ``earlier`` has the latest run first.
     """
     found = []

@@ -1,4 +1,7 @@
-"""The functions' settings and secrets. A SettingsError has the variable, or the secret's name, never a value."""
+"""The functions' settings and secrets.
+
+A SettingsError has the variable, or the secret's name, never a value.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +51,10 @@ FetchSecret: TypeAlias = Callable[[str], str]
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """The credentials for the search cluster: none, or one kind. ``aws``: the service for which requests are signed."""
+    """The credentials for the search cluster: none, or one kind.
+
+    ``aws``: the service for which requests are signed.
+    """
 
     api_key: str | None = None
     username: str | None = None
@@ -72,7 +78,10 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
 
 class ForwarderSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the search cluster and of ``forward_logs``. ``secret_id`` is the credentials' secret."""
+    """The settings of the search cluster and of ``forward_logs``.
+
+    ``secret_id`` is the credentials' secret.
+    """
 
     url: str | None = None
     engine: Engine = "elasticsearch"
@@ -91,7 +100,10 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """The settings of notices. ``log_lines``: of the batch in a failure's. A schedule that did not run is a failure."""
+    """The settings of notices.
+
+    ``log_lines``: of the batch in a failure's. A schedule that did not run is a failure.
+    """
 
     subjects: frozenset[Subject] = ALL_SUBJECTS
     families: tuple[str, ...] = ()
@@ -124,7 +136,9 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
 
 
 def read_retry_settings(environment: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
-    """Read which families, as globs, are started again after they were killed for memory, and the largest memory."""
+    """Read which families, as globs, are started again after they were killed for memory, and
+    the largest memory.
+    """
     max_memory_mb = _number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
     return _words(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
 
@@ -135,7 +149,10 @@ def read_key_table(environment: Mapping[str, str]) -> str | None:
 
 
 def read_grace_minutes(environment: Mapping[str, str]) -> float:
-    """Read how long after its due time or window a task is missed. ECS shows stopped tasks for an hour."""
+    """Read how long after its due time or window a task is missed.
+
+    ECS shows stopped tasks for an hour.
+    """
     return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes")
 
 
@@ -216,7 +233,8 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     prefix = text("INDEX_PREFIX") or "task"
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
-            "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
+            "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, "
+            "'_', '-' and '.'."
         )
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
@@ -248,7 +266,10 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
 
 
 def exports_runs(environment: Mapping[str, str]) -> bool:
-    """Whether an address for the export is set. Without one, nothing of ``profiler.otlp`` is imported."""
+    """Whether an address for the export is set.
+
+    Without one, nothing of ``profiler.otlp`` is imported.
+    """
     return any(_text(environment, name) for name in _EXPORT_SETTINGS if name.endswith("_ENDPOINT"))
 
 
@@ -257,7 +278,9 @@ class _ExportSecret(Struct):
 
 
 def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "Targets":
-    """Read the targets of the export of ended runs, and the headers in the secret of ``OTLP_SECRET_ID``."""
+    """Read the targets of the export of ended runs, and the headers in the secret of
+    ``OTLP_SECRET_ID``.
+    """
     from profiler.otlp.otlp_settings import read_targets
 
     secret_id = _text(environment, "OTLP_SECRET_ID")
@@ -278,7 +301,8 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
         or any(name.lower() == "x-aws-log-group" for name, _ in logs.headers)
     ):
         return targets
-    # CloudWatch Logs accepts log records only for a log stream; the function may write into its own.
+    # CloudWatch Logs accepts log records only for a log stream; the function may write into its
+    # own.
     own = (
         ("x-aws-log-group", environment.get("AWS_LAMBDA_LOG_GROUP_NAME", "")),
         ("x-aws-log-stream", environment.get("AWS_LAMBDA_LOG_STREAM_NAME", "")),
@@ -296,7 +320,9 @@ def read_secret(name: str, kind: type[_Secret], what: str, fetch: FetchSecret) -
 
 
 def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
-    """Make a call that needs a secret; if the service refuses it and the secret was changed meanwhile, once more."""
+    """Make a call that needs a secret; if the service refuses it and the secret was changed
+    meanwhile, once more.
+    """
     used: dict[str, str] = {}
 
     def fetch(name: str) -> str:
@@ -317,7 +343,9 @@ def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
 
 
 def fetch_secret(name: str, *, is_renewed: bool = False) -> str:
-    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``."""
+    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for
+    ``ssm:NAME``.
+    """
     from aws_lambda_powertools.utilities import (
         parameters,
     )  # slow to import, and needed only for secrets
@@ -342,7 +370,10 @@ def fetch_secret(name: str, *, is_renewed: bool = False) -> str:
 
 
 def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
-    """Read a secret: JSON with ``api_key``, or ``username`` and ``password``. An empty value counts as unset."""
+    """Read a secret: JSON with ``api_key``, or ``username`` and ``password``.
+
+    An empty value counts as unset.
+    """
     secret = read_secret(name, Credentials, "JSON with api_key, or username and password", fetch)
     credentials = Credentials(
         api_key=secret.api_key or None,

@@ -1,4 +1,6 @@
-"""One Lambda invocation: the errors that an operator can see, the remaining time, retries, and the libraries' logs."""
+"""One Lambda invocation: the errors that an operator can see, the remaining time, retries, and
+the libraries' logs.
+"""
 
 import logging
 import random
@@ -22,7 +24,10 @@ _LIBRARY_LEVELS = {**dict.fromkeys(_AT_INFO, logging.INFO), "opensearchpy.trace"
 
 
 class ForwarderError(TaskProfilerError):
-    """What happened and what to do, without a secret. ``is_refusal``: a service refused the sender of the request."""
+    """What happened and what to do, without a secret.
+
+    ``is_refusal``: a service refused the sender of the request.
+    """
 
     is_refusal = False
 
@@ -44,7 +49,10 @@ class DeliveryError(ForwarderError):
 
 
 class SearchClusterError(DeliveryError):
-    """A whole request to the search cluster failed. ``status`` is the HTTP status, None if there was no response."""
+    """A whole request to the search cluster failed.
+
+    ``status`` is the HTTP status, None if there was no response.
+    """
 
     def __init__(self, message: str, *, status: int | None) -> None:
         super().__init__(message)
@@ -57,7 +65,10 @@ class SearchClusterError(DeliveryError):
 
 
 class NoticeError(DeliveryError):
-    """Slack or the event bus did not accept a notice. The message has the setting's name, never an address or token."""
+    """Slack or the event bus did not accept a notice.
+
+    The message has the setting's name, never an address or token.
+    """
 
 
 class ThrottledError(DeliveryError):
@@ -86,7 +97,9 @@ def raise_errors(errors: Sequence[ForwarderError]) -> None:
 
 
 def configure_library_logging() -> None:
-    """Stop libraries from logging secrets and documents where the root logger's level is DEBUG or INFO."""
+    """Stop libraries from logging secrets and documents where the root logger's level is DEBUG
+    or INFO.
+    """
     for name, level in _LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -100,7 +113,9 @@ class Context(Protocol):
 
 
 class InvocationTime:
-    """The remaining time of one invocation, without a part that is reserved for other work; and a way to wait."""
+    """The remaining time of one invocation, without a part that is reserved for other work; and
+    a way to wait.
+    """
 
     def __init__(self, context: Context, reserved_seconds: float = 0) -> None:
         self._context = context
@@ -119,7 +134,9 @@ class InvocationTime:
 
 
 class RetryBackoff(Struct):
-    """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter."""
+    """Retries of one operation until the deadline: request timeouts, and pauses that grow
+    exponentially with jitter.
+    """
 
     budget: InvocationTime  # of which RESERVED_SECONDS are not used
     initial_seconds: float  # half of the first pause without jitter
@@ -128,7 +145,9 @@ class RetryBackoff(Struct):
     _failures: int = 0
 
     def request_timeout_seconds(self) -> float | None:
-        """Return the timeout of the next request; None if there is not enough time for a request."""
+        """Return the timeout of the next request; None if there is not enough time for a
+        request.
+        """
         left_seconds = self.budget.remaining_seconds() - RESERVED_SECONDS
         return (
             None
@@ -137,7 +156,9 @@ class RetryBackoff(Struct):
         )
 
     def wait(self, *, min_seconds: float = 0.0) -> bool:
-        """Wait after a failed attempt; False, without waiting, if there is not enough time for another request."""
+        """Wait after a failed attempt; False, without waiting, if there is not enough time for
+        another request.
+        """
         self._failures += 1
         longest_seconds = min(self.initial_seconds * 2.0**self._failures, self.max_seconds)
         pause_seconds = max(longest_seconds * (0.5 + self.budget.jitter() / 2), min_seconds)

@@ -1,7 +1,8 @@
-"""Starts a scheduled run again, once and with more memory, after it was killed for memory; and says so.
+"""Starts a scheduled run again, once and with more memory, after it was killed for memory; and
+says so.
 
-Never twice: the request's token is made from the killed task's id, the result is kept in the table of notices, a retry
-is not retried, and an old event starts nothing, because ECS forgets tokens.
+Never twice: the request's token is made from the killed task's id, the result is kept in the table
+of notices, a retry is not retried, and an old event starts nothing, because ECS forgets tokens.
 """
 
 import math
@@ -48,7 +49,10 @@ class RetryRefusedError(Exception):
 
 
 class LargerMemory(Struct, frozen=True, kw_only=True):
-    """The memory of the retry. ``vcpu``: None on EC2. ``limit_mb``: the batch container's hard limit, if it has one."""
+    """The memory of the retry.
+
+    ``vcpu``: None on EC2. ``limit_mb``: the batch container's hard limit, if it has one.
+    """
 
     old_mb: int
     new_mb: int
@@ -57,7 +61,9 @@ class LargerMemory(Struct, frozen=True, kw_only=True):
 
 
 def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
-    """Whether a schedule started the selected run, and ECS's reason or the kernel's counter proves the kill."""
+    """Whether a schedule started the selected run, and ECS's reason or the kernel's counter
+    proves the kill.
+    """
     is_selected = any(fnmatchcase(ended.family, family) for family in families)
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     if (
@@ -85,7 +91,10 @@ def larger_memory(
     peak_mb: float | None,
     max_memory_mb: float,
 ) -> LargerMemory:
-    """Choose the memory of the retry; the peak is of the family's successes. Raises RetryRefusedError."""
+    """Choose the memory of the retry; the peak is of the family's successes.
+
+    Raises RetryRefusedError.
+    """
     limits = _hard_limits(task, definition)
     limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
     least_mb = 1.25 * (peak_mb or 0)  # with a margin
@@ -119,12 +128,15 @@ def larger_memory(
 def _check(memory_mb: float, max_memory_mb: float) -> None:
     if memory_mb > max_memory_mb:
         raise RetryRefusedError(
-            f"it needs {format_memory(memory_mb)}, and RETRY_MAX_MEMORY_MB allows {format_memory(max_memory_mb)}"
+            f"it needs {format_memory(memory_mb)}, and RETRY_MAX_MEMORY_MB allows "
+            f"{format_memory(max_memory_mb)}"
         )
 
 
 def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[str, int]:
-    """The memory limits of the containers that have one: those of the killed task, else the definition's."""
+    """The memory limits of the containers that have one: those of the killed task, else the
+    definition's.
+    """
     defined = mappings(definition.get("containerDefinitions"))
     known = {str(one.get("name")): integer(one.get("memory")) for one in defined}
     known |= {one.name: one.memory_mb for one in task.containers if one.memory_mb is not None}
@@ -134,7 +146,10 @@ def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[st
 def run_task_request(
     target: ScheduledTarget, task: StoppedTask, batch: str, memory: LargerMemory
 ) -> Mapping[str, object]:
-    """The arguments of RunTask: the schedule's target with the killed revision. Raises RetryRefusedError."""
+    """The arguments of RunTask: the schedule's target with the killed revision.
+
+    Raises RetryRefusedError.
+    """
     started = target.content if target.kind == "rule" else target.content["Target"]
     parameters = started["EcsParameters"]
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
@@ -202,7 +217,10 @@ def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
 
 
 class MemoryRetries(Struct, frozen=True):
-    """Starts killed runs again. ``remember`` returns the work's result for a key, now or of an earlier invocation."""
+    """Starts killed runs again.
+
+    ``remember`` returns the work's result for a key, now or of an earlier invocation.
+    """
 
     families: tuple[str, ...]  # as globs
     max_memory_mb: float
@@ -215,7 +233,10 @@ class MemoryRetries(Struct, frozen=True):
     def handle(
         self, ended: EndedTask, definition: Mapping[str, object] | None
     ) -> MemoryRetry | None:
-        """Start a run again that was killed for memory; None without a retry. Raises ForwarderError."""
+        """Start a run again that was killed for memory; None without a retry.
+
+        Raises ForwarderError.
+        """
         if (ended.task.started_by or "").startswith(_RETRY_STARTER):
             return self._of_retry(ended)
         if not should_retry(ended, self.families):
@@ -275,7 +296,10 @@ class MemoryRetries(Struct, frozen=True):
                 format_memory(old.memory_mb or 0),
                 f"set{with_size.removeprefix(' with')}",
             )
-            sentence = f"Succeeded{with_size} after {little} were too little: {advice}{_price(ended, old, new)}."
+            sentence = (
+                f"Succeeded{with_size} after {little} were too little: "
+                f"{advice}{_price(ended, old, new)}."
+            )
         return MemoryRetry(sentence=sentence, retry_of=killed_id)
 
 
@@ -351,7 +375,9 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
 
 
 def _called(what: str, call: Callable[[], _Result]) -> _Result:
-    """Call AWS. An answer that a later attempt can change raises DeliveryError, any other RetryRefusedError."""
+    """Call AWS. An answer that a later attempt can change raises DeliveryError, any other
+    RetryRefusedError.
+    """
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,

@@ -1,4 +1,6 @@
-"""Exports each ended run to OpenTelemetry backends, once and after all other outputs, which it never fails."""
+"""Exports each ended run to OpenTelemetry backends, once and after all other outputs, which it
+never fails.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +24,10 @@ from profiler.record.record_model import Record
 
 
 class RunExport(Struct, frozen=True):
-    """Exports ended runs. What was not accepted is in the log and, by ``keep``, in the failure queue."""
+    """Exports ended runs.
+
+    What was not accepted is in the log and, by ``keep``, in the failure queue.
+    """
 
     targets: Callable[[FetchSecret], Targets]
     exporter: OtlpExporter
@@ -36,7 +41,10 @@ class RunExport(Struct, frozen=True):
     def export(
         self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]
     ) -> None:
-        """Export the run in at most the time that is left. It never raises: the other outputs are done."""
+        """Export the run in at most the time that is left.
+
+        It never raises: the other outputs are done.
+        """
         try:
             self._export_once(ended, once, left_seconds)
         except Exception as error:  # noqa: BLE001  see above
@@ -104,7 +112,9 @@ def _sentence(error: Exception) -> str:
 
 
 def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
-    """Return the run of a task: its report or checkpoint with the event's data on the task and its end."""
+    """Return the run of a task: its report or checkpoint with the event's data on the task and
+    its end.
+    """
     task = ended.task
     return ExportedRun(
         record=_record(ended),
@@ -122,7 +132,10 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
 
 
 def _record(ended: EndedTask) -> Record:
-    """The record to export. The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event."""
+    """The record to export.
+
+    The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event.
+    """
     outcome, described = ended.outcome, event_record(ended)
     record = described if ended.record is None else completed(ended.record, described)
     return replace(

@@ -1,4 +1,7 @@
-"""The addresses of a run in the AWS console and in Kibana, one function for all outputs. An unknown one is None."""
+"""The addresses of a run in the AWS console and in Kibana, one function for all outputs.
+
+An unknown one is None.
+"""
 
 import re
 from datetime import datetime, timedelta
@@ -31,7 +34,9 @@ _MARGIN = timedelta(minutes=5)
 
 
 class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Addresses of the run: its log stream and its task in the AWS console, and its dashboard in Kibana."""
+    """Addresses of the run: its log stream and its task in the AWS console, and its dashboard in
+    Kibana.
+    """
 
     log_stream: str | None = None
     ecs_task: str | None = None
@@ -44,7 +49,10 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
 
 
 def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks:
-    """The addresses of the run of a report, a checkpoint or a notice. Only a report's run has ended."""
+    """The addresses of the run of a report, a checkpoint or a notice.
+
+    Only a report's run has ended.
+    """
     record, written = line.record, parse_datetime(line.time)
     is_over = isinstance(line, Report) and line.type != CHECKPOINT
     ended = parse_datetime(record.finished_at) or written if is_over else None
@@ -60,7 +68,10 @@ def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks
 
 
 def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -> RunLinks:
-    """The addresses of the task that the notice is about. Only its id is known; there may be no task."""
+    """The addresses of the task that the notice is about.
+
+    Only its id is known; there may be no task.
+    """
     task_id = line.notice.task_id or ""
     return RunLinks(
         ecs_task=ecs_task(line.region, cluster_name(line.cluster), task_id),
@@ -92,7 +103,9 @@ def log_stream(region: str | None, group: str | None, stream: str | None) -> str
 
 
 def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | None:
-    """Return the address of the task in the ECS console, which shows a task for about an hour after it stopped."""
+    """Return the address of the task in the ECS console, which shows a task for about an hour
+    after it stopped.
+    """
     console = _console_url(region)
     if console is None or not cluster or not task_id:
         return None
@@ -103,7 +116,9 @@ def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | Non
 def kibana_task(
     kibana_url: str | None, task_id: str, started: datetime | None, ended: datetime | None = None
 ) -> str | None:
-    """Return the address of the dashboard "Task run" for one task, with the times of the run and a margin."""
+    """Return the address of the dashboard "Task run" for one task, with the times of the run and
+    a margin.
+    """
     base = _valid_url(kibana_url)
     if base is None or not task_id:
         return None
@@ -131,7 +146,9 @@ def _encoded_once(text: str) -> str:
 
 
 def _encoded_twice(text: str) -> str:
-    """Encode a name as the CloudWatch console does after the ``#``: percent-encoded twice, with ``$`` for ``%``."""
+    """Encode a name as the CloudWatch console does after the ``#``: percent-encoded twice, with
+    ``$`` for ``%``.
+    """
     return _encoded_once(text).replace("%", "$25")
 
 

@@ -1,4 +1,6 @@
-"""Watches schedules: alerts to due times without a task, and to tasks that are late, overlap or are slow."""
+"""Watches schedules: alerts to due times without a task, and to tasks that are late, overlap or
+are slow.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,7 +60,10 @@ Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
 
 
 class ScheduleNotifier(Struct, frozen=True):
-    """Sends and stores notices, each once. ``finished``: keys for which this process need not ask the table."""
+    """Sends and stores notices, each once.
+
+    ``finished``: keys for which this process need not ask the table.
+    """
 
     settings: NoticeSettings
     channels: Sequence[NoticeChannel]
@@ -67,7 +72,10 @@ class ScheduleNotifier(Struct, frozen=True):
     finished: set[str]
 
     def notify(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
-        """Complete, send and store the line unless that was done. Raises ForwarderError after all channels."""
+        """Complete, send and store the line unless that was done.
+
+        Raises ForwarderError after all channels.
+        """
         key = f"{notification_key(line)}#whole"
         if key in self.finished:
             return False
@@ -103,7 +111,10 @@ def _clock(moment_ns: int) -> str:
 
 
 class ScheduleWatch(Struct, frozen=True, kw_only=True):
-    """Looks at all schedules once. A task that is missing ``grace_minutes`` after its due time or window is missed."""
+    """Looks at all schedules once.
+
+    A task that is missing ``grace_minutes`` after its due time or window is missed.
+    """
 
     schedules: Callable[[], FoundSchedules]
     tasks: Callable[[str, int], ClusterTasks]
@@ -111,7 +122,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
     rules: RuleMemory  # those that earlier invocations have read
     reasons: MissedReasons
-    # The usual durations of families in the account and Region of an ARN. None without a search cluster.
+    # The usual durations of families in the account and Region of an ARN. None without a search
+    # cluster.
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
     notifier: ScheduleNotifier
     grace_minutes: float
@@ -125,13 +137,17 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         return round(self.grace_minutes * NS_PER_MINUTE)
 
     def look(self) -> dict[str, int]:
-        """Judge the due times of the last day and alert to what is new. Returns what ``watch_schedules`` does."""
+        """Judge the due times of the last day and alert to what is new.
+
+        Returns what ``watch_schedules`` does.
+        """
         found = self.schedules()
         self.rules.add(found.schedules, self.now_ns)
         self._errors.extend(map(ReadError, found.problems))
         counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
         if found.unread:
-            # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
+            # Tasks are matched with all schedules. The next invocation continues, and looks at the
+            # same day.
             raise_errors(self._errors)
             return {
                 "schedules": len(found.schedules) + found.unread,
@@ -162,7 +178,10 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         clusters: dict[str, ClusterTasks] = {}
         for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
             if not self.may_read():
-                late = "The invocation ran out of time before all clusters were read: increase the function's timeout."
+                late = (
+                    "The invocation ran out of time before all clusters were read: increase the "
+                    "function's timeout."
+                )
                 self._errors.append(ReadError(late))
                 break
             clusters[arn] = self.tasks(arn, self.now_ns)
@@ -173,7 +192,10 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     def _notices(
         self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks]
     ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
-        """All notices, also those sent before. The notices of slow tasks need a search, and come last."""
+        """All notices, also those sent before.
+
+        The notices of slow tasks need a search, and come last.
+        """
         for one in judged:
             for due in one.due_times:
                 schedule, kind = one.schedule, _KINDS.get(due.outcome)
@@ -214,7 +236,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     def _due_line(
         self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind
     ) -> ScheduleNoticeLine:
-        """The line of a due time without a task, with a late one, or with the previous one still running."""
+        """The line of a due time without a task, with a late one, or with the previous one still
+        running.
+        """
         day, _, _ = format_ms(due.due_ns).partition("T")
         sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
         if kind == "missed":
@@ -226,12 +250,16 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     def _completed(
         self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        """The line with AWS's reason, if any. None if CloudTrail shows a change of a new rule after the due time."""
+        """The line with AWS's reason, if any.
+
+        None if CloudTrail shows a change of a new rule after the due time.
+        """
         if due.outcome != "overlapped" and not self.rules.was_seen_before(schedule, due.due_ns):
             was_changed = self.reasons.was_changed(schedule, due.due_ns, self.now_ns)
             if was_changed is None:
                 raise ReadError(
-                    f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was {due.outcome}."
+                    f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was "
+                    f"{due.outcome}."
                 )
             if was_changed:
                 return None
@@ -259,8 +287,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             if usual is None or elapsed_ms <= 1.5 * usual.p95_ms:
                 continue
             message = (
-                f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its family's last "
-                f"{usual.runs} successes took at most {format_duration(usual.p95_ms)}."
+                f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its "
+                f"family's last {usual.runs} successes took at most "
+                f"{format_duration(usual.p95_ms)}."
             )
             due_ns = None
             with suppress(ScheduleExpressionError):
@@ -272,7 +301,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
 def _running(
     schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
 ) -> Iterator[tuple[Schedule, StartedTask]]:
-    """The running tasks that schedules started, each with one of the schedules that can have started it."""
+    """The running tasks that schedules started, each with one of the schedules that can have
+    started it.
+    """
     by_family: dict[tuple[str, str], list[Schedule]] = {}
     for schedule in schedules:
         by_family.setdefault((schedule.cluster_arn, schedule.family), []).append(schedule)

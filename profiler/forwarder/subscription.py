@@ -1,9 +1,10 @@
-"""CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the documents.
+"""CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the
+documents.
 
-They come from CloudWatch Logs itself, or as the records of a Kinesis data stream, which share their bulk requests.
-Lambda repeats the lowest record of the answer and all after it, which is safe: documents are upserts. A record that can
-never be decoded is kept in the failure store, so that it does not stop its shard; without one, only the answer can keep
-it.
+They come from CloudWatch Logs itself, or as the records of a Kinesis data stream, which share their
+bulk requests. Lambda repeats the lowest record of the answer and all after it, which is safe:
+documents are upserts. A record that can never be decoded is kept in the failure store, so that it
+does not stop its shard; without one, only the answer can keep it.
 """
 
 import base64
@@ -40,13 +41,14 @@ from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-# The limit of the messages that are held as documents at a time. The fields of a short line need more memory than its
-# text: each line counts as a kilobyte more.
+# The limit of the messages that are held as documents at a time. The fields of a short line need
+# more memory than its text: each line counts as a kilobyte more.
 _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
-# PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
-# digits, in old accounts with dashes. Streams of Lambda functions and of other programs have the same number of parts.
+# PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task
+# id is 32 hexadecimal digits, in old accounts with dashes. Streams of Lambda functions and of other
+# programs have the same number of parts.
 _TASK_STREAM = re.compile(
     r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
     re.DOTALL,
@@ -57,7 +59,10 @@ _Decoded = TypeVar("_Decoded")
 
 
 class LogEvent(Struct, frozen=True):
-    """One line. ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators."""
+    """One line.
+
+    ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators.
+    """
 
     id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)] | int
     timestamp: Annotated[int, Meta(ge=0, le=7_289_654_399_999)]  # the last millisecond of year 2200
@@ -81,7 +86,9 @@ class Payload(Struct, frozen=True, rename="camel"):
 
     @property
     def has_lines(self) -> bool:
-        """Whether there are lines of the stream: a control message, CloudWatch's health check, has none."""
+        """Whether there are lines of the stream: a control message, CloudWatch's health check,
+        has none.
+        """
         return bool(self.log_events) and self.message_type != "CONTROL_MESSAGE"
 
     def lines(self) -> Iterator[LogEvent | FailedItem]:
@@ -104,7 +111,10 @@ class Counts(Struct, kw_only=True):
 
 
 class LineForwarder(Struct):
-    """Indexes lines, a bounded part at a time, then sends their notices. Raises DeliveryError; can be repeated."""
+    """Indexes lines, a bounded part at a time, then sends their notices.
+
+    Raises DeliveryError; can be repeated.
+    """
 
     settings: ForwarderSettings
     deliver: DeliverDocuments
@@ -116,7 +126,10 @@ class LineForwarder(Struct):
     _counts: Counts = field(default_factory=Counts)
 
     def forward(self, payload: Payload) -> Counts:
-        """Forward the lines of a subscription. Notices are sent even if the search cluster fails."""
+        """Forward the lines of a subscription.
+
+        Notices are sent even if the search cluster fails.
+        """
         errors: list[ForwarderError] = []
         attempt(lambda: self._index([(payload, None)]), errors)
         self.notices.send(errors)
@@ -126,7 +139,10 @@ class LineForwarder(Struct):
     def forward_records(
         self, records: Iterable[Mapping[str, Any]], warn: Callable[[str], None]
     ) -> tuple[Counts, tuple[str, ...]]:
-        """Forward the records of a stream. Also returns those to deliver again: a channel refused their notice."""
+        """Forward the records of a stream.
+
+        Also returns those to deliver again: a channel refused their notice.
+        """
         repeated: list[str] = []
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
@@ -136,14 +152,17 @@ class LineForwarder(Struct):
             raise_errors([*errors, *channel_errors])
         for error in channel_errors:
             warn(
-                f"A notification was not sent; its record is delivered again while the notification is new: {error}"
+                "A notification was not sent; its record is delivered again while the "
+                f"notification is new: {error}"
             )
         return self._counts, tuple(dict.fromkeys(repeated))
 
     def _items(
         self, records: Iterable[Mapping[str, Any]], repeated: list[str], warn: Callable[[str], None]
     ) -> Iterator[tuple[Payload | FailedItem, str | None]]:
-        """What the records contain, each with its record's number; records to deliver again go to ``repeated``."""
+        """What the records contain, each with its record's number; records to deliver again go
+        to ``repeated``.
+        """
         for record in records:
             number, data = record["kinesis"]["sequenceNumber"], record["kinesis"].get("data")
             try:
@@ -151,11 +170,13 @@ class LineForwarder(Struct):
             except PayloadError as error:
                 if self.settings.failed_items_queue_url is None:
                     warn(
-                        f"Record {number} of the stream cannot be decoded and is reported as failed: {error}"
+                        f"Record {number} of the stream cannot be decoded and is reported as "
+                        f"failed: {error}"
                     )
                     repeated.append(number)
                 else:
-                    # Where the record is and its data, which a message to the failure queue may cut.
+                    # Where the record is and its data, which a message to the failure queue may
+                    # cut.
                     place = {name: record.get(name) for name in ("eventID", "eventSourceARN")}
                     yield (
                         FailedItem({**place, "sequenceNumber": number, "data": data}, str(error)),
@@ -163,7 +184,9 @@ class LineForwarder(Struct):
                     )
 
     def _index(self, items: Iterable[tuple[Payload | FailedItem, str | None]]) -> None:
-        """Index the lines of payloads, each with the record that contains it; hold notices, keep failures."""
+        """Index the lines of payloads, each with the record that contains it; hold notices, keep
+        failures.
+        """
         for item, source in items:
             if isinstance(item, FailedItem):
                 self._keep(item)
@@ -187,7 +210,9 @@ class LineForwarder(Struct):
         self._deliver()
 
     def _keep(self, failure: FailedItem) -> None:
-        """Keep a document or line that can never be indexed, after the documents before it are delivered."""
+        """Keep a document or line that can never be indexed, after the documents before it are
+        delivered.
+        """
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
 
@@ -213,7 +238,9 @@ class LineForwarder(Struct):
 def read_event(
     payload: Payload, event: LogEvent, settings: ForwarderSettings
 ) -> Document | FailedItem | None:
-    """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
+    """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None
+    for a skipped line.
+    """
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
@@ -232,34 +259,42 @@ def read_event(
 
 
 def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
-    """The reason not to trust a report: the line of any program could overwrite the document of another run."""
+    """The reason not to trust a report: the line of any program could overwrite the document of
+    another run.
+    """
     if record.account_id and payload.owner != record.account_id:
         return InvalidReport(
-            f"The report is not trusted: it contains account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log "
-            f"group belongs to account {payload.owner[:_MAX_SHOWN_LENGTH] or 'unknown'}."
+            "The report is not trusted: it contains account "
+            f"{record.account_id[:_MAX_SHOWN_LENGTH]}, but its log group belongs to account "
+            f"{payload.owner[:_MAX_SHOWN_LENGTH] or 'unknown'}."
         )
     task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
     if task_stream is not None and task_stream.group(2) != record.task_id:
         return InvalidReport(
-            f"The report is not trusted: it contains task {record.task_id[:_MAX_SHOWN_LENGTH]}, but its log stream "
-            f"belongs to task {task_stream.group(2)}."
+            f"The report is not trusted: it contains task {record.task_id[:_MAX_SHOWN_LENGTH]}, "
+            f"but its log stream belongs to task {task_stream.group(2)}."
         )
     return None
 
 
 def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
-    """The reason not to trust a notice: under the ARN of another task, it would prevent the notices of that task."""
+    """The reason not to trust a notice: under the ARN of another task, it would prevent the
+    notices of that task.
+    """
     arn = record.task_arn
     if arn is None or (arn_account(arn), task_id(arn)) == (payload.owner, record.task_id):
         return None
     return InvalidReport(
-        f"The notification is not trusted: its ARN {arn[:_MAX_SHOWN_LENGTH]} does not belong to its task and its log "
-        "group's account."
+        f"The notification is not trusted: its ARN {arn[:_MAX_SHOWN_LENGTH]} does not belong to "
+        "its task and its log group's account."
     )
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
-    """Return the document of one ordinary line. Its id is the log event's: a repeated delivery writes it again."""
+    """Return the document of one ordinary line.
+
+    Its id is the log event's: a repeated delivery writes it again.
+    """
     moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=event.timestamp)
     fields: dict[str, object] = {
         "@timestamp": format_datetime(moment),
@@ -280,8 +315,8 @@ def decode_event(event: object) -> Payload:
     data = mapping(mapping(event).get("awslogs")).get("data")
     if not isinstance(data, str):
         raise PayloadError(
-            "The event has neither awslogs.data nor Records: invoke this function from a CloudWatch Logs subscription "
-            "or a Kinesis data stream."
+            "The event has neither awslogs.data nor Records: invoke this function from a "
+            "CloudWatch Logs subscription or a Kinesis data stream."
         )
     return decode_data(data)
 

@@ -1,4 +1,6 @@
-"""Classifies the lines of a log stream: reports, notices, invalid ones, and lines of other programs."""
+"""Classifies the lines of a log stream: reports, notices, invalid ones, and lines of other
+programs.
+"""
 
 import re
 from collections.abc import Callable
@@ -35,7 +37,9 @@ class _TypedLine(Struct):
 
 
 def replace_lone_surrogates(json_text: str) -> str:
-    """Replace each escaped surrogate that is not half of a pair by U+FFFD, because no UTF-8 text can contain it."""
+    """Replace each escaped surrogate that is not half of a pair by U+FFFD, because no UTF-8 text
+    can contain it.
+    """
     if not any(marker in json_text for marker in _SURROGATE_MARKERS):
         return json_text
     return _ESCAPE.sub(lambda escape: "\\ufffd" if escape.group(1) else escape.group(), json_text)
@@ -71,7 +75,9 @@ def _decode(
 
 
 def has_stacks(message: str) -> bool:
-    """Whether a line has the call stacks of a run: up to 200 KB that are neither indexed nor shown."""
+    """Whether a line has the call stacks of a run: up to 200 KB that are neither indexed nor
+    shown.
+    """
     head = message[:1024]
     return head.lstrip().startswith("{") and is_stacks_line(head.encode(errors="replace"))
 

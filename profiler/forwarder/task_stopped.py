@@ -1,4 +1,6 @@
-"""Handles one stopped task: determines the outcome, completes the run's document, and posts a notice."""
+"""Handles one stopped task: determines the outcome, completes the run's document, and posts a
+notice.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -38,12 +40,16 @@ from profiler.record.spot_price import cost_on
 from profiler.record.task_end import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
-# Starts a run again that was killed for memory: (its end, its task definition). Raises ForwarderError.
+# Starts a run again that was killed for memory: (its end, its task definition). Raises
+# ForwarderError.
 StartAgain = Callable[[EndedTask, Mapping[str, object] | None], MemoryRetry | None]
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The search cluster. ``find`` returns a batch's report, ``compare`` a comparison with its family, or None."""
+    """The search cluster.
+
+    ``find`` returns a batch's report, ``compare`` a comparison with its family, or None.
+    """
 
     settings: ForwarderSettings
     deliver: DeliverDocuments
@@ -52,7 +58,9 @@ class Index(Struct, frozen=True, kw_only=True):
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
-    """The status of the task, whether its document was written, and the kind of the posted notice."""
+    """The status of the task, whether its document was written, and the kind of the posted
+    notice.
+    """
 
     status: EndStatus | None = None
     indexed: bool = False
@@ -79,7 +87,10 @@ class TaskStoppedHandler(Struct, frozen=True):
     warn: Callable[[str], None] = lambda _sentence: None
 
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
-        """Start a killed run again, write the document, post the notice. Raises ForwarderError after all were tried."""
+        """Start a killed run again, write the document, post the notice.
+
+        Raises ForwarderError after all were tried.
+        """
         errors: _Errors = []
         settings = attempt(self.settings, errors)
         definition = None if task.definition_arn is None else self.describe(task.definition_arn)
@@ -87,8 +98,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         outcome, batch = judge(task, identified)
         if len(identified.candidates) > 1:
             self.warn(
-                f"Task {task.id} has several possible batch containers ({', '.join(identified.candidates)}), which are "
-                "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
+                f"Task {task.id} has several possible batch containers "
+                f"({', '.join(identified.candidates)}), which are judged together: set "
+                "TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
             )
         containers = replace(identified, batch=batch)
         index = attempt(self.index, errors)
@@ -101,7 +113,8 @@ class TaskStoppedHandler(Struct, frozen=True):
             None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
         )
         wanted = settings or NoticeSettings()
-        # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the hundred.
+        # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
+        # hundred.
         is_read = (
             containers.monitor is not None
             or not task.is_service_task
@@ -118,7 +131,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
         if not run_log.has_time:
             self.warn(
-                f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not looked for everywhere."
+                f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
+                "looked for everywhere."
             )
         ended = replace(ended, report_line=found, report_log=containers.log_of(found))
         if start_again is not None:
@@ -139,7 +153,10 @@ class TaskStoppedHandler(Struct, frozen=True):
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 
     def _has_monitor(self, ended: EndedTask, containers: TaskContainers) -> bool:
-        """Whether the run was monitored. ECS starts no monitor of the task's own for a batch of milliseconds."""
+        """Whether the run was monitored.
+
+        ECS starts no monitor of the task's own for a batch of milliseconds.
+        """
         if containers.monitor is not None and ended.task.started_at is not None:
             return True
         return (
@@ -149,7 +166,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
 
     def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
-        """Add the last lines of the batch; if they cannot be read, the notice is posted without them."""
+        """Add the last lines of the batch; if they cannot be read, the notice is posted without
+        them.
+        """
         try:
             return replace(notice, log_lines=run_log.last_lines(notice.log, count))
         except ForwarderError as error:
@@ -161,7 +180,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         documents = event_documents(ended, index.settings)
         if not documents:
             self.warn(
-                f"Task {ended.task.id} is not indexed: its batch container or all of its times are unknown."
+                f"Task {ended.task.id} is not indexed: its batch container or all of its times "
+                "are unknown."
             )
             return False
         delivered = attempt(lambda: index.deliver(documents), errors)
@@ -200,7 +220,10 @@ def _retry(
     start_again: StartAgain,
     errors: _Errors,
 ) -> MemoryRetry | None:
-    """Start the run again. If that is not possible now, the notice says so: Lambda retries the event."""
+    """Start the run again.
+
+    If that is not possible now, the notice says so: Lambda retries the event.
+    """
     try:
         return start_again(ended, definition)
     except InProgressError:
@@ -214,7 +237,9 @@ def _retry(
 def _priced(
     ended: EndedTask, containers: TaskContainers, run_log: ReportFinder
 ) -> ReportLine | None:
-    """Return the report with the task's cost on its capacity provider; of several reports, only the last one has it."""
+    """Return the report with the task's cost on its capacity provider; of several reports, only
+    the last one has it.
+    """
     line = ended.report_line
     if line is None:
         return None
@@ -229,7 +254,9 @@ def _priced(
 
 
 def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
-    """Whether the settings select this task for a notice; with ``if_unusual``, also a success unlike its family."""
+    """Whether the settings select this task for a notice; with ``if_unusual``, also a success
+    unlike its family.
+    """
     if notice.task.is_service_task and not settings.services:
         return False
     subject: Subject = "success" if notice.outcome.status == "success" else "failure"

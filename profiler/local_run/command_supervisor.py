@@ -1,6 +1,7 @@
 """Supervises a command: forwards signals, stops and continues with it, and reaps its orphans.
 
-Signals are blocked and waited for (``sigtimedwait``): none is lost, and the sender of each is known.
+Signals are blocked and waited for (``sigtimedwait``): none is lost, and the sender of each is
+known.
 """
 
 import os
@@ -22,7 +23,9 @@ _EXIT_BY_SIGNAL = 128
 
 
 class ReapedUsage(Struct, frozen=True, kw_only=True):
-    """The kernel's resource usage of reaped processes and of the children that these had waited for."""
+    """The kernel's resource usage of reaped processes and of the children that these had waited
+    for.
+    """
 
     cpu_ns: int = 0
     blocks: proc.BlockBytes = proc.BlockBytes()
@@ -32,8 +35,9 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
 class CommandExit(Struct, frozen=True, kw_only=True):
     """How the command ended.
 
-    ``was_only_process``: the kernel has counted no other process of the command. ``ignored_sigchld``: the kernel
-    discarded its children's CPU time. ``got_stop_signal``: this process was asked to stop.
+    ``was_only_process``: the kernel has counted no other process of the command.
+    ``ignored_sigchld``: the kernel discarded its children's CPU time. ``got_stop_signal``: this
+    process was asked to stop.
     """
 
     exit_code: int
@@ -45,10 +49,13 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
 
 def become_subreaper() -> None:
-    """Let orphans of the command become children of this process (prctl), so that they are counted."""
+    """Let orphans of the command become children of this process (prctl), so that they are
+    counted.
+    """
     arguments = (36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     try:
-        # The package ctypes creates some forty types when it is imported, which takes 2 ms of every run.
+        # The package ctypes creates some forty types when it is imported, which takes 2 ms of every
+        # run.
         from _ctypes import call_function, dlopen, dlsym
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
@@ -63,7 +70,10 @@ def become_subreaper() -> None:
 
 
 class Supervisor:
-    """Supervises one command until it ends. ``before_stop`` is called before this process stops with the command."""
+    """Supervises one command until it ends.
+
+    ``before_stop`` is called before this process stops with the command.
+    """
 
     def __init__(
         self,
@@ -83,11 +93,14 @@ class Supervisor:
         self.reaped = ReapedUsage()
 
     def wait_until_exit(self, deadline_ns: int) -> bool:
-        """Wait until the deadline (monotonic) or the command's end; returns True if the command has ended."""
+        """Wait until the deadline (monotonic) or the command's end; returns True if the command
+        has ended.
+        """
         while True:
             left_ns = max(deadline_ns - self._clock.monotonic_ns(), 0)
             info = signal.sigtimedwait(HANDLED_SIGNALS, left_ns / NS_PER_SECOND)
-            # After a stop of this process, Python may return a signal that was never sent, with a random number.
+            # After a stop of this process, Python may return a signal that was never sent, with a
+            # random number.
             if info is None or info.si_signo not in HANDLED_SIGNALS:
                 return False
             if info.si_signo == signal.SIGCHLD:
@@ -103,8 +116,8 @@ class Supervisor:
 
     def finish(self) -> CommandExit:
         """Reap the ended command and all orphans that have ended."""
-        # Readable until the command is reaped: the page faults of a child that it waited for (an unreadable state
-        # counts as a child), and whether it ignored SIGCHLD.
+        # Readable until the command is reaped: the page faults of a child that it waited for (an
+        # unreadable state counts as a child), and whether it ignored SIGCHLD.
         stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
         had_children = stat is None or stat.children_faults > 0 or stat.children_cpu_ticks > 0
         ignored_signals = proc.parse_status(
@@ -134,7 +147,8 @@ class Supervisor:
                 return False
             if ended is None or ended.si_pid == self.pid:
                 return ended is not None
-            # Read first, because a collector that notices the end of its child forgets the child's id.
+            # Read first, because a collector that notices the end of its child forgets the child's
+            # id.
             is_unrelated = ended.si_pid in self._unrelated_children
             try:
                 _, _, used = os.wait4(ended.si_pid, 0)
@@ -161,14 +175,17 @@ class Supervisor:
         if not is_from_terminal and self._is_from_command(info.si_pid):
             return
         self._forwarded.add(info.si_signo)
-        # The terminal signals its whole foreground group: a command in this process's group has the signal already.
+        # The terminal signals its whole foreground group: a command in this process's group has the
+        # signal already.
         if not (is_from_terminal and os.getpgid(self.pid) == os.getpgrp()):
             self._send(info.si_signo)
 
     def _is_from_terminal(self, info: signal.struct_siginfo) -> bool:
-        """Whether the signal was sent to the whole foreground group, by the terminal or after its hang-up.
+        """Whether the signal was sent to the whole foreground group, by the terminal or after
+        its hang-up.
 
-        On a hang-up the kernel signals only the session's leader, a shell, which then signals its jobs.
+        On a hang-up the kernel signals only the session's leader, a shell, which then signals its
+        jobs.
         """
         is_from_kernel: bool = info.si_code == _SI_KERNEL
         if info.si_signo != signal.SIGHUP:
@@ -178,7 +195,9 @@ class Supervisor:
         return is_from_kernel or (self._had_terminal and not _has_terminal())
 
     def _is_from_command(self, sender: int) -> bool:
-        """Whether the command or a descendant sent the signal to its group or parent: it is not forwarded back."""
+        """Whether the command or a descendant sent the signal to its group or parent: it is not
+        forwarded back.
+        """
         pid = sender
         while pid not in (0, 1, self._own_pid):
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
@@ -188,7 +207,9 @@ class Supervisor:
         return pid == self._own_pid and sender != self._own_pid
 
     def _stop_with_command(self) -> None:
-        """If the terminal stopped the command, stop this process too, so that the shell sees a stopped job."""
+        """If the terminal stopped the command, stop this process too, so that the shell sees a
+        stopped job.
+        """
         try:
             stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
         except (
@@ -202,7 +223,8 @@ class Supervisor:
         ):
             return
         self._before_stop()
-        # The kernel discards this signal if no shell could continue this process (an orphaned process group).
+        # The kernel discards this signal if no shell could continue this process (an orphaned
+        # process group).
         os.kill(self._own_pid, signal.SIGTSTP)
         stop_if_pending()
 

@@ -1,4 +1,7 @@
-"""Labels of a run: short texts by name. The git commit is read from git's files, without a process."""
+"""Labels of a run: short texts by name.
+
+The git commit is read from git's files, without a process.
+"""
 
 import os
 import re
@@ -11,7 +14,8 @@ MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
 # Compiled at its use, which takes 0.1 ms.
 _NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
-# The variables that the usual runners set for a command. Task tokens of Step Functions are secrets: never add them.
+# The variables that the usual runners set for a command. Task tokens of Step Functions are secrets:
+# never add them.
 _RUNNER_LABELS: Mapping[str, str] = {
     "AWS_BATCH_JOB_ID": "batch.job",
     "AWS_BATCH_JOB_ATTEMPT": "batch.attempt",
@@ -29,8 +33,8 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals or not re.fullmatch(_NAME, name):
             raise UsageError(
-                f"--label {word!r} is not a label: write name=value, with a name of at most 64 letters, digits, '_', "
-                "'.' and '-' that begins with a letter."
+                f"--label {word!r} is not a label: write name=value, with a name of at most 64 "
+                "letters, digits, '_', '.' and '-' that begins with a letter."
             )
         if len(value) > MAX_LABEL_CHARS:
             raise UsageError(
@@ -43,7 +47,10 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
 
 
 def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
-    """The labels from the environment variables of AWS Batch and Airflow. Bytes that are not UTF-8 become ``?``."""
+    """The labels from the environment variables of AWS Batch and Airflow.
+
+    Bytes that are not UTF-8 become ``?``.
+    """
     values = {
         label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()
     }
@@ -55,7 +62,9 @@ def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def git_commit(folder: str) -> str | None:
-    """The commit checked out in the nearest repository at or above ``folder``; None without a repository."""
+    """The commit checked out in the nearest repository at or above ``folder``; None without a
+    repository.
+    """
     while True:
         git = os.path.join(folder, ".git")
         if os.path.exists(git):

@@ -1,4 +1,6 @@
-"""The live view of ``run --live``: rows with a label, the value now, a picture as wide as there is room, and a text."""
+"""The live view of ``run --live``: rows with a label, the value now, a picture as wide as there
+is room, and a text.
+"""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -42,9 +44,11 @@ _MAX_NAME_CHARS = 24
 _UNKNOWN = "-"
 # The command may be sampled more often.
 _MIN_DRAW_PAUSE_NS = NS_PER_SECOND // 4
-# Shorter runs do not read the history. The read thus does not disturb the fine samples of the first seconds.
+# Shorter runs do not read the history. The read thus does not disturb the fine samples of the first
+# seconds.
 _USUAL_AFTER_NS = 2 * NS_PER_SECOND
-# With fewer successes, or if some take several times as long as others, the time left would be a guess.
+# With fewer successes, or if some take several times as long as others, the time left would be a
+# guess.
 _MIN_USUAL_RUNS = 3
 _MAX_P95_TO_MEDIAN = 3
 
@@ -61,7 +65,10 @@ class NamedProcesses(Struct, frozen=True):
 
 
 class LiveFigures(Struct, frozen=True, kw_only=True):
-    """The contents of the rows; None is unknown. The courses cover the run so far, in vCPU and bytes."""
+    """The contents of the rows; None is unknown.
+
+    The courses cover the run so far, in vCPU and bytes.
+    """
 
     elapsed_ms: float
     vcpu: float | None = None
@@ -116,7 +123,9 @@ def _curve(
     limit_colour: str,
     least_top: float,
 ) -> tuple[str, Callable[[int], list[Part]]]:
-    """The text for the top of a curve, its limit or its peak, and a function that draws the curve in a width."""
+    """The text for the top of a curve, its limit or its peak, and a function that draws the
+    curve in a width.
+    """
     peak = max((value for value in course if value is not None), default=0.0)
     top, is_to_limit = curve_top(peak, limit, least_top)
     shown = format_value(top)
@@ -192,7 +201,10 @@ def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
 
 
 class LiveView:
-    """Draws the run so far, at most four times a second. ``read_usual`` is called once, in a thread, and may hang."""
+    """Draws the run so far, at most four times a second.
+
+    ``read_usual`` is called once, in a thread, and may hang.
+    """
 
     def __init__(
         self,
@@ -269,7 +281,10 @@ def top_processes(
     before_cpu_ns: Mapping[tuple[int, int], int],
     elapsed_ns: int,
 ) -> list[NamedProcesses]:
-    """The processes by name, by CPU and by memory alternately. ``before_cpu_ns``: the CPU times ``elapsed_ns`` ago."""
+    """The processes by name, by CPU and by memory alternately.
+
+    ``before_cpu_ns``: the CPU times ``elapsed_ns`` ago.
+    """
     totals: dict[str, tuple[int, int, int]] = {}
     for process in processes:
         if process.share_bytes is None:  # a zombie

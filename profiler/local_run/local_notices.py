@@ -1,4 +1,6 @@
-"""The notices of a local command: they are looked for every few seconds, from the samples of its processes."""
+"""The notices of a local command: they are looked for every few seconds, from the samples of its
+processes.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -16,12 +18,16 @@ if TYPE_CHECKING:
     from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import NoticeLine
 
-# The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one second.
+# The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one
+# second.
 _STEP_NS = 10 * NS_PER_SECOND
 
 
 class LocalNotices:
-    """The notices of one run. ``read_network`` reads the bytes of the machine or container: an upper bound."""
+    """The notices of one run.
+
+    ``read_network`` reads the bytes of the machine or container: an upper bound.
+    """
 
     def __init__(
         self,
@@ -54,7 +60,9 @@ class LocalNotices:
         record: Callable[[], Record],
         longest_wait: "Callable[[int], Wait | None]",
     ) -> "Iterator[NoticeLine]":
-        """Add a sample; yield a line for each condition that is met for the first time, with the record so far."""
+        """Add a sample; yield a line for each condition that is met for the first time, with the
+        record so far.
+        """
         findings = self._notices.overdue(sample.read_ns)
         if sample.read_ns >= self._next_ns:
             self._next_ns = sample.read_ns + self._step_ns

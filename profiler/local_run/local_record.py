@@ -1,4 +1,6 @@
-"""Builds the record of a local command from its observed run, in an ECS task with the task's identity and sizes."""
+"""Builds the record of a local command from its observed run, in an ECS task with the task's
+identity and sizes.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -73,7 +75,10 @@ def apply_placement(
     started_ns: int,
     finished_ns: int | None,
 ) -> Record:
-    """Add the identity, log stream and durations of the ECS task. A name that the user gave remains the family."""
+    """Add the identity, log stream and durations of the ECS task.
+
+    A name that the user gave remains the family.
+    """
     task, own = placement.task, replace(placement.container, started_ns=started_ns)
     placed = build_batch_record(
         own, task, None, RunEnd(status="running", until_ns=finished_ns), Host()
@@ -114,11 +119,14 @@ class MemoryPeak(Struct, frozen=True, kw_only=True):
 
 
 class RunObservation(Struct, frozen=True, kw_only=True):
-    """The measurements of a command. Start and end are by the wall clock, the duration by the monotonic clock.
+    """The measurements of a command.
 
-    While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the last reading's time.
-    ``memory_kills`` counts the kernel's kills in the command's own control group. Without one it is None, and
-    ``shared_oom_kills`` counts those in the profiler's group, which may contain unrelated processes.
+    Start and end are by the wall clock, the duration by the monotonic clock.
+
+    While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the last
+    reading's time. ``memory_kills`` counts the kernel's kills in the command's own control group.
+    Without one it is None, and ``shared_oom_kills`` counts those in the profiler's group, which may
+    contain unrelated processes.
     """
 
     started_ns: int
@@ -144,18 +152,20 @@ def resolve_peak(
     had_several_processes: bool,
     floor_bytes: int | None,
 ) -> MemoryPeak:
-    """The memory peak by the high-water marks of the command's largest process and of its own control group.
+    """The memory peak by the high-water marks of the command's largest process and of its own
+    control group.
 
-    The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork (``floor_bytes``), so it has no
-    meaning up to that value. Above it, the mark is the tree's peak if the tree was one process; otherwise it is a lower
-    bound, because one process of the tree reached it. Samples of a control group can exceed the mark: they include
-    mapped page cache.
+    The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork
+    (``floor_bytes``), so it has no meaning up to that value. Above it, the mark is the tree's peak
+    if the tree was one process; otherwise it is a lower bound, because one process of the tree
+    reached it. Samples of a control group can exceed the mark: they include mapped page cache.
 
-    The group's mark counts if it is free of page cache. It includes file pages that the command loaded first, but no
-    pages that were in memory before. So for a single process, the larger of the group's and the process's mark is the
-    peak. If the group lacks memory of several processes, its mark is a lower bound like the samples. The mark is also a
-    lower bound if a process between two samples may have been larger than the group: the process's mark includes the
-    profiler's own memory at the fork.
+    The group's mark counts if it is free of page cache. It includes file pages that the command
+    loaded first, but no pages that were in memory before. So for a single process, the larger of
+    the group's and the process's mark is the peak. If the group lacks memory of several processes,
+    its mark is a lower bound like the samples. The mark is also a lower bound if a process between
+    two samples may have been larger than the group: the process's mark includes the profiler's own
+    memory at the fork.
     """
     reaped, sampled = ending.reaped, sampled_bytes or 0
     process_peak = MemoryPeak(
@@ -203,7 +213,9 @@ def build_run_record(
     min_series_step_ms: float = 0,
     max_series_steps: int = 0,
 ) -> Record:
-    """The record of a command that has ended, or runs: its ``unknown`` is read only if the profiler misses the end."""
+    """The record of a command that has ended, or runs: its ``unknown`` is read only if the
+    profiler misses the end.
+    """
     ending, placement = observed.ending, identity.placement
     if placement is not None:
         known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
@@ -243,7 +255,9 @@ def build_run_record(
 
 
 def _within_cpu(processes: tuple[Process, ...], cpu_ns: int) -> tuple[Process, ...]:
-    """The processes with at most the CPU time of all: the kernel rounds the time of children, and of the start."""
+    """The processes with at most the CPU time of all: the kernel rounds the time of children,
+    and of the start.
+    """
     excess = sum([process.cpu_seconds or 0 for process in processes]) - cpu_ns / NS_PER_SECOND
     if excess <= 0:
         return processes
@@ -255,8 +269,9 @@ def _within_cpu(processes: tuple[Process, ...], cpu_ns: int) -> tuple[Process, .
 def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
     """Whether the kernel probably killed a process of the command for lack of memory.
 
-    A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
-    after a kill. A kill in a shared group explains a failure; if the command succeeded, the victim is unknown.
+    A kill in the command's own group is decisive for every exit code, also after a stop request:
+    systemd stops a unit after a kill. A kill in a shared group explains a failure; if the command
+    succeeded, the victim is unknown.
     """
     if not observed.memory_kills and observed.shared_oom_kills:
         return (

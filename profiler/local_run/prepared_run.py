@@ -1,8 +1,9 @@
-"""Prepares a run: takes over the signals, makes the control group, and forks the process of the command.
+"""Prepares a run: takes over the signals, makes the control group, and forks the process of the
+command.
 
-In version 2 the kernel takes some 20 ms to move the process into the group. The caller imports the rest of the profiler
-meanwhile, so this module imports little. Version 1 needs no wait, and the rest is imported before the fork: to copy
-the pages that both processes share would take 4 ms.
+In version 2 the kernel takes some 20 ms to move the process into the group. The caller imports the
+rest of the profiler meanwhile, so this module imports little. Version 1 needs no wait, and the rest
+is imported before the fork: to copy the pages that both processes share would take 4 ms.
 """
 
 import errno
@@ -39,14 +40,19 @@ Words = tuple[str, ...]
 
 
 class CallerSignals(Struct, frozen=True, kw_only=True):
-    """The signals that the caller had blocked and ignored when this process started. The command inherits them."""
+    """The signals that the caller had blocked and ignored when this process started.
+
+    The command inherits them.
+    """
 
     mask: frozenset[int]
     ignored: frozenset[int]
 
 
 class StartFailure(Struct, frozen=True, kw_only=True):
-    """The command could not be started: the exit code of a shell in this case, and the reason as a sentence."""
+    """The command could not be started: the exit code of a shell in this case, and the reason as
+    a sentence.
+    """
 
     exit_code: int
     reason: str
@@ -61,7 +67,9 @@ def _shorten_name(name: str) -> str:
 
 
 def family_name(name: str | None, words: Sequence[str]) -> str:
-    """The family of a run: its name, else the name of an interpreter's script, else the base name of the command."""
+    """The family of a run: its name, else the name of an interpreter's script, else the base
+    name of the command.
+    """
     if name is None:
         from profiler.readers.linux.script_names import what_runs  # imported after the start
 
@@ -74,7 +82,9 @@ class NoProcessError(Exception):
 
 
 def low_limit() -> str | None:
-    """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the command too little."""
+    """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the
+    command too little.
+    """
     limits = [("n", resource.RLIMIT_NOFILE, 32)]
     if os.geteuid() != 0:  # root has no limit of processes
         limits.append(("u", resource.RLIMIT_NPROC, 16))
@@ -96,14 +106,16 @@ def execute_in_place(
 
 
 class HeldCommand(Struct, eq=False):
-    """A forked process that executes a command when :meth:`execute` is called, and else ends with the ``with`` block.
+    """A forked process that executes a command when :meth:`execute` is called, and else ends
+    with the ``with`` block.
 
-    It calls ``enter`` at once, which may be slow, and ``measure``, whose result is one line, last before the exec.
-    Neither raises. The program is searched as ``execvp`` does. The caller must have blocked the signals that it
-    handles, and SIGCHLD must have its default action: the kernel discards exit codes while it is ignored.
+    It calls ``enter`` at once, which may be slow, and ``measure``, whose result is one line, last
+    before the exec. Neither raises. The program is searched as ``execvp`` does. The caller must
+    have blocked the signals that it handles, and SIGCHLD must have its default action: the kernel
+    discards exit codes while it is ignored.
 
-    ``posix_spawn`` is not used: glibc's leaves two of its own signals ignored in the command, and it cannot make a
-    signal ignored that is not ignored here.
+    ``posix_spawn`` is not used: glibc's leaves two of its own signals ignored in the command, and
+    it cannot make a signal ignored that is not ignored here.
     """
 
     words: Words
@@ -133,7 +145,9 @@ class HeldCommand(Struct, eq=False):
             os.waitpid(pid, 0)
 
     def execute(self) -> tuple[int, bytes] | StartFailure:
-        """Release the forked process; returns its id, and its CPU time and measurements unless a signal ended it."""
+        """Release the forked process; returns its id, and its CPU time and measurements unless a
+        signal ended it.
+        """
         if self._process is None:
             return _start_failure(self.words[0], ())
         (pid, gate, output_pipe), self._process = self._process, None
@@ -150,7 +164,10 @@ class HeldCommand(Struct, eq=False):
         return pid, output
 
     def _execute_in_child(self, output: int) -> None:
-        """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
+        """Execute the command.
+
+        Writes the CPU time of this process until now, then the errors if all paths fail.
+        """
         _restore_signal_state(self._signals)
         measured = self._measure()
         os.write(output, b"%d %s\n" % (time.process_time_ns(), measured))
@@ -159,7 +176,9 @@ class HeldCommand(Struct, eq=False):
 
 
 def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> tuple[int, int, int]:
-    """Return the pid of a new process, a pipe to release it with one byte, and one to read what it writes."""
+    """Return the pid of a new process, a pipe to release it with one byte, and one to read what
+    it writes.
+    """
     output, child_output = os.pipe()
     child_gate, gate = os.pipe()
     pid = os.fork()
@@ -177,7 +196,9 @@ def _fork(execute: Callable[[int], None], enter: Callable[[], None]) -> tuple[in
 
 
 def read_caller_environment(own: Environment) -> Environment:
-    """The environment without the variable that Python adds when it starts in the C locale (PEP 538)."""
+    """The environment without the variable that Python adds when it starts in the C locale (PEP
+    538).
+    """
     initial = proc.read("/proc/self/environ")
     if initial is None or any(entry.startswith(b"LC_CTYPE=") for entry in initial.split(b"\0")):
         return own
@@ -190,12 +211,16 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
     folders = os.get_exec_path(
         {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
     )
-    paths = [os.path.join(folder, name) for folder in folders] if name else []  # noqa: PTH118  "" is the current folder
+    # "" is the current folder.
+    paths = [os.path.join(folder, name) for folder in folders] if name else []  # noqa: PTH118
     return tuple(filter(os.path.exists, paths))
 
 
 def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
-    """Execute the first usable program, or script without ``#!``, as ``execvp`` does. Returns the error numbers."""
+    """Execute the first usable program, or script without ``#!``, as ``execvp`` does.
+
+    Returns the error numbers.
+    """
     errors: list[int] = []
     for path in paths:
         number = _exec_program(path, words, environment)
@@ -215,7 +240,9 @@ def _exec_program(path: str, words: Words, environment: Environment) -> int:
 
 
 def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailure:
-    """The reason of the first path that exists but failed; ``attempts`` are the paths with their error numbers."""
+    """The reason of the first path that exists but failed; ``attempts`` are the paths with their
+    error numbers.
+    """
     unusable: StartFailure | None = None
     for path, number in attempts:
         if number in _REFUSED:
@@ -275,8 +302,9 @@ class StartedRun(Struct, frozen=True, kw_only=True):
 class PreparedRun(Struct, frozen=True, kw_only=True):
     """The state before the command starts.
 
-    ``preexisting_children`` are the descendants of this process that are not the command's. ``floor_bytes`` is the
-    high-water mark of this process's memory at the fork. ``oom_kills_before`` counts the kills in this process's group.
+    ``preexisting_children`` are the descendants of this process that are not the command's.
+    ``floor_bytes`` is the high-water mark of this process's memory at the fork.
+    ``oom_kills_before`` counts the kills in this process's group.
     """
 
     run_id: str
@@ -291,7 +319,8 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
     def execute(self) -> StartedRun | StartFailure:
         """Start the command. Its time starts just before its process executes it."""
-        # Otherwise the command's process would stop before it executes the command, and this process would wait for it.
+        # Otherwise the command's process would stop before it executes the command, and this
+        # process would wait for it.
         stop_if_pending()
         started_wall_ns, started_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
         started = self.held.execute()
@@ -309,7 +338,9 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
 
 def take_over_signals() -> CallerSignals:
-    """Block the handled signals for good, give SIGCHLD its default action, and return their state from before."""
+    """Block the handled signals for good, give SIGCHLD its default action, and return their
+    state from before.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
     return CallerSignals(
@@ -318,7 +349,9 @@ def take_over_signals() -> CallerSignals:
 
 
 def asks_to_stop(number: int) -> bool:
-    """Whether a signal to this process asks to stop: not if the caller ignores it, as ``nohup`` does with SIGHUP."""
+    """Whether a signal to this process asks to stop: not if the caller ignores it, as ``nohup``
+    does with SIGHUP.
+    """
     return number in _STOP_SIGNALS and signal.getsignal(number) != signal.SIG_IGN
 
 
@@ -343,9 +376,12 @@ def prepare_run(
     *,
     earlier_cpu_seconds: float = 0.0,
 ) -> Iterator[tuple[PreparedRun, _Session]]:
-    """Prepare the run of a command in ``environment``, after :func:`take_over_signals`. Raises NoProcessError.
+    """Prepare the run of a command in ``environment``, after :func:`take_over_signals`.
 
-    ``make_session`` makes the run's other parts, before the fork if the kernel moves a process into the group at once.
+    Raises NoProcessError.
+
+    ``make_session`` makes the run's other parts, before the fork if the kernel moves a process into
+    the group at once.
     """
     run_id = str(uuid.uuid4())
     cgroups = read_own_cgroups()
@@ -357,7 +393,8 @@ def prepare_run(
 
     try:
         oom_kills_before = cgroups.oom_kills()
-        # All descendants, because the kernel makes this process the parent of a descendant whose own parent ends.
+        # All descendants, because the kernel makes this process the parent of a descendant whose
+        # own parent ends.
         preexisting_children: tuple[int, ...] = ()
         if list_children(os.getpid(), threads=1):
             identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
@@ -383,9 +420,11 @@ def prepare_run(
 
 
 def begin_runs() -> None:
-    """Prepare several runs of one command: standard input is empty, or the first would read what the others need."""
-    # Python 3.12 warns of a fork while threads run, and raises with PYTHONWARNINGS=error: a thread may still write the
-    # last report. The forked process only executes the command.
+    """Prepare several runs of one command: standard input is empty, or the first would read what
+    the others need.
+    """
+    # Python 3.12 warns of a fork while threads run, and raises with PYTHONWARNINGS=error: a thread
+    # may still write the last report. The forked process only executes the command.
     warnings.simplefilter("ignore", DeprecationWarning)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -394,14 +433,20 @@ def begin_runs() -> None:
 
 
 def leave_run() -> float:
-    """Reset the high-water mark of this process's memory, if possible; returns the CPU time that it has used so far."""
-    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123  imports little
+    """Reset the high-water mark of this process's memory, if possible; returns the CPU time that
+    it has used so far.
+    """
+    # Imports little.
+    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123
         file.write(b"5")  # proc(5), clear_refs
     return time.process_time()
 
 
 def take_stop_signal() -> int | None:
-    """The signal after a run that asks to stop, if any. Other signals were for the command, which has ended."""
+    """The signal after a run that asks to stop, if any.
+
+    Other signals were for the command, which has ended.
+    """
     while (info := signal.sigtimedwait((*_STOP_SIGNALS, *_OTHER_SIGNALS), 0)) is not None:
         if asks_to_stop(info.si_signo):
             return info.si_signo

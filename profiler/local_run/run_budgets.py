@@ -16,7 +16,8 @@ def failed_budgets(
     cpu_seconds: float | None,
     memory_bounds_mb: Sequence[float | None],
 ) -> tuple[str, ...]:
-    """A sentence about the budgets that the successful runs exceeded, and one about those that could not be checked.
+    """A sentence about the budgets that the successful runs exceeded, and one about those that
+    could not be checked.
 
     A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
     """
@@ -58,8 +59,8 @@ def failed_budgets(
     if unknown:
         of_runs = "the run" if len(runs) == 1 else f"{len(unknown)} of {len(runs)} runs"
         sentences.append(
-            f"The {listed(names)} of {of_runs} could not be measured, and so the budget could not be checked: omit "
-            "this budget if the command is always this short."
+            f"The {listed(names)} of {of_runs} could not be measured, and so the budget could not "
+            "be checked: omit this budget if the command is always this short."
         )
     return tuple(sentences)
 

@@ -29,20 +29,23 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 
-# A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick reads.
+# A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick
+# reads.
 Reading = Literal["quick", "full", "tick"]
 
 FINEST_NS = 20 * NS_PER_MS
 _FINEST_FULL_NS = 250 * NS_PER_MS
 # A step is at most this fraction of the time that has passed.
 _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
-# The share of a core, in percent, and the CPU time that may be used in advance. A thread that writes down the run so
-# far adds up to 1 ms a second, and the end of a run with 20 processes 1 to 2 ms: together they are 1 % of the first 3
-# s.
+# The share of a core, in percent, and the CPU time that may be used in advance. A thread that
+# writes down the run so far adds up to 1 ms a second, and the end of a run with 20 processes 1 to 2
+# ms: together they are 1 % of the first 3 s.
 _CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
-# The share for quick readings after the profiler has exceeded its own: a long pause would miss short spikes.
+# The share for quick readings after the profiler has exceeded its own: a long pause would miss
+# short spikes.
 _QUICK_PERCENT = 0.15
-# The share for all readings, and what may be used in advance. For a shorter interval, the user asked for more.
+# The share for all readings, and what may be used in advance. For a shorter interval, the user
+# asked for more.
 _TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = (
     0.75,
     2.2,
@@ -52,11 +55,13 @@ _TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = (
 
 
 class SamplingPace:
-    """Determines the time and the kind of each reading of one run: each tick, and in between if that is fine and cheap.
+    """Determines the time and the kind of each reading of one run: each tick, and in between if
+    that is fine and cheap.
 
-    The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as long as the interval.
-    A step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. Ticks
-    have a larger share, beyond which they are left out (``missed``). ``cpu_ns``: the thread's CPU time until the start.
+    The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as
+    long as the interval. A step is longer if the profiler has used more of a CPU than its share;
+    then only quick readings continue. Ticks have a larger share, beyond which they are left out
+    (``missed``). ``cpu_ns``: the thread's CPU time until the start.
     """
 
     def __init__(self, started_ns: int, interval_ns: int, cpu_ns: int) -> None:
@@ -78,18 +83,24 @@ class SamplingPace:
 
     @property
     def kept_interval_ns(self) -> int:
-        """The interval, or the mean time between two ticks if the others would have cost too much."""
+        """The interval, or the mean time between two ticks if the others would have cost too
+        much.
+        """
         return (
             self._interval_ns * (self._ticks + self._left_out) // max(self._ticks, 1)
             or self._interval_ns
         )
 
     def leave_out(self, cpu_ns: int) -> None:
-        """Leave CPU time out of account: imports with the first readings, and the reading of pages."""
+        """Leave CPU time out of account: imports with the first readings, and the reading of
+        pages.
+        """
         self._cpu_ns += cpu_ns
 
     def next_ns(self, now_ns: int, cpu_ns: int) -> int:
-        """The time of the next reading; ``cpu_ns`` is the CPU time that the sampling thread has used so far."""
+        """The time of the next reading; ``cpu_ns`` is the CPU time that the sampling thread has
+        used so far.
+        """
         used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
             percent = (
@@ -128,15 +139,19 @@ class SamplingPace:
         return "tick"
 
 
-# The kernel walks the page tables of a process to compute its PSS: at most this share of a core, and this much at once.
+# The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
+# and this much at once.
 _SHARES_CPU, _SHARES_ADVANCE_NS = 0.0035, 45 * NS_PER_MS
-# Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a wrong rate.
+# Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
+# wrong rate.
 _MIN_CPU_STEP_NS = 100 * NS_PER_MS
 _MAX_PENDING = 64
 
 
 class UnrelatedChildren:
-    """Child processes of the profiler that are not the command's: earlier children, and the collectors' processes."""
+    """Child processes of the profiler that are not the command's: earlier children, and the
+    collectors' processes.
+    """
 
     def __init__(self, preexisting: Iterable[int], collectors: Collectors) -> None:
         self._preexisting = frozenset(preexisting)
@@ -150,7 +165,9 @@ class UnrelatedChildren:
 
 
 class GroupMemory:
-    """The memory of the command's own control group and its processes, as long as all processes are in the group."""
+    """The memory of the command's own control group and its processes, as long as all processes
+    are in the group.
+    """
 
     def __init__(self, cgroup: CommandCgroup) -> None:
         self._cgroup = cgroup
@@ -167,7 +184,10 @@ class GroupMemory:
         *,
         is_exact: bool = True,
     ) -> MemoryReading | None:
-        """The memory; None without a group, or after a process has left it. ``is_exact``: no page counts twice."""
+        """The memory; None without a group, or after a process has left it.
+
+        ``is_exact``: no page counts twice.
+        """
         reading = self._memory()
         if reading is None:
             return None
@@ -186,7 +206,10 @@ class GroupMemory:
         return self._counted(reading, used_bytes)
 
     def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
-        """The memory between two calls of :meth:`read`. ``tree`` is read only if the group's own does not suffice."""
+        """The memory between two calls of :meth:`read`.
+
+        ``tree`` is read only if the group's own does not suffice.
+        """
         reading = None if self._has_escaped_process else self._memory()
         if reading is None:
             return None
@@ -199,7 +222,9 @@ class GroupMemory:
         return self._counted(reading, used_bytes)
 
     def bounded(self, peak_bytes: int | None) -> int | None:
-        """The largest memory use of the samples, given the processes' memory, which may count pages twice."""
+        """The largest memory use of the samples, given the processes' memory, which may count
+        pages twice.
+        """
         bound_bytes = None if self._has_escaped_process else self._peak().bound_bytes
         if peak_bytes is not None and bound_bytes is not None:
             peak_bytes = min(peak_bytes, bound_bytes)
@@ -230,7 +255,9 @@ class GroupMemory:
 
 
 class CommandSampler:
-    """Samples the process tree of one command, and its control group, without the CPU time of the start."""
+    """Samples the process tree of one command, and its control group, without the CPU time of
+    the start.
+    """
 
     name = "processes"
 
@@ -273,11 +300,16 @@ class CommandSampler:
 
     @property
     def memory_bound_bytes(self) -> int:
-        """The most that all processes may have held at a reading, if no later one shows that they held less."""
+        """The most that all processes may have held at a reading, if no later one shows that
+        they held less.
+        """
         return max(self._bound_bytes, self._unsure_bound_bytes)
 
     def _add_bound(self, bound_bytes: int) -> None:
-        """Add what the processes may hold. An exact reading shows what they held before, unless one has ended."""
+        """Add what the processes may hold.
+
+        An exact reading shows what they held before, unless one has ended.
+        """
         if self._shares.has_lost:
             self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
         is_new = self._shares.is_exact or self._shares.has_lost
@@ -288,7 +320,9 @@ class CommandSampler:
     def sample(
         self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
     ) -> ContainerSample | Unavailable:
-        """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the processes reaped so far."""
+        """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
+        processes reaped so far.
+        """
         processes = self.processes = self._shares.divide(self._tree.read())
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
@@ -312,9 +346,11 @@ class CommandSampler:
         )
 
     def sample_quickly(self, read_ns: int) -> ContainerSample | None:
-        """Sample the memory and, after some time, the CPU time; None if the memory cannot be read quickly now.
+        """Sample the memory and, after some time, the CPU time; None if the memory cannot be
+        read quickly now.
 
-        Without a group, a new or ended process makes the CPU time unknown until the next full sample.
+        Without a group, a new or ended process makes the CPU time unknown until the next full
+        sample.
         """
         group = self.group_memory.read_quickly(self._quick_memory)
         if group is None:
@@ -360,7 +396,9 @@ class CommandSampler:
         return self._cpu.has_lost and not self._cgroup.has_cpu_accounting
 
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
-        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
+        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still
+        run.
+        """
         leftover = self._tree.read()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
         self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
@@ -381,7 +419,9 @@ class CommandSampler:
         return self.cpu_ns
 
     def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
-        """Report the CPU time above the capacity of all CPUs, due to clock ticks of 10 ms, with later samples."""
+        """Report the CPU time above the capacity of all CPUs, due to clock ticks of 10 ms, with
+        later samples.
+        """
         max_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._vcpus)
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
@@ -389,7 +429,8 @@ class CommandSampler:
 
 
 class SampleBuffer:
-    """Passes samples to the statistics with a delay, to merge a short last step, whose rate would be mostly rounding.
+    """Passes samples to the statistics with a delay, to merge a short last step, whose rate
+    would be mostly rounding.
 
     ``series_points`` is half the largest number of steps of the time series; 0 for none.
     """
@@ -426,7 +467,9 @@ class SampleBuffer:
             self._flush(keep=_MAX_PENDING // 2)
 
     def add_devices(self, collectors: Collectors, now_ns: int) -> None:
-        """Add the devices' readings to the time since the last call in the time series, which begins with a sample."""
+        """Add the devices' readings to the time since the last call in the time series, which
+        begins with a sample.
+        """
         if not collectors.devices or not self.usage.samples:
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns

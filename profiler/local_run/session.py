@@ -1,4 +1,7 @@
-"""Samples a prepared command until its first process ends; builds its report. Writes to no standard stream."""
+"""Samples a prepared command until its first process ends; builds its report.
+
+Writes to no standard stream.
+"""
 
 import os
 import time
@@ -56,23 +59,32 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
-_CHILDREN_ARE_LOST = "A process ignores the end of its children: their CPU time is known only up to the last sample before their end."
-_MEMORY_IS_UNSURE = "The memory peak may have been {} or more: how many pages the processes share could not be read often enough."
+_CHILDREN_ARE_LOST = (
+    "A process ignores the end of its children: their CPU time is known only up to the last "
+    "sample before their end."
+)
+_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {} or more: how many pages the processes share could not be "
+    "read often enough."
+)
 _PROFILER_WAS_KILLED = (
-    "The profiler was killed before the command ended: the values end with its last reading, and the command may have "
-    "run on."
+    "The profiler was killed before the command ended: the values end with its last reading, and "
+    "the command may have run on."
 )
 # A run that ends sooner has no notices, and does not import their modules.
 _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """How a command is run and profiled. The caller stops the collectors: the report need not wait for it.
+    """How a command is run and profiled.
 
-    ``find_labels`` runs after the command has started; ``labels`` replace its own. ``fetch_placement`` reads the ECS
-    task in a background thread; a result after one second is ignored. ``series_points`` is half the largest number of
-    steps of the record's time series, ``max_history_steps`` the largest number of the history's; 0 for none.
-    ``pause`` is called before the profiler stops with the command. ``keep_so_far`` writes down the run so far, if due.
+    The caller stops the collectors: the report need not wait for it.
+
+    ``find_labels`` runs after the command has started; ``labels`` replace its own.
+    ``fetch_placement`` reads the ECS task in a background thread; a result after one second is
+    ignored. ``series_points`` is half the largest number of steps of the record's time series,
+    ``max_history_steps`` the largest number of the history's; 0 for none. ``pause`` is called
+    before the profiler stops with the command. ``keep_so_far`` writes down the run so far, if due.
     """
 
     name: str | None
@@ -97,7 +109,10 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """The result of a run. ``series`` is for the history; ``warnings``: what was required has no readings."""
+    """The result of a run.
+
+    ``series`` is for the history; ``warnings``: what was required has no readings.
+    """
 
     exit_code: int
     report: Report
@@ -110,7 +125,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 class _Details(Struct):
-    """What a full reading measures in addition. The shortest runs have none, and do not import the modules."""
+    """What a full reading measures in addition.
+
+    The shortest runs have none, and do not import the modules.
+    """
 
     processes: "ProcessTotals"
     threads: "ThreadReader"
@@ -282,7 +300,10 @@ class _Session:
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._looks_for_notices = False
             self._warnings += (
-                f"The notifications failed ({type(error).__name__}): report this as a defect of task-profiler.",
+                (
+                    f"The notifications failed ({type(error).__name__}): report this as a defect "
+                    "of task-profiler."
+                ),
             )
 
     def _new_details(self) -> _Details:
@@ -476,7 +497,10 @@ class _Session:
 
 
 def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:
-    """Add a warning about processes that still run. This comes last: a helper may end a little after its parent."""
+    """Add a warning about processes that still run.
+
+    This comes last: a helper may end a little after its parent.
+    """
     live = (proc.read_live_name(*process.identity) for process in survivors)
     names = [name for name in live if name is not None]
     if not names:
@@ -485,7 +509,10 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
         [name if count == 1 else f"{name} ×{count}" for name, count in Counter(names).most_common()]
     )
     what = "1 process was" if len(names) == 1 else f"{len(names)} processes were"
-    warning = f"{what} still running when the command ended ({listed}): the record does not cover what happened then."
+    warning = (
+        f"{what} still running when the command ended ({listed}): the record does not cover what "
+        "happened then."
+    )
     return with_warnings(record, (warning,))
 
 

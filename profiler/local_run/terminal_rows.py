@@ -1,4 +1,6 @@
-"""Rows at the bottom of a terminal, outside of its scrolling region (DECSTBM), as other programs write to it, too."""
+"""Rows at the bottom of a terminal, outside of its scrolling region (DECSTBM), as other programs
+write to it, too.
+"""
 
 from collections.abc import Callable, Sequence
 from os import terminal_size
@@ -9,7 +11,8 @@ _RESET = "\x1b[0m"
 # The cursor has the command's colours, which the rows must not have.
 _SAVE_CURSOR, _RESTORE_CURSOR = f"\x1b7{_RESET}", "\x1b8"
 _CLEAR_LINE, _CLEAR_BELOW = "\x1b[2K", "\x1b[J"
-# Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the region.
+# Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the
+# region.
 _INDEX = "\x1bD"
 _WHOLE_REGION = "\x1b[r"
 _MIN_TERMINAL_ROWS = 6
@@ -47,7 +50,8 @@ class BottomRows:
         ]
         before, self._reserved = self._reserved, (terminal, len(texts))
         room = "" if before == self._reserved else _make_room(len(texts), erase=before is not None)
-        # The command may have reset the terminal: the region is set each time. This moves the cursor to the top.
+        # The command may have reset the terminal: the region is set each time. This moves the
+        # cursor to the top.
         region = f"\x1b[1;{terminal.lines - len(texts)}r"
         self._write(f"{room}{_SAVE_CURSOR}{region}{_at_bottom(texts, terminal)}{_RESTORE_CURSOR}")
 
@@ -65,9 +69,11 @@ class BottomRows:
 
 
 def _make_room(count: int, *, erase: bool) -> str:
-    """Make the region the whole screen, and scroll up as far as the cursor is within the last ``count`` rows.
+    """Make the region the whole screen, and scroll up as far as the cursor is within the last
+    ``count`` rows.
 
-    ``erase`` clears what is below its row: rows from before the terminal was resized are anywhere there.
+    ``erase`` clears what is below its row: rows from before the terminal was resized are anywhere
+    there.
     """
     erased = f"{_SAVE_CURSOR}{_CLEAR_LINE}{_CLEAR_BELOW}{_RESTORE_CURSOR}" if erase else ""
     return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"

@@ -60,7 +60,9 @@ class BatchNotices(Struct, eq=False):
 
     @property
     def want_silence(self) -> bool:
-        """Whether the monitor's own lines should wait, because they would hide that a batch is stuck."""
+        """Whether the monitor's own lines should wait, because they would hide that a batch is
+        stuck.
+        """
         task = self._sampler.task
         if task is None or task.launch_type != FARGATE:
             return False
@@ -78,10 +80,13 @@ class BatchNotices(Struct, eq=False):
         usage: ContainerUsage,
         sample: ContainerSample,
     ) -> NoticeReading:
-        """The last sample; the CPU time counts as missing, not as idle, if the container was restarted."""
+        """The last sample; the CPU time counts as missing, not as idle, if the container was
+        restarted.
+        """
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not state.task:  # the task is read every few seconds
-            # A container without counters of block devices has done no I/O if another one has them (cgroup v2).
+            # A container without counters of block devices has done no I/O if another one has them
+            # (cgroup v2).
             totals = [
                 one.usage.traffic() for one in self._sampler.followed.all if one.usage is not None
             ]

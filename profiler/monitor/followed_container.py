@@ -11,7 +11,9 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, 
 
 
 class NoticeState(Struct, eq=False):
-    """The notices of a batch, its last reading, and the wall clock as it was set when the batch was found."""
+    """The notices of a batch, its last reading, and the wall clock as it was set when the batch
+    was found.
+    """
 
     notices: RunNotices
     wall_offset_ns: int
@@ -23,11 +25,14 @@ class NoticeState(Struct, eq=False):
 
 
 class FollowedContainer(Struct, eq=False):
-    """A container over all its attempts. Collectors keep what they know of it by ``container.followed_id``.
+    """A container over all its attempts.
 
-    ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the data is for batches:
-    ``demand`` covers all containers of the task, in the steps of this one (None: no batch), ``vcpu_size`` is the task's
-    size, else the host's, ``interval_devices`` are the readings of the devices since the last checkpoint.
+    Collectors keep what they know of it by ``container.followed_id``.
+
+    ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the
+    data is for batches: ``demand`` covers all containers of the task, in the steps of this one
+    (None: no batch), ``vcpu_size`` is the task's size, else the host's, ``interval_devices`` are
+    the readings of the devices since the last checkpoint.
     """
 
     container: ContainerMetadata
@@ -64,7 +69,9 @@ class FollowedContainer(Struct, eq=False):
 
 
 class FollowedContainers:
-    """The containers of one task: ``all`` of them, and those that are ``listed`` at present, in the task's order."""
+    """The containers of one task: ``all`` of them, and those that are ``listed`` at present, in
+    the task's order.
+    """
 
     def __init__(self) -> None:
         self.all: list[FollowedContainer] = []
@@ -79,7 +86,10 @@ class FollowedContainers:
         return found
 
     def join(self, task: TaskMetadata) -> TaskMetadata:
-        """Add the task as it is now. Returns it with one container a name, which has all its attempts."""
+        """Add the task as it is now.
+
+        Returns it with one container a name, which has all its attempts.
+        """
         for one in self.listed:
             one.is_listed = False
         containers = task.current.values()

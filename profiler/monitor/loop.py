@@ -1,4 +1,5 @@
-"""The main loop of the monitor: at each tick a step of the task, until its batches have reports or a stop request.
+"""The main loop of the monitor: at each tick a step of the task, until its batches have reports
+or a stop request.
 
 start ──> step ──> step ──> … ──> batch STOPPED ─────────────> report
                      │  SIGTERM ─> STOPPED within 2 s? ─ yes ──┤
@@ -33,10 +34,11 @@ _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.
 _SAMPLE_PART = 1 / 8
 _RETRY_SECONDS = 0.1
-# A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
-# have shown both states for a moment.
+# A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many
+# reads, because agents have shown both states for a moment.
 _READS_BEFORE_LOST = 3
-# The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
+# The part of the stop budget that is reserved for printing the line if the upload fails; of a short
+# budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
 
 
@@ -167,13 +169,17 @@ class MonitoredTask:
 
     @property
     def _task_stop_ns(self) -> int | None:
-        """When ECS stopped the task (monotonic), by the stop of this process in it; None without a stop."""
+        """When ECS stopped the task (monotonic), by the stop of this process in it; None without
+        a stop.
+        """
         return self._stop.requested_ns if self._shared.is_in_task else None
 
     def _listed_end(
         self, batch: FollowedContainer, container: ContainerMetadata | None, task: TaskMetadata
     ) -> RunEnd:
-        """The end of a stopped container; of one that is not listed, only the last reading is known."""
+        """The end of a stopped container; of one that is not listed, only the last reading is
+        known.
+        """
         if container is None:
             usage = batch.usage
             return RunEnd(
@@ -199,12 +205,15 @@ class MonitoredTask:
         return ended(exit_code, finished_ns, was_stopped=is_stopped)
 
     def _wait_for_end(self) -> None:
-        """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
+        """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped
+        it already.
 
-        So wait only briefly for the end of the batch. The batch may have run for less than a second, or its statistics
-        may be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
+        So wait only briefly for the end of the batch. The batch may have run for less than a
+        second, or its statistics may be many seconds old: a reading at the signal and one just
+        before the report cover the time up to its end.
         """
-        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may come in between.
+        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may
+        # come in between.
         wait_seconds = min(
             _WAIT_FOR_END_SECONDS, (self._shared.stop_seconds - self._since_stop_seconds()) / 2
         )
@@ -232,8 +241,9 @@ class MonitoredTask:
         if task is None:
             reason = self._sampler.task_health.last_reason or "it was not asked"
             self._log.error(
-                f"The task metadata endpoint never showed the task ({reason}), so there is nothing to report: "
-                "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
+                f"The task metadata endpoint never showed the task ({reason}), so there is "
+                "nothing to report: check that the container agent serves "
+                "ECS_CONTAINER_METADATA_URI_V4."
             )
             return
         for batch in self._unreported():
@@ -245,8 +255,8 @@ class MonitoredTask:
 
     def _report_after_failure(self, error: Exception) -> None:
         self.add_warning(
-            f"The monitor failed ({describe(error)}). The report holds only what was measured until then: "
-            f"{REPORT_DEFECT}"
+            f"The monitor failed ({describe(error)}). The report holds only what was measured "
+            f"until then: {REPORT_DEFECT}"
         )
         task = self._sampler.task
         if task is None:
@@ -314,7 +324,9 @@ class MonitoredTask:
             self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
 
     def _send_notice(self, batch: FollowedContainer, task: TaskMetadata, line: bytes) -> None:
-        """Print the line; of another task than the monitor's it is trusted in that task's own log stream only."""
+        """Print the line; of another task than the monitor's it is trusted in that task's own
+        log stream only.
+        """
         if self._shared.is_in_task:
             self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
         else:
@@ -343,7 +355,10 @@ class MonitoredTask:
 def monitor_task(
     task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None" = None
 ) -> None:
-    """Monitor a sidecar's task to its end. It raises nothing: a monitor that fails may be taken for the batch."""
+    """Monitor a sidecar's task to its end.
+
+    It raises nothing: a monitor that fails may be taken for the batch.
+    """
     try:
         _sample_until_end(task, shared, exporter)
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run

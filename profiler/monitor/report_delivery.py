@@ -1,4 +1,6 @@
-"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output with the cause."""
+"""Delivers the report to the batch's log stream or, if that fails, to the monitor's own output
+with the cause.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +22,10 @@ UploadResult = DeliveryFailure | str
 
 
 class OwnStream(Struct, frozen=True, kw_only=True):
-    """The monitor's own log stream, to which its log driver writes the monitor's output. None: another driver."""
+    """The monitor's own log stream, to which its log driver writes the monitor's output.
+
+    None: another driver.
+    """
 
     group: str | None
     stream: str | None
@@ -34,10 +39,12 @@ class _Upload(Struct, frozen=True):
 
 
 class Delivery(Struct, eq=False):
-    """Delivers the lines of the monitor. Uploads run in threads: the sampling goes on, as other batches may still run.
+    """Delivers the lines of the monitor.
 
-    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call`` starts a call whose
-    result counts for some seconds.
+    Uploads run in threads: the sampling goes on, as other batches may still run.
+
+    ECS forwards the monitor's standard output to the monitor's own log stream. ``_start_call``
+    starts a call whose result counts for some seconds.
     """
 
     _streams: CloudWatchLogsSink
@@ -58,18 +65,23 @@ class Delivery(Struct, eq=False):
         on_done: Callable[[], object] | None = None,
         may_be_there: str | None = None,
     ) -> None:
-        """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
+        """Start to upload the report to its log stream within ``seconds``; print the report if
+        that is impossible.
 
-        Nothing is uploaded if the log stream holds a report of the container ``may_be_there``. The line of the call
-        ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are printed, it comes
-        after all reports: it would fill the pipe of a log driver that hangs.
+        Nothing is uploaded if the log stream holds a report of the container ``may_be_there``. The
+        line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere.
+        Where both are printed, it comes after all reports: it would fill the pipe of a log driver
+        that hangs.
         """
         if isinstance(target, LogTarget) and seconds > 0:
             upload = partial(self._upload, line, target, seconds, stacks, may_be_there=may_be_there)
             self._uploads.append(_Upload(line, seconds, self._start_call(seconds, upload), on_done))
             return
         if isinstance(target, LogTarget):
-            reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
+            reason = (
+                "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch "
+                "Logs."
+            )
             target = DeliveryFailure(reason)
         if isinstance(target, DeliveryFailure):
             self._print_instead(line, target)
@@ -88,7 +100,9 @@ class Delivery(Struct, eq=False):
                 self._uploads.remove(upload)
 
     def finish(self) -> None:
-        """Wait for all uploads, and print the lines of the failed ones; then the lines that may be lost."""
+        """Wait for all uploads, and print the lines of the failed ones; then the lines that may
+        be lost.
+        """
         while self._uploads:
             self._conclude(self._uploads.pop(0))
         while self._printed_last:
@@ -113,7 +127,10 @@ class Delivery(Struct, eq=False):
             self._log.error(f"The report is not printed: Standard output {reason}.")
 
     def print(self, line: bytes, *, is_kept: bool = False) -> None:
-        """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later."""
+        """Write a line at once.
+
+        While nothing reads the output, drop it or, if it is kept, write it later.
+        """
         write = self._own_output.keep if is_kept else self._own_output.write
         reason = write(line + b"\n")
         if reason is not None and self._can_print:
@@ -149,7 +166,10 @@ def report_target(
     settings: TaskSettings,
     own: ContainerMetadata | None,
 ) -> LogTarget | OwnStream | DeliveryFailure:
-    """The destination of the report. ``own`` is the monitor's container; if unknown, the one of the usual name."""
+    """The destination of the report.
+
+    ``own`` is the monitor's container; if unknown, the one of the usual name.
+    """
     if settings.report_stream == "monitor":
         return _own_stream(task, own)
     return log_target(container, task, settings, own)
@@ -161,10 +181,12 @@ def log_target(
     settings: TaskSettings,
     own: ContainerMetadata | None,
 ) -> LogTarget | OwnStream | DeliveryFailure:
-    """The log stream in the record: from the settings, else from the container's awslogs options.
+    """The log stream in the record: from the settings, else from the container's awslogs
+    options.
 
-    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's. A report
-    that goes into the monitor's own stream by TASK_PROFILER_REPORT_STREAM names the batch's.
+    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the
+    batch's. A report that goes into the monitor's own stream by TASK_PROFILER_REPORT_STREAM names
+    the batch's.
     """
     derived = _awslogs_target(container, task)
     group, stream = settings.log_group, settings.log_stream
@@ -179,8 +201,8 @@ def log_target(
     if group is None or stream is None:
         if derived.group is not None:
             return DeliveryFailure(
-                f"Container {container.name} has no awslogs-stream-prefix, so its log stream is unknown: set it in its "
-                "log configuration and the monitor's."
+                f"Container {container.name} has no awslogs-stream-prefix, so its log stream is "
+                "unknown: set it in its log configuration and the monitor's."
             )
         driver = container.log_driver or "a log driver that the metadata endpoint does not show"
         return DeliveryFailure(

@@ -32,7 +32,10 @@ from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class Reporter(Struct, eq=False):
-    """Builds the lines of one task. ``missed_before`` are the ticks that were missed before the task."""
+    """Builds the lines of one task.
+
+    ``missed_before`` are the ticks that were missed before the task.
+    """
 
     settings: TaskSettings
     sampler: TaskSampler
@@ -48,7 +51,10 @@ class Reporter(Struct, eq=False):
         *,
         has_cost: bool = True,
     ) -> tuple[bytes, bytes | None]:
-        """The final line of a batch, and that of its call stacks. Only a task's last report ``has_cost``."""
+        """The final line of a batch, and that of its call stacks.
+
+        Only a task's last report ``has_cost``.
+        """
         from profiler.sizing.advice import (
             with_recommendation,
         )  # imported late: it takes no memory while the batch runs
@@ -72,7 +78,9 @@ class Reporter(Struct, eq=False):
         return self._line("task.report", replace(record, monitor=monitor))
 
     def checkpoint(self, batch: FollowedContainer, task: TaskMetadata) -> bytes:
-        """The line of a running batch: everything so far, and the interval since the last checkpoint."""
+        """The line of a running batch: everything so far, and the interval since the last
+        checkpoint.
+        """
         now_ns, container, usage = self.shared.clock.wall_ns(), batch.container, batch.usage
         record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
         if usage is not None:

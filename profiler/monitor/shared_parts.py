@@ -18,7 +18,10 @@ REPORT_DEFECT = "report this line as a defect of task-profiler."
 
 
 class SharedParts(Struct, frozen=True, kw_only=True):
-    """The parts of the monitor's process. A stop request leaves ``stop_seconds`` to the end of all tasks."""
+    """The parts of the monitor's process.
+
+    A stop request leaves ``stop_seconds`` to the end of all tasks.
+    """
 
     clock: Clock
     ticker: Ticker
@@ -38,7 +41,10 @@ class SharedParts(Struct, frozen=True, kw_only=True):
         return self.reported is None
 
     def attempt(self, step: Callable[[], object]) -> None:
-        """Take one of the last steps. A defect in it does not keep the monitor from the next one."""
+        """Take one of the last steps.
+
+        A defect in it does not keep the monitor from the next one.
+        """
         try:
             step()
         except Exception as error:  # noqa: BLE001  a defect must not lose what the next steps report
@@ -47,10 +53,16 @@ class SharedParts(Struct, frozen=True, kw_only=True):
 
 
 def describe(error: Exception) -> str:
-    """The error's type and line of code, not its text, which may be a secret. It imports nothing: that may fail."""
+    """The error's type and line of code, not its text, which may be a secret.
+
+    It imports nothing: that may fail.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:
         return type(error).__name__
-    return f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno}"
+    return (
+        f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line "
+        f"{trace.tb_lineno}"
+    )

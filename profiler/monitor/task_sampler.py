@@ -1,4 +1,6 @@
-"""Samples the task for the monitor: its metadata, the usage of each container, and warnings about the measurement."""
+"""Samples the task for the monitor: its metadata, the usage of each container, and warnings
+about the measurement.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -32,7 +34,9 @@ _STALE_STEPS = 2
 
 
 class SwapWarning(Struct):
-    """Compares the instance's swap counters with those when a batch was first seen: earlier swapping does not count."""
+    """Compares the instance's swap counters with those when a batch was first seen: earlier
+    swapping does not count.
+    """
 
     _read: Callable[[], SwapCounters | None]
     _by_batch: dict[str, SwapCounters | None] = field(default_factory=dict)
@@ -57,12 +61,17 @@ class SwapWarning(Struct):
         if max(out_mib, in_mib) < 1:
             return RecordPart()
         amounts = f"{out_mib} MiB out, {in_mib} MiB back in"
-        text = f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time."
+        text = (
+            f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer "
+            "tasks at a time."
+        )
         return RecordPart(warnings=(text,))
 
 
 class OutputWarning:
-    """Counts the lines that were dropped because nobody read the monitor's outputs, which may be the same."""
+    """Counts the lines that were dropped because nobody read the monitor's outputs, which may be
+    the same.
+    """
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._names = {stdout: "standard output"} | (
@@ -72,7 +81,8 @@ class OutputWarning:
     def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no record
         sentences = (
             f"The monitor's {name} was not read for a while (a log driver that hangs?): "
-            f"{format_count(output.dropped, 'line')} {'was' if output.dropped == 1 else 'were'} dropped."
+            f"{format_count(output.dropped, 'line')} {'was' if output.dropped == 1 else 'were'} "
+            "dropped."
             for output, name in self._names.items()
             if output.dropped
         )
@@ -83,16 +93,17 @@ def _clock_was_set(jumped_ns: int) -> str:
     """The warning that the wall clock was set during the run."""
     direction = "forward" if jumped_ns > 0 else "back"
     return (
-        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times after it are off by that much; durations are corrected."
+        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the "
+        "run: times after it are off by that much; durations are corrected."
     )
 
 
 class TaskSource(Protocol):
     """Where a task, the stats of its containers and the monitor's own container are read.
 
-    What did not change is the same object again. ``has_news``: the task is to be read now. ``is_resumed``: it ran
-    before the monitor, so what its containers used until the first sample has no times.
+    What did not change is the same object again. ``has_news``: the task is to be read now.
+    ``is_resumed``: it ran before the monitor, so what its containers used until the first sample
+    has no times.
     """
 
     name: str
@@ -105,11 +116,12 @@ class TaskSource(Protocol):
 
 
 class TaskSampler:
-    """Samples all containers on each tick, and reads the task only when something may have changed.
+    """Samples all containers on each tick, and reads the task only when something may have
+    changed.
 
-    The collectors receive each sample of a batch that is not a duplicate, by the clock as it was set at the start. A
-    batch's time series has at most ``2 * series_points`` steps. ``is_repeated``: the last answer repeated the one
-    before, as nine of ten on Fargate.
+    The collectors receive each sample of a batch that is not a duplicate, by the clock as it was
+    set at the start. A batch's time series has at most ``2 * series_points`` steps.
+    ``is_repeated``: the last answer repeated the one before, as nine of ten on Fargate.
     """
 
     def __init__(
@@ -147,7 +159,10 @@ class TaskSampler:
         self._kept: list[tuple[StatsReading, int, int]] = []
 
     def tick(self, watched: Sequence[FollowedContainer]) -> bool:
-        """Read the stats, and the task if necessary: then returns True. The end of the ``watched`` is awaited."""
+        """Read the stats, and the task if necessary: then returns True.
+
+        The end of the ``watched`` is awaited.
+        """
         if watched and watched != self._watched:
             self._follow_only(watched)
         self.add_kept()
@@ -170,7 +185,10 @@ class TaskSampler:
         self.add_kept()
 
     def keep(self, max_seconds: float | None = None) -> None:
-        """Read the stats, which the next tick adds. Ten at once cost half as much as one at a time."""
+        """Read the stats, which the next tick adds.
+
+        Ten at once cost half as much as one at a time.
+        """
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
             self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
@@ -211,7 +229,9 @@ class TaskSampler:
 
     @property
     def max_threads(self) -> int | None:
-        """The largest numbers of threads of all containers together; None if one of them is unknown."""
+        """The largest numbers of threads of all containers together; None if one of them is
+        unknown.
+        """
         largest = [one.usage.max_pids for one in self.followed.all if one.usage is not None]
         known = [pids for pids in largest if pids is not None]
         return sum(known) if known and len(known) == len(largest) else None
@@ -242,7 +262,9 @@ class TaskSampler:
 
     @property
     def is_batch_alone(self) -> bool:
-        """Whether no other container than the batch and the monitor uses the machine, which is Fargate's."""
+        """Whether no other container than the batch and the monitor uses the machine, which is
+        Fargate's.
+        """
         return (
             self.task is not None
             and self.task.launch_type == FARGATE
@@ -265,22 +287,26 @@ class TaskSampler:
         if one.is_listed and container.restart_count:
             times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
             sentences.append(
-                f"ECS restarted the container {times}: the values cover all attempts that were seen."
+                f"ECS restarted the container {times}: the values cover all attempts that were "
+                "seen."
             )
         if self.stats_health.failures and (usage is None or not usage.samples):
             sentences.append(
-                f"The task stats of the container could never be read: {self.stats_health.last_reason}."
+                "The task stats of the container could never be read: "
+                f"{self.stats_health.last_reason}."
             )
         if usage is not None and usage.impossible:
             sentences.append(
-                f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or memory that cannot be "
-                "right on this machine: left out."
+                f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or "
+                "memory that cannot be right on this machine: left out."
             )
         return tuple(sentences)
 
     @property
     def is_own_container_settled(self) -> bool:
-        """Whether the monitor's own container is known, or was read often enough without success."""
+        """Whether the monitor's own container is known, or was read often enough without
+        success.
+        """
         return self.own is not None or self._own_attempts >= _OWN_CONTAINER_ATTEMPTS
 
     def _task_is_due(
@@ -372,7 +398,9 @@ class TaskSampler:
         return one.usage
 
     def _follow_only(self, watched: Sequence[FollowedContainer]) -> None:
-        """Drop the data that only batches need for all other containers, when the batches are known."""
+        """Drop the data that only batches need for all other containers, when the batches are
+        known.
+        """
         self._watched = watched
         for one in self.followed.all:
             if one.demand is not None and one not in watched:

@@ -1,8 +1,8 @@
 """OTLP messages as JSON or as protobuf, and the content of a response.
 
-A message is a ``dict`` as OTLP/JSON has it: names in lower camel case, ids in hexadecimal digits, 64-bit integers as
-texts, enums as numbers. The schema below has the parts of opentelemetry-proto 1.x that are used; the package
-``protobuf`` would take a fifth of a second of a cold start.
+A message is a ``dict`` as OTLP/JSON has it: names in lower camel case, ids in hexadecimal digits,
+64-bit integers as texts, enums as numbers. The schema below has the parts of opentelemetry-proto
+1.x that are used; the package ``protobuf`` would take a fifth of a second of a cold start.
 """
 
 import re
@@ -26,8 +26,8 @@ CONTENT_TYPES: Mapping[Protocol, str] = {
 }
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# By message (a request by its signal): the number and the type of each field. A type is a scalar of protobuf or another
-# message. "hex": bytes.
+# By message (a request by its signal): the number and the type of each field. A type is a scalar of
+# protobuf or another message. "hex": bytes.
 _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "traces": {"resourceSpans": (1, "ResourceSpans")},
     "ResourceSpans": {"resource": (1, "Resource"), "scopeSpans": (2, "ScopeSpans")},
@@ -89,7 +89,8 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "ArrayValue": {"values": (1, "AnyValue")},
 }
 _FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": ("<I", _FIXED32)}
-# The start of a response: its field 1 is the partial success, which begins with the number of rejected items.
+# The start of a response: its field 1 is the partial success, which begins with the number of
+# rejected items.
 _REJECTION = re.compile(rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f]\x08(?!\x00)", re.DOTALL)
 
 

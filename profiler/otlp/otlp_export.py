@@ -1,4 +1,7 @@
-"""Exports the signals of a run within a few seconds. Whatever goes wrong is a reason, never an exception."""
+"""Exports the signals of a run within a few seconds.
+
+Whatever goes wrong is a reason, never an exception.
+"""
 
 import gzip
 import math
@@ -25,20 +28,24 @@ from profiler.otlp.otlp_settings import AwsService, Target, Targets
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
 _RETRYABLE = frozenset({429, 502, 503, 504})
-# The statuses of a backend that refuses the sender, and of one that does not take a signal, or not from this sender.
+# The statuses of a backend that refuses the sender, and of one that does not take a signal, or not
+# from this sender.
 _UNAUTHORIZED = frozenset({401, 403})
 _UNAVAILABLE = frozenset({*_UNAUTHORIZED, 404, 405, 501})
 _OK = range(200, 300)
 _REDIRECTS = range(300, 400)
 # A request needs at least this time.
 _MIN_SECONDS = 0.2
-# The exporter ends this much earlier than its thread is abandoned, so that it can report its result.
+# The exporter ends this much earlier than its thread is abandoned, so that it can report its
+# result.
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
-    """An answer: its status, its headers by lower-case name, and at most ``MAX_ANSWER_BYTES`` of its body."""
+    """An answer: its status, its headers by lower-case name, and at most ``MAX_ANSWER_BYTES`` of
+    its body.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -49,14 +56,17 @@ class TransportError(Exception):
     """There was no answer: a phrase that completes "the export failed because"."""
 
 
-# Posts a body: (url, headers, body, timeout in seconds). It follows no redirect. Raises TransportError.
+# Posts a body: (url, headers, body, timeout in seconds). It follows no redirect. Raises
+# TransportError.
 Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
 # Returns the headers of a request with its signature: (service, url, headers, body).
 Sign = Callable[[AwsService, str, Mapping[str, str], bytes], Mapping[str, str]]
 
 
 class _Refused(Struct, frozen=True):
-    """Why a signal was not accepted, the least pause before it is sent again, and the status of a final answer."""
+    """Why a signal was not accepted, the least pause before it is sent again, and the status of
+    a final answer.
+    """
 
     reason: str
     pause_seconds: float = math.inf
@@ -69,7 +79,10 @@ def export_in_time(
     max_seconds: float = MAX_SECONDS,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Prepare and export in this time, whatever blocks. Returns None, or sentences about what was not accepted."""
+    """Prepare and export in this time, whatever blocks.
+
+    Returns None, or sentences about what was not accepted.
+    """
     late = ["Nothing was exported: its settings were not read in time (OTLP_SECRET_ID)."]
 
     def work() -> list[str]:
@@ -115,7 +128,10 @@ class OtlpExporter(Struct, eq=False):
     def export(
         self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int
     ) -> list[str]:
-        """Send each signal that has a target; to a busy server again. Returns sentences about what was not accepted."""
+        """Send each signal that has a target; to a busy server again.
+
+        Returns sentences about what was not accepted.
+        """
         requests = {
             signal: _headers_and_body(signal, targets[signal], message)
             for signal, message in signals.items()
@@ -158,7 +174,10 @@ class OtlpExporter(Struct, eq=False):
     def _attempt(
         self, target: Target, headers: Mapping[str, str], body: bytes, timeout_seconds: float
     ) -> _Refused | None:
-        """Send a request. The server's words, which may repeat the request with its secrets, are not reported."""
+        """Send a request.
+
+        The server's words, which may repeat the request with its secrets, are not reported.
+        """
         if target.aws is not None and self.sign is not None:
             headers = self.sign(target.aws, target.url, headers, body)
         try:
@@ -214,7 +233,10 @@ def _retry_after_seconds(text: str) -> float:
 
 
 class HttpTransport:
-    """See ``Transport``. ``ca_file`` has certificates (None: the system's); ``ca_setting`` is its variable."""
+    """See ``Transport``.
+
+    ``ca_file`` has certificates (None: the system's); ``ca_setting`` is its variable.
+    """
 
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
@@ -223,7 +245,10 @@ class HttpTransport:
     def __call__(
         self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
     ) -> HttpAnswer:
-        """Post the body in this time; urllib3's timeout holds for each read alone. Raises TransportError."""
+        """Post the body in this time; urllib3's timeout holds for each read alone.
+
+        Raises TransportError.
+        """
         late = TransportError(
             f"the server did not answer completely within {timeout_seconds:.1f} s"
         )
@@ -247,7 +272,10 @@ class HttpTransport:
         cause = error.args[0] if error.args else None
         if isinstance(cause, ssl.SSLCertVerificationError):
             reason = f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')})"
-            return f"{reason}: set {self._ca_setting} to the file of your private CA, or check the address"
+            return (
+                f"{reason}: set {self._ca_setting} to the file of your private CA, or check the "
+                "address"
+            )
         name = (isinstance(cause, ssl.SSLError) and cause.reason) or type(cause).__name__
         return f"TLS failed ({name}): check the server and the file of {self._ca_setting}"
 

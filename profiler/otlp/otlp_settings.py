@@ -1,7 +1,7 @@
 """Where and how signals are exported, from environment variables.
 
-The forwarder reads ``OTLP_ENDPOINT``, ``OTLP_HEADERS``, …; ``run`` reads the variables of OpenTelemetry, such as
-``OTEL_EXPORTER_OTLP_ENDPOINT``, which differ in the prefix alone.
+The forwarder reads ``OTLP_ENDPOINT``, ``OTLP_HEADERS``, …; ``run`` reads the variables of
+OpenTelemetry, such as ``OTEL_EXPORTER_OTLP_ENDPOINT``, which differ in the prefix alone.
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 """
 
@@ -22,7 +22,8 @@ _PROTOCOLS: Mapping[str, Protocol] = {"http/protobuf": "http/protobuf", "http/js
 _COMPRESSIONS = {"gzip": True, "none": False}
 _DEFAULT_PROTOCOL: Protocol = "http/protobuf"
 _AWS_SERVICES: Mapping[Signal, str] = {"traces": "xray", "logs": "logs", "metrics": "monitoring"}
-# A host of CloudWatch or of its VPC endpoint: the part before the service, the service, the Region, the rest.
+# A host of CloudWatch or of its VPC endpoint: the part before the service, the service, the Region,
+# the rest.
 _AWS_HOST = re.compile(
     r"(?P<before>(?:[a-z0-9-]+\.)*)(?P<service>xray|logs|monitoring)\.(?P<region>[a-z0-9-]+)"
     r"(?P<after>(?:\.vpce)?\.(?:amazonaws\.[a-z.]+|api\.aws)(?::\d+)?)",
@@ -68,7 +69,10 @@ def read_targets(
     default_endpoint: str | None = None,  # the address if none is set
     signs_for_aws: bool = False,
 ) -> Targets:
-    """Read the targets of the signals with an address. Raises UsageError, which names the variable, never its value."""
+    """Read the targets of the signals with an address.
+
+    Raises UsageError, which names the variable, never its value.
+    """
     reader = _Reader(environment, prefix)
     default = None if is_configured(environment, prefix) else default_endpoint
     targets = {
@@ -78,7 +82,10 @@ def read_targets(
 
 
 def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
-    """Parse ``name=value,name=value`` with percent-encoded values. Raises UsageError, without a value."""
+    """Parse ``name=value,name=value`` with percent-encoded values.
+
+    Raises UsageError, without a value.
+    """
     headers: list[tuple[str, str]] = []
     for item in text.split(","):
         name, equals, value = (part.strip() for part in item.partition("="))
@@ -87,14 +94,17 @@ def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
         decoded = unquote(value).strip()
         if not equals or not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(decoded):
             raise UsageError(
-                f"{setting} is not a list of headers: write name=value,name=value, with percent-encoded values."
+                f"{setting} is not a list of headers: write name=value,name=value, with "
+                "percent-encoded values."
             )
         headers.append((name, decoded))
     return tuple(headers)
 
 
 class _Reader(Struct):
-    """Reads variables; a variable of one signal takes precedence over the variable of all signals."""
+    """Reads variables; a variable of one signal takes precedence over the variable of all
+    signals.
+    """
 
     _environment: Mapping[str, str]
     _prefix: str
@@ -149,13 +159,15 @@ def _check_address(url: str, setting: str) -> None:
 
 
 def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tuple[str, AwsService]:
-    """The address at CloudWatch, which has a host for each signal, and the service and Region of the signature."""
+    """The address at CloudWatch, which has a host for each signal, and the service and Region of
+    the signature.
+    """
     parts = urlsplit(url)
     match = _AWS_HOST.fullmatch(parts.netloc.lower())
     if match is None:
         raise UsageError(
-            f"{setting} is not an address of CloudWatch, which OTLP_AWS_AUTH signs for: write, for example, "
-            "https://xray.REGION.amazonaws.com."
+            f"{setting} is not an address of CloudWatch, which OTLP_AWS_AUTH signs for: write, "
+            "for example, https://xray.REGION.amazonaws.com."
         )
     # The name of a VPC endpoint belongs to one service.
     service = match["service"] if is_own or match["before"] else _AWS_SERVICES[signal]

@@ -1,7 +1,9 @@
-"""The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task.
+"""The signals of an ended run: a trace, a log record and metrics, with one resource and ids of
+the task.
 
 The attributes are those of the semantic conventions, and ours below ``task_profiler``:
-https://opentelemetry.io/docs/specs/semconv/registry/attributes/ (service, cloud, aws, container, process, error).
+https://opentelemetry.io/docs/specs/semconv/registry/attributes/ (service, cloud, aws, container,
+process, error).
 """
 
 import re
@@ -34,11 +36,13 @@ _TRACEPARENT = re.compile(
 )
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
 _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
-# The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
+# The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,
+# …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
 _INFO, _ERROR = (9, "INFO"), (17, "ERROR")
 _SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 3600, 100, 2**-20
-# The name and the unit of each metric, the divisor of its value for this unit, and the function that reads the value.
+# The name and the unit of each metric, the divisor of its value for this unit, and the function
+# that reads the value.
 _GAUGES = (
     ("duration", "s", MS_PER_SECOND, reader("metrics.duration_ms")),
     ("billed_duration", "s", MS_PER_SECOND, reader("metrics.billed_duration_ms")),
@@ -93,7 +97,10 @@ def service_name(record: Record) -> str:
 
 
 def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
-    """The resource of all signals: the environment of the run. The user's attributes take precedence."""
+    """The resource of all signals: the environment of the run.
+
+    The user's attributes take precedence.
+    """
     is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
     return attributes(
         {
@@ -137,7 +144,10 @@ def _cluster_arn(record: Record) -> str | None:
 
 
 def _image_attributes(container: Container) -> dict[str, Value]:
-    """The image ``REPOSITORY[:TAG][@DIGEST]``. A colon before the last slash belongs to the registry's port."""
+    """The image ``REPOSITORY[:TAG][@DIGEST]``.
+
+    A colon before the last slash belongs to the registry's port.
+    """
     name, _, own_digest = (container.image or "").partition("@")
     path, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")
@@ -338,7 +348,9 @@ def _spans(
 
 
 def _status(run: ExportedRun) -> Message:
-    """Only a failure is an error: a run that was stopped, or whose end was not seen, is not known to have failed."""
+    """Only a failure is an error: a run that was stopped, or whose end was not seen, is not
+    known to have failed.
+    """
     if known_status(run.record) != "failure":
         return {"code": _STATUS_UNSET}
     code = run.record.exit_code

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Struct, frozen=True):
-    """No reading this time, and why. ``timed_out``: to be read less often. ``is_gone``: it does not exist any more."""
+    """No reading this time, and why.
+
+    ``timed_out``: to be read less often. ``is_gone``: it does not exist any more.
+    """
 
     reason: str
     timed_out: bool = False
@@ -17,7 +20,9 @@ class Unavailable(Struct, frozen=True):
 
 
 class SourceHealth:
-    """Logs when a source begins to fail and when it recovers, for which it needs more and more reads in a row."""
+    """Logs when a source begins to fail and when it recovers, for which it needs more and more
+    reads in a row.
+    """
 
     def __init__(self, source: str, log: "Log") -> None:
         self._source = source

@@ -11,9 +11,12 @@ class ResourceLimits(Struct, frozen=True, kw_only=True):
 
 
 class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
-    """A container's usage at ``read_ns`` (wall-clock time). Counters start at 0 when the container starts.
+    """A container's usage at ``read_ns`` (wall-clock time).
 
-    ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's end.
+    Counters start at 0 when the container starts.
+
+    ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's
+    end.
     """
 
     read_ns: int

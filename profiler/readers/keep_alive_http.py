@@ -1,6 +1,7 @@
 """A client of HTTP servers over one persistent connection each, with limits on time and size.
 
-The standard library's takes its e-mail parser for the headers, which took a fifth of the monitor's CPU time.
+The standard library's takes its e-mail parser for the headers, which took a fifth of the monitor's
+CPU time.
 """
 
 import re
@@ -34,7 +35,9 @@ class Response(Struct, frozen=True):
 
 
 class _KnownResponse(Struct, frozen=True, kw_only=True):
-    """A response as it was received: all bytes before and after the value of its Date, which is left out."""
+    """A response as it was received: all bytes before and after the value of its Date, which is
+    left out.
+    """
 
     before_date: bytes
     date_end: int
@@ -43,7 +46,10 @@ class _KnownResponse(Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection:
-    """Opens its connection when it is closed. ``keeps_responses`` is for few paths whose responses repeat."""
+    """Opens its connection when it is closed.
+
+    ``keeps_responses`` is for few paths whose responses repeat.
+    """
 
     def __init__(
         self,
@@ -76,8 +82,9 @@ class HttpConnection:
     def get(self, path: str, timeout_seconds: float) -> Response:
         """The response; the same object if only the date differs from the last one's.
 
-        Raises HttpError for a wrong or incomplete response, ConnectionError if the connection was closed before it,
-        TimeoutError after ``timeout_seconds`` for connecting or sending and from ``wait_readable``, and OSError.
+        Raises HttpError for a wrong or incomplete response, ConnectionError if the connection was
+        closed before it, TimeoutError after ``timeout_seconds`` for connecting or sending and from
+        ``wait_readable``, and OSError.
         """
         reader = self._send(path, timeout_seconds)
         known = self._known.get(path)
@@ -97,7 +104,10 @@ class HttpConnection:
         return response
 
     def stream(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
-        """Yield the chunks of a response that may never end; first an empty one for its head. Raises as :meth:`get`."""
+        """Yield the chunks of a response that may never end; first an empty one for its head.
+
+        Raises as :meth:`get`.
+        """
         reader = self._send(path, timeout_seconds)
         try:
             status, length, _ = _parse_head(reader.until(_HEAD_END))
@@ -135,7 +145,10 @@ class _Reader:
         self._packets: list[bytes] = []
 
     def repeats(self, known: _KnownResponse) -> bool:
-        """Whether the response repeats the known one. Receives only the bytes that this check needs."""
+        """Whether the response repeats the known one.
+
+        Receives only the bytes that this check needs.
+        """
         length = known.date_end + len(known.after_date)
         while True:
             self._receive()
@@ -205,7 +218,10 @@ class _Reader:
         return None if size > max_bytes else self.exactly(size + len(_LINE_END))[:size]
 
     def _receive(self) -> None:
-        """Receive more bytes. Raises ConnectionResetError before a response, and HttpError if one ends early."""
+        """Receive more bytes.
+
+        Raises ConnectionResetError before a response, and HttpError if one ends early.
+        """
         self._wait_readable(self._source)
         received = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
         if not received:
@@ -217,7 +233,9 @@ class _Reader:
 
 
 def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
-    """The status, the length of the body (None: it is chunked), and whether the connection ends with the response."""
+    """The status, the length of the body (None: it is chunked), and whether the connection ends
+    with the response.
+    """
     status = _STATUS.match(head)
     if status is None:
         raise HttpError("the response is not HTTP/1.x")

@@ -1,4 +1,6 @@
-"""The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks."""
+"""The parts of the record that show what the processes did: the time breakdown, usage by
+command, and call stacks.
+"""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +27,9 @@ _AnyMomentKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_arg
 
 
 class WaitTarget(Model, frozen=True, kw_only=True):
-    """What the run waited for: a peer's address and port, or a path. ``percent`` is its share of the wall time.
+    """What the run waited for: a peer's address and port, or a path.
+
+    ``percent`` is its share of the wall time.
 
     The time of all targets that are not listed is in one row whose kind and target are ``other``.
     """
@@ -38,9 +42,10 @@ class WaitTarget(Model, frozen=True, kw_only=True):
 class TimeBreakdown(Model, frozen=True, kw_only=True):
     """The wall time of the run in parts that add up to 100 %.
 
-    A kind that the monitor's privileges do not show is absent, and its time is in ``otherPercent``. Without SYS_PTRACE
-    only ``onCpuPercent``, ``waitingForCpuPercent``, ``diskPercent`` and ``otherPercent`` are known. ``coveredPercent``
-    is the share of the run's time in which samples were taken.
+    A kind that the monitor's privileges do not show is absent, and its time is in ``otherPercent``.
+    Without SYS_PTRACE only ``onCpuPercent``, ``waitingForCpuPercent``, ``diskPercent`` and
+    ``otherPercent`` are known. ``coveredPercent`` is the share of the run's time in which samples
+    were taken.
     """
 
     on_cpu_percent: float | None = None
@@ -57,9 +62,11 @@ class TimeBreakdown(Model, frozen=True, kw_only=True):
 
 
 class ProcessSeries(Model, frozen=True, kw_only=True):
-    """The processes of one command in the steps of the time series; ``null``: nothing was read in the step.
+    """The processes of one command in the steps of the time series; ``null``: nothing was read
+    in the step.
 
-    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. Shared memory counts once where that can be read.
+    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. Shared memory counts once
+    where that can be read.
     """
 
     command: str
@@ -68,12 +75,14 @@ class ProcessSeries(Model, frozen=True, kw_only=True):
 
 
 class StackFunction(Model, frozen=True, kw_only=True):
-    """A function in the stack samples. ``line`` lies inside the function. ``own``: it is the user's code.
+    """A function in the stack samples.
+
+    ``line`` lies inside the function. ``own``: it is the user's code.
 
     The code of Python and of installed packages is not the user's.
 
-    ``selfPercent`` is the share of the samples of running threads in which the function itself ran, ``totalPercent``
-    the share in which it was anywhere on the stack.
+    ``selfPercent`` is the share of the samples of running threads in which the function itself ran,
+    ``totalPercent`` the share in which it was anywhere on the stack.
     """
 
     function: str
@@ -87,9 +96,10 @@ class StackFunction(Model, frozen=True, kw_only=True):
 class StackMoment(Model, frozen=True, kw_only=True):
     """A moment of the run and the stack that was seen most often in it.
 
-    ``kind``: ``memory`` (above 80 % of the size and rising), ``idle`` (nothing on a CPU for 30 s), ``saturated`` (all
-    vCPUs in use for 30 s). ``stack`` begins with the outermost function; ``percent`` is its share of the samples.
-    ``own`` has true for each function of ``stack`` that is the user's code; records of schema 1.2 and earlier lack it.
+    ``kind``: ``memory`` (above 80 % of the size and rising), ``idle`` (nothing on a CPU for 30 s),
+    ``saturated`` (all vCPUs in use for 30 s). ``stack`` begins with the outermost function;
+    ``percent`` is its share of the samples. ``own`` has true for each function of ``stack`` that is
+    the user's code; records of schema 1.2 and earlier lack it.
     """
 
     kind: _AnyMomentKind
@@ -102,7 +112,9 @@ class StackMoment(Model, frozen=True, kw_only=True):
 
 
 class Stacks(Model, frozen=True, kw_only=True):
-    """The call stacks of the run's Python processes: their reader, its samples, and the stacks of running threads."""
+    """The call stacks of the run's Python processes: their reader, its samples, and the stacks
+    of running threads.
+    """
 
     source: str
     samples: int | None = None
@@ -114,7 +126,8 @@ class Stacks(Model, frozen=True, kw_only=True):
 class StackStep(Model, frozen=True, kw_only=True):
     """The stacks of one step of the run: how often each folded stack was seen.
 
-    A folded stack lists its functions from the outermost on, separated by semicolons: ``main (job.py);load (etl.py)``.
+    A folded stack lists its functions from the outermost on, separated by semicolons: ``main
+    (job.py);load (etl.py)``.
     """
 
     offset_ms: int
@@ -123,9 +136,11 @@ class StackStep(Model, frozen=True, kw_only=True):
 
 
 class StacksLine(Model, frozen=True, kw_only=True):
-    """The call stacks of a run over time, as a separate JSON line in the batch's log stream before the report.
+    """The call stacks of a run over time, as a separate JSON line in the batch's log stream
+    before the report.
 
-    ``ownFiles`` are the files of the user's code in the stacks; lines of schema 1.2 and earlier lack it.
+    ``ownFiles`` are the files of the user's code in the stacks; lines of schema 1.2 and earlier
+    lack it.
     """
 
     type: Literal["task.stacks"]
@@ -137,14 +152,20 @@ class StacksLine(Model, frozen=True, kw_only=True):
 
 
 def is_stacks_line(line: bytes) -> bool:
-    """Whether the line has the call stacks of a run. Decoding it would take longer than decoding a report."""
+    """Whether the line has the call stacks of a run.
+
+    Decoding it would take longer than decoding a report.
+    """
     head = line[:_MAX_END_BYTES].lstrip()
     ends = head if len(line) <= _MAX_END_BYTES else head + line[-_MAX_END_BYTES:]
     return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
 
 
 def decode_stacks(line: bytes) -> StacksLine | None:
-    """Decode the line without steps whose times are impossible. None: it is another line, or it is damaged."""
+    """Decode the line without steps whose times are impossible.
+
+    None: it is another line, or it is damaged.
+    """
     from profiler.record.impossible_values import (
         decode_leniently,
         without_impossible,

@@ -1,4 +1,6 @@
-"""A record as one JSON line below 64 KiB: long lists are cut, then whole parts are removed until it fits."""
+"""A record as one JSON line below 64 KiB: long lists are cut, then whole parts are removed until
+it fits.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -26,7 +28,8 @@ MAX_FUNCTIONS = 10
 MAX_MOMENTS = 5
 MAX_FRAMES = 50
 MAX_TEXT_LENGTH = 200  # of a target, a command, a function, a file and a frame
-# The parts of a record that are removed from a line that is too long, the least important one first.
+# The parts of a record that are removed from a line that is too long, the least important one
+# first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"series": None},
     {"stacks": None},
@@ -43,9 +46,11 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
 
 
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
-    """Encode a report as one JSON line without newline, shorter than 64 KiB, with ``members`` of its root object.
+    """Encode a report as one JSON line without newline, shorter than 64 KiB, with ``members`` of
+    its root object.
 
-    Parts of the record are removed to make room for the members; if that is not enough, these are left out.
+    Parts of the record are removed to make room for the members; if that is not enough, these are
+    left out.
     """
     if not members:
         return _encode_within(report, MAX_LINE_BYTES)
@@ -55,13 +60,17 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
 
 
 def without_lists(record: Record) -> Record:
-    """The record for the line of a notice below 64 KiB: identity, metrics and waits, within the limits."""
+    """The record for the line of a notice below 64 KiB: identity, metrics and waits, within the
+    limits.
+    """
     lists: dict[str, object] = dict.fromkeys(("series", "stacks", "neuron", "interval", "monitor"))
     return _within_limits(replace(record, **lists, containers=(), gpus=(), processes=()))
 
 
 def short_line(line: bytes) -> bytes:
-    """The line without the commands over time if it is above 16 KiB: some of Docker's log drivers would split it."""
+    """The line without the commands over time if it is above 16 KiB: some of Docker's log
+    drivers would split it.
+    """
     if len(line) <= MAX_PART_BYTES:
         return line
     document = msgspec.json.decode(line)
@@ -145,5 +154,7 @@ def _short(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:
 
 
 def truncate_text(text: str, limit: int) -> str:
-    """Cut a text that has more characters than the limit; the last character is then an ellipsis."""
+    """Cut a text that has more characters than the limit; the last character is then an
+    ellipsis.
+    """
     return text if len(text) <= limit else text[: limit - 1] + "…"

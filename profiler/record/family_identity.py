@@ -1,4 +1,6 @@
-"""A family is account, Region and the task definition's family; and how long its runs usually take."""
+"""A family is account, Region and the task definition's family; and how long its runs usually
+take.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,7 +14,10 @@ MAX_RUNS_OF_A_FAMILY = 20
 
 
 class FamilyKey(Struct, frozen=True):
-    """The identity of a family. An unknown account or Region agrees only with another unknown one."""
+    """The identity of a family.
+
+    An unknown account or Region agrees only with another unknown one.
+    """
 
     name: str
     account_id: str | None = None
@@ -29,7 +34,9 @@ _UNKNOWN = {"Account": "unknown account", "Region": "unknown Region"}
 
 
 def matches_any(family: str, patterns: Collection[str]) -> bool:
-    """Whether a shell pattern matches the name of a family; without a pattern, every family matches."""
+    """Whether a shell pattern matches the name of a family; without a pattern, every family
+    matches.
+    """
     return not patterns or any(fnmatchcase(family, pattern) for pattern in patterns)
 
 
@@ -41,7 +48,10 @@ def family_key(record: Record | RecordHead) -> FamilyKey:
 
 
 def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
-    """Name each family. Account or Region follow the name only where families of the same name differ in it."""
+    """Name each family.
+
+    Account or Region follow the name only where families of the same name differ in it.
+    """
     labels = {}
     for name, namesakes in groupby(
         sorted(keys, key=lambda key: key.order), key=lambda key: key.name

@@ -1,4 +1,6 @@
-"""The hardware of a run: the short name of the CPU's model, all GPUs or NeuronCores together, and advice on them."""
+"""The hardware of a run: the short name of the CPU's model, all GPUs or NeuronCores together,
+and advice on them.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -118,15 +120,23 @@ def idle_advice(gpus: Sequence[Gpu]) -> str | None:
     if not idle:
         return None
     if idle == len(gpus):
-        return "No GPU was ever used: run the task without one, or check why the batch did not find it."
+        return (
+            "No GPU was ever used: run the task without one, or check why the batch did not find "
+            "it."
+        )
     were = "was" if idle == 1 else "were"
-    return f"{idle} of {len(gpus)} GPUs {were} never used: request {len(gpus) - idle}, or spread the work."
+    return (
+        f"{idle} of {len(gpus)} GPUs {were} never used: request {len(gpus) - idle}, or spread the "
+        "work."
+    )
 
 
 def unseen_memory_limit(
     visible: Visible | None, size: TaskSize | None, container_mb: Number | None
 ) -> tuple[str, str] | None:
-    """The memory that a program sees, and the task's limit; None if they agree, or if the container has its own."""
+    """The memory that a program sees, and the task's limit; None if they agree, or if the
+    container has its own.
+    """
     seen_mb, limit_mb = (visible or Visible()).memory_mb, (size or TaskSize()).memory_mb
     if (
         seen_mb is None
@@ -139,7 +149,9 @@ def unseen_memory_limit(
 
 
 def unseen_cpu_limit(visible: Visible | None, size: TaskSize | None) -> tuple[str, str] | None:
-    """The number of CPUs that a program sees, and the task's vCPUs; None if they agree or are unknown."""
+    """The number of CPUs that a program sees, and the task's vCPUs; None if they agree or are
+    unknown.
+    """
     cpus, vcpu = (visible or Visible()).cpus, (size or TaskSize()).vcpu
     if cpus is None or not vcpu or cpus <= vcpu:
         return None
@@ -147,7 +159,9 @@ def unseen_cpu_limit(visible: Visible | None, size: TaskSize | None) -> tuple[st
 
 
 def visible_memory_advice(record: Record, *, is_out_of_memory: bool | None = None) -> str | None:
-    """A sentence for a run that was killed for memory (by its record, or by ECS: ``is_out_of_memory``), or nearly."""
+    """A sentence for a run that was killed for memory (by its record, or by ECS:
+    ``is_out_of_memory``), or nearly.
+    """
     metrics = record.metrics
     unseen = unseen_memory_limit(record.visible, record.task_size, metrics.memory_size_mb)
     is_high = is_near_limit(metrics.max_memory_used_mb, metrics.memory_size_mb)
@@ -160,7 +174,9 @@ def visible_memory_advice(record: Record, *, is_out_of_memory: bool | None = Non
 
 
 def visible_cpus_advice(record: Record) -> str | None:
-    """A sentence for a saturated run whose threads that could run, on average, were too many for the task's vCPUs."""
+    """A sentence for a saturated run whose threads that could run, on average, were too many for
+    the task's vCPUs.
+    """
     metrics, vcpu = record.metrics, (record.task_size or TaskSize()).vcpu
     unseen = unseen_cpu_limit(record.visible, record.task_size)
     used, waited, duration_ms = (
@@ -176,11 +192,17 @@ def visible_cpus_advice(record: Record) -> str | None:
         or (used + waited) * MS_PER_SECOND / duration_ms <= _MAX_THREADS_PER_VCPU * vcpu
     ):
         return None
-    return f"it sees {unseen[0]} and may use {unseen[1].removesuffix(' vCPU')}: set the number of workers."
+    return (
+        f"it sees {unseen[0]} and may use {unseen[1].removesuffix(' vCPU')}: set the number of "
+        "workers."
+    )
 
 
 def short_processor_name(model: str) -> str:
-    """The model without what most models have: ``EPYC 7R13``. A frequency is left in if it is the only number."""
+    """The model without what most models have: ``EPYC 7R13``.
+
+    A frequency is left in if it is the only number.
+    """
     name, at, frequency = model.partition("@")
     short = " ".join(re.sub(_PROCESSOR_WORDS, " ", name).split())
     if at and not any(character.isdigit() for character in short):
@@ -191,7 +213,9 @@ def short_processor_name(model: str) -> str:
 def processor_difference(
     record: Record, other: Record, other_name: str = "the other run"
 ) -> str | None:
-    """Name both models if they differ and are known: ``ran on Xeon 8259CL, the other run on 8375C``."""
+    """Name both models if they differ and are known: ``ran on Xeon 8259CL, the other run on
+    8375C``.
+    """
     if (
         record.processor is None
         or other.processor is None
@@ -210,7 +234,9 @@ def processor_difference(
 
 
 def gpu_idle_sentence(record: Record) -> str | None:
-    """``the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/train.tar)``, if it was idle."""
+    """``the GPU was idle 63 % of the run; meanwhile the batch read files (48 %:
+    /data/train.tar)``, if it was idle.
+    """
     idle = record.gpu_idle
     if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
         return None
@@ -221,7 +247,10 @@ def gpu_idle_sentence(record: Record) -> str | None:
         if several
         else f"the GPU{whose} was"
     )
-    text = f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the run{' on average' if several else ''}"
+    text = (
+        f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
+        f"run{' on average' if several else ''}"
+    )
     times = idle.waiting_for or TimeBreakdown()
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
     if not largest:
@@ -231,7 +260,9 @@ def gpu_idle_sentence(record: Record) -> str | None:
 
 
 def gpu_idle_texts(record: Record) -> Iterator[str]:
-    """The sentence, and ``0.63 idle GPU-hours ($1.27)``; nothing if the GPUs were not idle, or if that is unknown."""
+    """The sentence, and ``0.63 idle GPU-hours ($1.27)``; nothing if the GPUs were not idle, or
+    if that is unknown.
+    """
     sentence, idle = gpu_idle_sentence(record), record.gpu_idle
     if sentence is not None and idle is not None:
         yield sentence
@@ -241,7 +272,9 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
 
 
 def gpu_advice(record: Record) -> Iterator[str]:
-    """Sentences: about GPUs that were never used, else about idle time, and about GPUs that are too large."""
+    """Sentences: about GPUs that were never used, else about idle time, and about GPUs that are
+    too large.
+    """
     never_used = idle_advice(record.gpus)
     texts = (never_used,) if never_used else (_data_advice(record), _size_advice(record.gpus))
     yield from (text for text in texts if text is not None)
@@ -292,7 +325,9 @@ def _data_advice(record: Record) -> str | None:
 
 
 def _size_advice(gpus: tuple[Gpu, ...]) -> str | None:
-    """A sentence if the batch used less than a quarter of the memory and of the multiprocessors of each GPU."""
+    """A sentence if the batch used less than a quarter of the memory and of the multiprocessors
+    of each GPU.
+    """
     use, name = [(gpu.sm_active_percent or _NOT_MEASURED).avg for gpu in gpus], "SM active"
     if None in use:
         use, name = [(gpu.utilization_percent or _NOT_MEASURED).avg for gpu in gpus], "utilization"
@@ -304,8 +339,8 @@ def _size_advice(gpus: tuple[Gpu, ...]) -> str | None:
         return None
     subject = "The GPU is" if len(gpus) == 1 else "The GPUs are"
     return (
-        f"{subject} larger than needed (memory peak {format_percent(most_memory)}, {name} {format_percent(most_use)}): "
-        "use a smaller GPU or a larger batch size."
+        f"{subject} larger than needed (memory peak {format_percent(most_memory)}, {name} "
+        f"{format_percent(most_use)}): use a smaller GPU or a larger batch size."
     )
 
 

@@ -1,6 +1,8 @@
-"""Removes from a decoded report, as not measured, what log lines of any program, or broken meters, can have in it.
+"""Removes from a decoded report, as not measured, what log lines of any program, or broken
+meters, can have in it.
 
-A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 are impossible.
+A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 are
+impossible.
 """
 
 import math
@@ -30,7 +32,8 @@ _MUST_BE_POSITIVE = frozenset({"step_ms"})
 _TIME_ENDING = "_at"
 _NUMBERS = (float, int)
 
-# What other programs write for numbers that JSON does not have, and an exponent that a double does not have.
+# What other programs write for numbers that JSON does not have, and an exponent that a double does
+# not have.
 _NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
 
 S = TypeVar("S", bound=Struct)
@@ -40,7 +43,9 @@ _decoder = cache(Decoder)
 
 
 def decode_leniently(kind: type[S], line: bytes | str) -> S:
-    """Decode a line. NaN, infinities and numbers beyond a double are not JSON; they count as missing.
+    """Decode a line.
+
+    NaN, infinities and numbers beyond a double are not JSON; they count as missing.
 
     Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for another line.
     """
@@ -64,7 +69,10 @@ def _finite(text: str) -> float | None:
 
 
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
-    """The value, itself if all is possible; None if a field that it needs is not. ``limit``: of fields without unit."""
+    """The value, itself if all is possible; None if a field that it needs is not.
+
+    ``limit``: of fields without unit.
+    """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
     for position, name, own_limit, is_required in _plan(type(value)):
@@ -102,7 +110,10 @@ def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]
 
 
 def _may_hold_numbers(annotation: object) -> bool:
-    """Whether a field of this type can hold numbers or parts. Maps have their own keys, and readers check them."""
+    """Whether a field of this type can hold numbers or parts.
+
+    Maps have their own keys, and readers check them.
+    """
     members = (annotation, *get_args(annotation))
     return any(
         member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple
@@ -111,7 +122,9 @@ def _may_hold_numbers(annotation: object) -> bool:
 
 
 def _possible(name: str, value: object, limit: float) -> object:
-    """The value itself if it is possible; None if it is not; a changed copy if a part of it is not."""
+    """The value itself if it is possible; None if it is not; a changed copy if a part of it is
+    not.
+    """
     if isinstance(value, Struct):
         return without_impossible(value, limit)
     if isinstance(value, _NUMBERS):
@@ -124,7 +137,10 @@ def _possible(name: str, value: object, limit: float) -> object:
 
 
 def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, ...]:
-    """The items of a list. A series keeps its length: an impossible number of it is a step without a measurement."""
+    """The items of a list.
+
+    A series keeps its length: an impossible number of it is a step without a measurement.
+    """
     if not values or isinstance(values[0], str):
         return values
     if isinstance(values[0], Struct):

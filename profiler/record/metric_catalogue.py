@@ -1,4 +1,6 @@
-"""The metric catalogue: a row for each value of a run in the REPORT line, in CloudWatch and in search documents."""
+"""The metric catalogue: a row for each value of a run in the REPORT line, in CloudWatch and in
+search documents.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -44,7 +46,9 @@ _MEAN_AND_MAX = ("avg", "max")
 
 
 class RunView(Struct, frozen=True):
-    """A record as the getters read it: parts that the record lacks are empty, and devices are combined."""
+    """A record as the getters read it: parts that the record lacks are empty, and devices are
+    combined.
+    """
 
     record: Record
     metrics: Metrics
@@ -56,9 +60,10 @@ class RunView(Struct, frozen=True):
 class Metric(Struct, frozen=True, kw_only=True):
     """A row of the catalogue. What is None is not in the output concerned.
 
-    ``record_path`` is where the record's JSON contains the value, if it is not calculated. ``field_type`` is the type
-    in the index if it is not the usual one of the unit. ``text_digits`` are those after the point in the REPORT text
-    line; None: all. ``gpu_field`` is the field of one GPU of which the value is the sum; ``live_name``: a live metric.
+    ``record_path`` is where the record's JSON contains the value, if it is not calculated.
+    ``field_type`` is the type in the index if it is not the usual one of the unit. ``text_digits``
+    are those after the point in the REPORT text line; None: all. ``gpu_field`` is the field of one
+    GPU of which the value is the sum; ``live_name``: a live metric.
     """
 
     unit: Unit
@@ -90,7 +95,10 @@ def view_of(record: Record) -> RunView:
 
 
 def reader(path: str) -> Callable[[RunView], Any]:
-    """The function that reads the value at a path of the view. Only its parent may be absent: then it is None."""
+    """The function that reads the value at a path of the view.
+
+    Only its parent may be absent: then it is None.
+    """
     parent, _, name = path.rpartition(".")
     if parent in RunView.__struct_fields__:
         return attrgetter(path)
@@ -104,7 +112,9 @@ def reader(path: str) -> Callable[[RunView], Any]:
 
 
 def json_path(path: str) -> str | None:
-    """Where the record's JSON contains the value at a path of the view; None for a value of all devices together."""
+    """Where the record's JSON contains the value at a path of the view; None for a value of all
+    devices together.
+    """
     names = path.removeprefix("record.").split(".")
     return None if names[0] in ("gpus", "neuron") else ".".join(map(json_name, names))
 
@@ -127,7 +137,10 @@ def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outpu
 
 
 def _gpu_total(unit: Unit, name: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
-    """A row for the sum of a counter over all GPUs. ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field."""
+    """A row for the sum of a counter over all GPUs.
+
+    ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field.
+    """
     return Metric(
         unit=unit,
         get=partial(_sum_of_gpus, name),
@@ -150,14 +163,18 @@ def _statistics(
     text: Mapping[str, str] = _NO_NAMES,
     emf: Mapping[str, str] = _NO_NAMES,
 ) -> Iterator[Metric]:
-    """One row for each statistic of a distribution; ``text`` and ``emf`` have its label and CloudWatch name."""
+    """One row for each statistic of a distribution; ``text`` and ``emf`` have its label and
+    CloudWatch name.
+    """
     for name in names:
         outputs = {"text_label": text.get(name), "emf_name": emf.get(name)}
         yield _value(unit, f"{path}.{name}", f"{document_field}.{name}", **outputs)
 
 
 def _latest_mean(name: str) -> Callable[[RunView], float | None]:
-    """The mean over the run, or in a checkpoint since the last one: the mean of a long run hardly changes any more."""
+    """The mean over the run, or in a checkpoint since the last one: the mean of a long run
+    hardly changes any more.
+    """
     whole, latest = reader(f"metrics.{name}.avg"), reader(f"interval.{name}.avg")
     return lambda run: whole(run) if run.record.interval is None else latest(run)
 
@@ -173,7 +190,10 @@ def _waste_usd(run: RunView) -> float | None:
 
 
 def _failed(run: RunView) -> int | None:
-    """1 or 0, once for each run. A stopped run did not fail; if the end was not observed, the result is not known."""
+    """1 or 0, once for each run.
+
+    A stopped run did not fail; if the end was not observed, the result is not known.
+    """
     status = known_status(run.record)
     return None if status in ("running", "unknown") else int(status == "failure")
 

@@ -1,4 +1,6 @@
-"""The base class of the record's parts, the names of their fields in JSON, and their JSON Schema."""
+"""The base class of the record's parts, the names of their fields in JSON, and their JSON
+Schema.
+"""
 
 from typing import Any
 
@@ -15,7 +17,9 @@ def json_name(python_name: str) -> str:
 
 
 class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
-    """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
+    """Base class of all parts: immutable, without absent values in JSON, and with names in camel
+    case there.
+    """
 
 
 def describe_type(described: type[Struct], title: str) -> dict[str, Any]:

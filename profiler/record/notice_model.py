@@ -1,4 +1,6 @@
-"""Notices: the monitor's line about a run that may need attention, and the forwarder's about a schedule."""
+"""Notices: the monitor's line about a run that may need attention, and the forwarder's about a
+schedule.
+"""
 
 import re
 from typing import Annotated, Literal, TypeAlias, cast, get_args
@@ -22,9 +24,10 @@ _AnyScheduleNoticeKind = Annotated[
 class NoticeEvidence(Model, frozen=True, kw_only=True):
     """The numbers behind a notice; what does not belong to its kind is absent.
 
-    ``stuck``: the largest values of any step since ``since``. ``overdue``: the time since the start and the expected
-    one. ``memory`` and ``disk``: what is used of the size, its growth, and the minutes until it reaches the size at
-    this growth. ``waitingFor`` is what it waited for longest since ``since``; an ``overdue`` run, since its start.
+    ``stuck``: the largest values of any step since ``since``. ``overdue``: the time since the start
+    and the expected one. ``memory`` and ``disk``: what is used of the size, its growth, and the
+    minutes until it reaches the size at this growth. ``waitingFor`` is what it waited for longest
+    since ``since``; an ``overdue`` run, since its start.
     """
 
     minutes: Number | None = None
@@ -43,7 +46,8 @@ class NoticeEvidence(Model, frozen=True, kw_only=True):
 class Notice(Model, frozen=True, kw_only=True):
     """Why a running batch may need attention.
 
-    ``message`` is one sentence with the numbers. ``since`` is the time from which on the condition was met.
+    ``message`` is one sentence with the numbers. ``since`` is the time from which on the condition
+    was met.
     """
 
     kind: _AnyNoticeKind
@@ -62,7 +66,9 @@ class NoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag="task.n
 
 
 class NoticedSchedule(Model, frozen=True, kw_only=True):
-    """A schedule of EventBridge Scheduler (``kind``: ``schedule``; ``group``: its group) or a rule (its event bus)."""
+    """A schedule of EventBridge Scheduler (``kind``: ``schedule``; ``group``: its group) or a
+    rule (its event bus).
+    """
 
     kind: str
     name: str
@@ -72,7 +78,10 @@ class NoticedSchedule(Model, frozen=True, kw_only=True):
 
 
 class ScheduleNotice(Model, frozen=True, kw_only=True):
-    """The outcome of a due time. ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned."""
+    """The outcome of a due time.
+
+    ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned.
+    """
 
     kind: _AnyScheduleNoticeKind
     message: str
@@ -111,7 +120,10 @@ def is_notice_line(line: bytes) -> bool:
 
 
 def decode_notice(line: bytes | str) -> AnyNoticeLine:
-    """Decode a JSON line. Impossible values of the record count as missing. Raises msgspec.DecodeError."""
+    """Decode a JSON line.
+
+    Impossible values of the record count as missing. Raises msgspec.DecodeError.
+    """
     from profiler.record.impossible_values import (
         decode_leniently,
         without_impossible,

@@ -20,8 +20,8 @@ Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
 """The source of records that are made of Container Insights' performance log events, one a minute."""
 
-# A newer writer may use words that this reader does not know: it keeps them and treats them as unknown. So the fields
-# below are any text for the decoder; the closed lists above are for writers.
+# A newer writer may use words that this reader does not know: it keeps them and treats them as
+# unknown. So the fields below are any text for the decoder; the closed lists above are for writers.
 _AnyStatus = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(Status))})]
 _AnyPeakSource = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(PeakSource))})]
 _AnyEvidence = Annotated[
@@ -30,7 +30,9 @@ _AnyEvidence = Annotated[
 
 
 class Distribution(Model, frozen=True, kw_only=True):
-    """A quantity over the run: time-weighted mean, time-weighted percentiles (1 % relative error), and maximum."""
+    """A quantity over the run: time-weighted mean, time-weighted percentiles (1 % relative
+    error), and maximum.
+    """
 
     avg: float | None = None
     p50: float | None = None
@@ -47,7 +49,9 @@ class AverageAndMaximum(Model, frozen=True, kw_only=True):
 
 
 class SlowdownBounds(Model, frozen=True, kw_only=True):
-    """How many times as long the same work would have taken with fewer vCPUs: at least ``min``, at most ``max``."""
+    """How many times as long the same work would have taken with fewer vCPUs: at least ``min``,
+    at most ``max``.
+    """
 
     min: float
     max: float
@@ -56,15 +60,17 @@ class SlowdownBounds(Model, frozen=True, kw_only=True):
 class Metrics(Model, frozen=True, kw_only=True):
     """The resource usage of one container.
 
-    ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start of
-    the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is needed:
-    usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its largest
-    value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method by which
-    ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading. ``vcpuSize`` is the task's
-    size, else the host's; ``vcpuShare`` is the container's own CPU share, which is not a limit.
-    ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 % of
-    its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left out.
-    ``cpuWaitSeconds`` is the time for which threads that could run waited for a CPU, summed over all threads;
+    ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the
+    time from the start of the image pull to the end, rounded up to whole seconds, at least 60 s.
+    Memory used is the memory that is needed: usage without the page cache that no process maps,
+    which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its largest value, ``memoryUsagePeakMB`` the
+    largest usage including all page cache. ``memoryPeakSource`` is the method by which
+    ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading.
+    ``vcpuSize`` is the task's size, else the host's; ``vcpuShare`` is the container's own CPU
+    share, which is not a limit. ``vcpuSaturatedPercent`` is the share of the time in which all
+    containers of the task together used at least 95 % of its vCPUs. ``slowdownAtVcpu`` maps smaller
+    sizes to the bounds of the slowdown; a size without slowdown is left out. ``cpuWaitSeconds`` is
+    the time for which threads that could run waited for a CPU, summed over all threads;
     ``cpuWaitPercent`` is its share of this time and of the CPU time together.
     """
 
@@ -113,7 +119,10 @@ class Interval(Model, frozen=True, kw_only=True):
 
 
 class Container(Model, frozen=True, kw_only=True):
-    """The batch container. ``restarts`` counts its restarts in place, which ECS does by its restart policy."""
+    """The batch container.
+
+    ``restarts`` counts its restarts in place, which ECS does by its restart policy.
+    """
 
     name: str
     id: str | None = None
@@ -135,10 +144,11 @@ class OtherContainer(Model, frozen=True, kw_only=True):
 class Sampling(Model, frozen=True, kw_only=True):
     """How the batch container was sampled.
 
-    ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and ``missedTicks``
-    sampling times without a reading. ``longestGapMs`` is the longest time between two readings, ``statsPeriodMs`` the
-    median time. ``cpuCoveredPercent`` is the share of the run up to the last reading of the CPU time,
-    ``cpuWaitCoveredPercent`` the share of the CPU time that was read, with the waits for a CPU, before threads ended.
+    ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and
+    ``missedTicks`` sampling times without a reading. ``longestGapMs`` is the longest time between
+    two readings, ``statsPeriodMs`` the median time. ``cpuCoveredPercent`` is the share of the run
+    up to the last reading of the CPU time, ``cpuWaitCoveredPercent`` the share of the CPU time that
+    was read, with the waits for a CPU, before threads ended.
     """
 
     interval_ms: Number | None = None
@@ -158,8 +168,9 @@ class Process(Model, frozen=True, kw_only=True):
 
     The name of an interpreter is followed by the file name of its script, or by its module.
 
-    ``maxMemoryUsedMB`` is their memory together at its highest moment, and ``maxMemoryUsedProcesses`` the number of
-    processes that held it. Shared memory counts once where that can be read. Records of schema 1.1 and earlier lack the
+    ``maxMemoryUsedMB`` is their memory together at its highest moment, and
+    ``maxMemoryUsedProcesses`` the number of processes that held it. Shared memory counts once where
+    that can be read. Records of schema 1.1 and earlier lack the
     second: the first is then the high-water mark of the largest process.
     """
 
@@ -174,7 +185,8 @@ class Process(Model, frozen=True, kw_only=True):
 class MemoryKills(Model, frozen=True, kw_only=True):
     """The processes that the kernel killed because memory was exhausted.
 
-    ``count`` is their number. ``processes`` are those that were observed, with their memory at the last observation.
+    ``count`` is their number. ``processes`` are those that were observed, with their memory at the
+    last observation.
     """
 
     count: int
@@ -182,10 +194,12 @@ class MemoryKills(Model, frozen=True, kw_only=True):
 
 
 class Gpu(Model, frozen=True, kw_only=True):
-    """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in percent.
+    """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in
+    percent.
 
-    ``utilizationPercent`` is the share of time in which any kernel ran. The four values in percent after it, and the
-    bytes, exist on Hopper and newer. ``idlePercent`` is the share of the run in which no kernel ran.
+    ``utilizationPercent`` is the share of time in which any kernel ran. The four values in percent
+    after it, and the bytes, exist on Hopper and newer. ``idlePercent`` is the share of the run in
+    which no kernel ran.
     """
 
     uuid: str
@@ -216,9 +230,9 @@ class Gpu(Model, frozen=True, kw_only=True):
 class GpuIdle(Model, frozen=True, kw_only=True):
     """The idle time of the batch's GPUs; of all visible GPUs if ``gpuScope`` is ``instance``.
 
-    ``percent`` is the mean of the GPUs' ``idlePercent``, ``gpuHours`` the sum of their idle time. ``usd`` is that share
-    of the run's price by ``TASK_PROFILER_PRICE_HOUR``. ``waitingFor`` divides the time in which every GPU was idle by
-    what the batch did.
+    ``percent`` is the mean of the GPUs' ``idlePercent``, ``gpuHours`` the sum of their idle time.
+    ``usd`` is that share of the run's price by ``TASK_PROFILER_PRICE_HOUR``. ``waitingFor`` divides
+    the time in which every GPU was idle by what the batch did.
     """
 
     percent: float
@@ -243,7 +257,9 @@ class NeuronExecutions(Model, frozen=True, kw_only=True):
 
 
 class NeuronLatency(Model, frozen=True, kw_only=True):
-    """The largest latency percentiles of any period, in seconds (percentiles of periods cannot be merged)."""
+    """The largest latency percentiles of any period, in seconds (percentiles of periods cannot
+    be merged).
+    """
 
     p50_max: float | None = None
     p99_max: float | None = None
@@ -263,12 +279,13 @@ class Neuron(Model, frozen=True, kw_only=True):
 
 
 class Series(Model, frozen=True, kw_only=True):
-    """The time series of the run: one value for each step of ``stepMs`` milliseconds from ``startedAt`` on.
+    """The time series of the run: one value for each step of ``stepMs`` milliseconds from
+    ``startedAt`` on.
 
-    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. The devices' utilization is the mean of all
-    readings of all devices. ``cpuWait`` is the mean number of threads that waited for a CPU. ``processes`` are the
-    commands with the most CPU time and the highest memory peaks; the others together are the command ``other``.
-    ``null`` is a step without a measurement.
+    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. The devices' utilization is
+    the mean of all readings of all devices. ``cpuWait`` is the mean number of threads that waited
+    for a CPU. ``processes`` are the commands with the most CPU time and the highest memory peaks;
+    the others together are the command ``other``. ``null`` is a step without a measurement.
     """
 
     started_at: str
@@ -289,7 +306,10 @@ class Processor(Model, frozen=True, kw_only=True):
 
 
 class Visible(Model, frozen=True, kw_only=True):
-    """The machine's memory and its number of CPUs. Programs see them instead of the task's limits."""
+    """The machine's memory and its number of CPUs.
+
+    Programs see them instead of the task's limits.
+    """
 
     memory_mb: Number | None = None
     cpus: Number | None = None
@@ -338,11 +358,12 @@ class RaisedNotice(Model, frozen=True, kw_only=True):
 class Record(Model, frozen=True, kw_only=True):
     """One run of one batch container.
 
-    ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
-    requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). A record
-    without a status, or with another word, counts as ``unknown`` (:func:`known_status`). ``logRegion`` is the Region of
-    the log stream if it is not the task's. ``labels`` are detected from the environment or set by the user. ``tags``
-    are the ECS task's. ``truncated`` is true if lists or tags were cut to keep the line below 64 KiB. Lists and tags
+    ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of
+    the task was requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end
+    was not observed). A record without a status, or with another word, counts as ``unknown``
+    (:func:`known_status`). ``logRegion`` is the Region of the log stream if it is not the task's.
+    ``labels`` are detected from the environment or set by the user. ``tags`` are the ECS task's.
+    ``truncated`` is true if lists or tags were cut to keep the line below 64 KiB. Lists and tags
     are the last fields, because Logs Insights reads a limited number of fields.
     """
 
@@ -372,7 +393,8 @@ class Record(Model, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     sampling: Sampling | None = None
-    metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108  a bare class would be left out when empty
+    # A bare class would be left out when empty.
+    metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108
     time_breakdown: TimeBreakdown | None = None
     interval: Interval | None = None
     task_size: TaskSize | None = None
@@ -438,7 +460,10 @@ class RecordHead(Model, frozen=True, kw_only=True):
 
 
 class ReportHead(Model, frozen=True, kw_only=True):
-    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
+    """The part of a report that filters read.
+
+    Decoding it takes a third of the time of the whole report.
+    """
 
     time: str
     type: RecordType
@@ -456,13 +481,17 @@ def outcome(record: Record) -> str:
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
-    """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
+    """How the memory peak was measured; None if unknown, or for a word that only a newer version
+    knows.
+    """
     source = metrics.memory_peak_source
     return cast("PeakSource", source) if source in get_args(PeakSource) else None
 
 
 def is_sampled_each_minute(record: Record) -> bool:
-    """Whether Container Insights measured the run, and no monitor: it knows the mean of each minute."""
+    """Whether Container Insights measured the run, and no monitor: it knows the mean of each
+    minute.
+    """
     return record.sampling is not None and CONTAINER_INSIGHTS in record.sampling.sources
 
 
@@ -475,7 +504,10 @@ def encode(report: Report) -> bytes:
 
 
 def decode(line: bytes | str) -> Report:
-    """Decode a JSON line; impossible numbers and times count as missing. Raises msgspec.DecodeError for other lines."""
+    """Decode a JSON line; impossible numbers and times count as missing.
+
+    Raises msgspec.DecodeError for other lines.
+    """
     from profiler.record.impossible_values import (
         decode_leniently,
         without_impossible,

@@ -1,8 +1,9 @@
-"""The metrics of a report in its lines: as a text like Lambda's, and in CloudWatch's Embedded Metric Format (EMF).
+"""The metrics of a report in its lines: as a text like Lambda's, and in CloudWatch's Embedded
+Metric Format (EMF).
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
-CloudWatch bills each name in each family as one metric. A name that begins with ``max`` is a maximum; the name of any
-other distribution is its average.
+CloudWatch bills each name in each family as one metric. A name that begins with ``max`` is a
+maximum; the name of any other distribution is its average.
 """
 
 import math
@@ -15,7 +16,8 @@ from profiler.record.record_model import Number, Report
 from profiler.record.units import AT_LEAST
 from profiler.record.worth_a_word import is_cpu_partial
 
-# The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the catalogue's order.
+# The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the
+# catalogue's order.
 _FIRST_LABELS = (
     *("Duration", "Billed Duration", "vCPU Size", "Max vCPU Used"),
     *("Memory Size", "Max Memory Used", "Memory Peak Source", "Init Duration"),
@@ -71,7 +73,8 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
     if metric.unit == "count" and value == 0:
         return None
     if metric.unit == "USD":
-        # At least four digits after the point, four of them significant: most runs cost less than a cent.
+        # At least four digits after the point, four of them significant: most runs cost less than a
+        # cent.
         return (
             f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
         )
@@ -106,7 +109,9 @@ def _read(metric: Metric, run: RunView) -> Number | None:
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
-    """The members to add to the root of the report's line; empty without a family (their dimension) or any value."""
+    """The members to add to the root of the report's line; empty without a family (their
+    dimension) or any value.
+    """
     record = report.record
     time_ns = parse_ns(report.time)
     run = view_of(record)

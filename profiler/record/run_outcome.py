@@ -35,9 +35,12 @@ _CAUSES: Mapping[str, str] = {
 
 
 def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
-    """The status of a run that has ended. ``has_failed``: a failure is known without an exit code.
+    """The status of a run that has ended.
 
-    A requested stop takes precedence: a batch that handles SIGTERM exits with 0 although its work is not done.
+    ``has_failed``: a failure is known without an exit code.
+
+    A requested stop takes precedence: a batch that handles SIGTERM exits with 0 although its work
+    is not done.
     """
     if was_stopped:
         return "stopped"
@@ -47,7 +50,9 @@ def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = F
 
 
 def describe_cause(category: str | None, exit_code: int | None = None) -> str | None:
-    """Why the task stopped, or why it did not start: a sentence without its full stop; None if the cause is unknown."""
+    """Why the task stopped, or why it did not start: a sentence without its full stop; None if
+    the cause is unknown.
+    """
     if category == "exit" and exit_code is not None:
         return f"The container exited with code {describe_exit_code(exit_code)}"
     return _CAUSES.get(category or "")

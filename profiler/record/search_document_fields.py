@@ -14,10 +14,12 @@ INTERVAL_PREFIX = "interval."
 
 
 class DocumentField(Struct, frozen=True, kw_only=True):
-    """A field of a search document. ``get`` is None if the forwarder or the task's event provides the value.
+    """A field of a search document.
 
-    ``record_path`` is its place in the record's JSON, if it is not calculated. ``is_list``: the record has the only
-    element of the list.
+    ``get`` is None if the forwarder or the task's event provides the value.
+
+    ``record_path`` is its place in the record's JSON, if it is not calculated. ``is_list``: the
+    record has the only element of the list.
     """
 
     name: str
@@ -92,7 +94,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
         record_path="exitCode",
     ),
     *keywords(
-        "task.stop_code task.stop_category task.stopped_reason task.started_by task.capacity_provider"
+        "task.stop_code task.stop_category task.stopped_reason task.started_by "
+        "task.capacity_provider"
     ),
     # The ids of the other task, where a run that was killed for memory was started again.
     *keywords("task.retry_of task.retried_as"),

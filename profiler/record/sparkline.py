@@ -11,22 +11,26 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 # Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
 MIN_SHARE_OF_LIMIT = 0.3
 
-# The least top of each curve: what is below it is noise, which must not fill a chart. The report page has both rules,
-# too: the page's data carries them.
+# The least top of each curve: what is below it is noise, which must not fill a chart. The report
+# page has both rules, too: the page's data carries them.
 LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
 
 
 def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:
-    """The top of a curve: the limit or, if that is far above, the highest value; and whether it is the limit."""
+    """The top of a curve: the limit or, if that is far above, the highest value; and whether it
+    is the limit.
+    """
     top = max(highest, least)
     return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
 
 
 def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
-    """Draw a series on one line, with one character for each value, at most ``width``; None is a gap.
+    """Draw a series on one line, with one character for each value, at most ``width``; None is a
+    gap.
 
-    A longer series is divided into ``width`` buckets of almost equal size, and each bucket shows its largest value, so
-    that no peak is lost; one without any value is ``GAP``. Values above ``top`` are drawn with the highest block.
+    A longer series is divided into ``width`` buckets of almost equal size, and each bucket shows
+    its largest value, so that no peak is lost; one without any value is ``GAP``. Values above
+    ``top`` are drawn with the highest block.
     """
     length = min(max(width, 0), len(values))
     bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]

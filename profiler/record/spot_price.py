@@ -1,7 +1,10 @@
-"""What a run cost on Fargate Spot: a fraction of its on-demand price. The metadata endpoint does not show Spot.
+"""What a run cost on Fargate Spot: a fraction of its on-demand price.
 
-AWS changes Spot prices and has no list of them: its pricing page (2026-09) says "up to 70 % off", and copies of it show
-30 % in us-west-2 (2023), 33 % in eu-west-1 (2020) and 34 % in sa-east-1. So the fraction is the least that Spot costs.
+The metadata endpoint does not show Spot.
+
+AWS changes Spot prices and has no list of them: its pricing page (2026-09) says "up to 70 % off",
+and copies of it show 30 % in us-west-2 (2023), 33 % in eu-west-1 (2020) and 34 % in sa-east-1. So
+the fraction is the least that Spot costs.
 """
 
 from typing import Final
@@ -15,7 +18,9 @@ SPOT_FRACTION: Final = 0.3
 
 
 def spot_fraction(cost: Cost | None) -> float:
-    """The price on Spot as a fraction of the cost; 1 if it was calculated with the user's own prices."""
+    """The price on Spot as a fraction of the cost; 1 if it was calculated with the user's own
+    prices.
+    """
     is_own = cost is not None and "TASK_PROFILER_PRICE" in (cost.price_basis or "")
     return 1.0 if is_own else SPOT_FRACTION
 
@@ -25,7 +30,10 @@ def cost_on(capacity_provider: str | None, cost: Cost | None) -> Cost | None:
     fraction = spot_fraction(cost)
     if cost is None or cost.usd is None or capacity_provider != FARGATE_SPOT or fraction == 1:
         return cost
-    basis = f"at least, on {FARGATE_SPOT}: {fraction:.0%} of {cost.price_basis or f'the {ON_DEMAND_PRICE}'}"
+    basis = (
+        f"at least, on {FARGATE_SPOT}: {fraction:.0%} of "
+        f"{cost.price_basis or f'the {ON_DEMAND_PRICE}'}"
+    )
     return Cost(usd=on_spot(cost.usd, fraction), price_basis=basis)
 
 

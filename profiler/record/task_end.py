@@ -1,7 +1,8 @@
 """The end of a task: EventBridge's "ECS Task State Change", and how the task ended.
 
-A value of the event that cannot be used counts as absent: a wrong type, a time that is not one of the years 1970 to
-2200, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot encode, is replaced in the event's text.
+A value of the event that cannot be used counts as absent: a wrong type, a time that is not one of
+the years 1970 to 2200, an exit code beyond 32 bits. Half of a surrogate pair, which UTF-8 cannot
+encode, is replaced in the event's text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,8 @@ _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 _STOPPED_BY_USER = "userinitiated"
-# Substrings of reasons, and stop codes, in lower case, found with and without their spaces: agents differ in them.
+# Substrings of reasons, and stop codes, in lower case, found with and without their spaces: agents
+# differ in them.
 _OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
 _EXTERNAL_STOPS: Mapping[StopCategory, tuple[str, ...]] = {
     "spot": ("spot task was interrupted", "spot interruption", "termination notice"),
@@ -80,7 +82,10 @@ _TIMES = (
 
 
 class EventContainer(Struct, frozen=True, kw_only=True):
-    """A container of a stopped task. ``memory_mb`` is its own hard limit, with which the task was started."""
+    """A container of a stopped task.
+
+    ``memory_mb`` is its own hard limit, with which the task was started.
+    """
 
     name: str
     exit_code: int | None = None
@@ -93,7 +98,10 @@ class EventContainer(Struct, frozen=True, kw_only=True):
 
 
 class StoppedTask(Struct, frozen=True, kw_only=True):
-    """A task that has stopped. On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'."""
+    """A task that has stopped.
+
+    On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'.
+    """
 
     arn: str
     stop_code: str | None = None
@@ -157,9 +165,12 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> float | None:
-        """From the start to the end of execution; ``stoppedAt`` is about 20 s later. None if one of them is unknown.
+        """From the start to the end of execution; ``stoppedAt`` is about 20 s later.
 
-        A task that crashed at once ended before ``startedAt``, when the control plane saw it running: None, too.
+        None if one of them is unknown.
+
+        A task that crashed at once ended before ``startedAt``, when the control plane saw it
+        running: None, too.
         """
         end = self.execution_stopped_at
         if self.started_at is None or end is None or end < self.started_at:
@@ -168,7 +179,10 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How a task ended. ``reason``: the batch's own, else the task's, else another container's, after its name."""
+    """How a task ended.
+
+    ``reason``: the batch's own, else the task's, else another container's, after its name.
+    """
 
     status: EndStatus
     category: StopCategory
@@ -184,10 +198,11 @@ def judge_candidates(
     default: str | None = None,
     monitor: str | None = None,
 ) -> tuple[Outcome, str | None]:
-    """The outcome of a task, and which of the candidates is its batch; ``default`` if the end does not tell.
+    """The outcome of a task, and which of the candidates is its batch; ``default`` if the end
+    does not tell.
 
-    Several are judged together: one that failed is the batch, and the run is a success only if all exited with 0. Those
-    that ECS stopped because another one ended do not count.
+    Several are judged together: one that failed is the batch, and the run is a success only if all
+    exited with 0. Those that ECS stopped because another one ended do not count.
     """
     listed = [task.container(name) for name in candidates]
     if len(listed) <= 1:
@@ -210,7 +225,9 @@ def judge_candidates(
 
 
 def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
-    """Whether the exit code is the one of a container that ECS stops after another one of the task ended."""
+    """Whether the exit code is the one of a container that ECS stops after another one of the
+    task ended.
+    """
     if container.exit_code == SIGKILL_EXIT_CODE:
         return not (
             ran_out_of_memory(container) or _contains_any(task.reason_of_ecs, _OUT_OF_MEMORY)
@@ -230,7 +247,10 @@ def ran_out_of_memory(container: EventContainer) -> bool:
 def determine_outcome(
     task: StoppedTask, batch: EventContainer | None, *, monitor: str | None = None
 ) -> Outcome:
-    """The outcome, by the batch's exit code alone (None: unknown). The ``monitor``'s reason does not explain it."""
+    """The outcome, by the batch's exit code alone (None: unknown).
+
+    The ``monitor``'s reason does not explain it.
+    """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.reason_of_ecs}".lower()
     reasons = " ".join(
         [own_reason, *((container.reason or "").lower() for container in task.containers)]
@@ -299,7 +319,9 @@ def _time(values: Mapping[str, object], name: str) -> datetime | None:
 
 
 def parse_stopped_task(event: object) -> StoppedTask | None:
-    """Return the stopped task of an event; None for any other event, and for other states of a task."""
+    """Return the stopped task of an event; None for any other event, and for other states of a
+    task.
+    """
     root, detail = mapping(event), mapping(mapping(event).get("detail"))
     arn = _text(detail, "taskArn")
     if arn is None or detail.get("lastStatus") != "STOPPED":
@@ -334,7 +356,9 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
 
 
 def unusable_values(event: object) -> tuple[str, ...]:
-    """The names of the values of a task's event that count as absent, or of which a part is replaced."""
+    """The names of the values of a task's event that count as absent, or of which a part is
+    replaced.
+    """
     detail = mapping(mapping(event).get("detail"))
     return tuple(
         name

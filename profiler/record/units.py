@@ -1,6 +1,8 @@
-"""The record's units, and the texts of durations, sizes and money, which the report page's ``formats.js`` has, too.
+"""The record's units, and the texts of durations, sizes and money, which the report page's
+``formats.js`` has, too.
 
-All round half up. A share and a number of vCPUs never read 0 if they are not 0. A browser test compares both languages.
+All round half up. A share and a number of vCPUs never read 0 if they are not 0. A browser test
+compares both languages.
 """
 
 import math
@@ -35,14 +37,18 @@ def mebibytes(size_bytes: float | None) -> Number | None:
 
 
 def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
-    """Return the milliseconds between two times; None if one is unknown or the end is before the start."""
+    """Return the milliseconds between two times; None if one is unknown or the end is before the
+    start.
+    """
     if start_ns is None or end_ns is None or end_ns < start_ns:
         return None
     return (end_ns - start_ns) // 1_000_000
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
-    """The time that Fargate bills: from the start of the image pull to the end, in whole seconds, at least 60."""
+    """The time that Fargate bills: from the start of the image pull to the end, in whole
+    seconds, at least 60.
+    """
     if pull_started_ns is None or ended_ns is None or ended_ns < pull_started_ns:
         return None
     seconds = -((pull_started_ns - ended_ns) // NS_PER_SECOND)
@@ -72,7 +78,9 @@ def format_duration(milliseconds: float) -> str:
 
 
 def format_memory(megabytes: float) -> str:
-    """Format as ``0.3 MB``, ``512 MB``, ``1.8 GB`` or ``2 GB``, with at most one decimal below 10 MB and from 1 GB."""
+    """Format as ``0.3 MB``, ``512 MB``, ``1.8 GB`` or ``2 GB``, with at most one decimal below
+    10 MB and from 1 GB.
+    """
     rounded_mb = _round_half_up(megabytes)
     if rounded_mb >= _MB_PER_GB:
         return f"{_format_decimal(megabytes / _MB_PER_GB, 1)} GB"
@@ -82,7 +90,9 @@ def format_memory(megabytes: float) -> str:
 
 
 def format_peak(megabytes: float, source: str | None) -> str:
-    """Format a peak of the memory; one that the kernel did not count may have been higher: ``≥512 MB``."""
+    """Format a peak of the memory; one that the kernel did not count may have been higher:
+    ``≥512 MB``.
+    """
     return f"{'' if source == 'kernel' else AT_LEAST}{format_memory(megabytes)}"
 
 
@@ -93,7 +103,9 @@ def format_part(part: str, whole: str) -> str:
 
 
 def format_gpu_hours(hours: float) -> str:
-    """Format as ``2.5 idle GPU-hours``, with at most two decimals, or more to show one significant digit."""
+    """Format as ``2.5 idle GPU-hours``, with at most two decimals, or more to show one
+    significant digit.
+    """
     return f"{_format_decimal(hours, _first_digit(hours, _TEXT_DIGITS))} idle GPU-hours"
 
 
@@ -103,14 +115,18 @@ def format_vcpu(count: float) -> str:
 
 
 def format_percent(percent: float) -> str:
-    """Format as ``45 %``, ``0.4 %`` or ``0.02 %``: whole from 1 on, below that with one significant digit."""
+    """Format as ``45 %``, ``0.4 %`` or ``0.02 %``: whole from 1 on, below that with one
+    significant digit.
+    """
     size = abs(percent)
     digits = 0 if size >= 1 else _first_digit(size, 1)
     return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
 
 
 def format_range(least: float, most: float, digits: int = 2) -> str:
-    """Format as ``1.31 to 1.62``, with at most ``digits`` decimals, or as one number if both read the same."""
+    """Format as ``1.31 to 1.62``, with at most ``digits`` decimals, or as one number if both
+    read the same.
+    """
     first, last = (_format_decimal(value, digits) for value in (least, most))
     return first if first == last else f"{first} to {last}"
 
@@ -125,7 +141,9 @@ def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
 
 
 def format_usd(usd: float) -> str:
-    """Format as ``$1,930.11``, ``-$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
+    """Format as ``$1,930.11``, ``-$0.012`` or ``$0.000012``: two decimals, or more to show two
+    significant digits.
+    """
     size = abs(usd)
     digits = _first_digit(size, _TEXT_DIGITS, 10)
     whole, fraction = divmod(_round_half_up(size, digits), 10**digits)
@@ -133,7 +151,9 @@ def format_usd(usd: float) -> str:
 
 
 def format_change(new: float, old: float, format_value: Callable[[float], str]) -> str:
-    """Format the change as ``+10 %``, ``-3 %``, ``12×``, or ``=`` if both values read the same; empty if old is 0."""
+    """Format the change as ``+10 %``, ``-3 %``, ``12×``, or ``=`` if both values read the same;
+    empty if old is 0.
+    """
     if format_value(new) == format_value(old):
         return "="
     if old <= 0:
@@ -164,7 +184,9 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 
 
 def _first_digit(value: float, digits: int, least: int = 1) -> int:
-    """The decimals with which a value that is not 0 has as many significant digits as ``least``: 1 or 10."""
+    """The decimals with which a value that is not 0 has as many significant digits as ``least``:
+    1 or 10.
+    """
     while value > 0 and _round_half_up(value, digits + 1) < 10 * least and digits < _MAX_DIGITS:
         digits += 1
     return digits
@@ -178,5 +200,7 @@ def _format_decimal(value: float, digits: int) -> str:
 
 
 def _round_half_up(value: float, digits: int = 0) -> int:
-    """Return ``value`` × 10 ** ``digits``, rounded as the page's JavaScript does: Python rounds 0.5 to 0."""
+    """Return ``value`` × 10 ** ``digits``, rounded as the page's JavaScript does: Python rounds
+    0.5 to 0.
+    """
     return math.floor(value * float(f"1e{digits}") + 0.5)

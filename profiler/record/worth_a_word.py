@@ -1,4 +1,6 @@
-"""When a wait, an idle time, or the use of all CPUs is worth a word: the limits of all outputs for people."""
+"""When a wait, an idle time, or the use of all CPUs is worth a word: the limits of all outputs
+for people.
+"""
 
 from profiler.record.record_model import Distribution, Metrics, Record
 
@@ -8,8 +10,9 @@ MIN_WAIT_PERCENT = 3
 MIN_COVERED_PERCENT = 95
 # From this share of its vCPUs on, a run uses all of them, as in vcpuSaturatedPercent.
 SATURATED_SHARE = 0.95
-# A process that only looks now and then whether there is something to do uses less than the first of these. On a large
-# machine, a process that works uses less than 2 % of it: more than the second is work.
+# A process that only looks now and then whether there is something to do uses less than the first
+# of these. On a large machine, a process that works uses less than 2 % of it: more than the second
+# is work.
 QUIET_VCPU, _MAX_IDLE_VCPU = 0.01, 0.05
 _IDLE_SHARE = 0.02
 MIN_CPU_WAIT_PERCENT, _MIN_CPU_WAIT_SECONDS = 10, 0.1
@@ -46,7 +49,9 @@ PAST_WAITS = {
 
 
 def idle_vcpu(vcpu_size: float | None) -> float:
-    """A run that uses at most these vCPUs is idle: 2 % of its size, but at least 0.01 and at most 0.05."""
+    """A run that uses at most these vCPUs is idle: 2 % of its size, but at least 0.01 and at
+    most 0.05.
+    """
     if not vcpu_size or vcpu_size < 0:
         return _MAX_IDLE_VCPU
     return min(max(_IDLE_SHARE * vcpu_size, QUIET_VCPU), _MAX_IDLE_VCPU)
@@ -58,13 +63,17 @@ def is_near_limit(used: float | None, limit: float | None) -> bool:
 
 
 def is_cpu_partial(record: Record) -> bool:
-    """Whether ``cpuSeconds`` lacks the CPU time of more than a twentieth of the run: its end was not measured."""
+    """Whether ``cpuSeconds`` lacks the CPU time of more than a twentieth of the run: its end was
+    not measured.
+    """
     covered = None if record.sampling is None else record.sampling.cpu_covered_percent
     return covered is not None and covered < MIN_COVERED_PERCENT
 
 
 def is_cpu_wait_partial(record: Record) -> bool:
-    """Whether waits for a CPU that matter may be missing, of threads that ended unread: not if others waited little."""
+    """Whether waits for a CPU that matter may be missing, of threads that ended unread: not if
+    others waited little.
+    """
     covered = None if record.sampling is None else record.sampling.cpu_wait_covered_percent
     waited = record.metrics.cpu_wait_seconds
     if covered is None or waited is None or covered >= MIN_COVERED_PERCENT:
@@ -73,7 +82,10 @@ def is_cpu_wait_partial(record: Record) -> bool:
 
 
 def whole_cpu_seconds(record: Record) -> float | None:
-    """The CPU time, for comparisons. Of a part that was not measured, it is that of the rest on average."""
+    """The CPU time, for comparisons.
+
+    Of a part that was not measured, it is that of the rest on average.
+    """
     metrics, used = record.metrics, (record.metrics.vcpu_used or Distribution()).avg
     if used is None or not metrics.duration_ms or not is_cpu_partial(record):
         return metrics.cpu_seconds
@@ -81,7 +93,9 @@ def whole_cpu_seconds(record: Record) -> float | None:
 
 
 def is_long_cpu_wait(record: Record) -> bool:
-    """Whether the threads waited for a CPU for 0.1 s, a tenth of the run and of the time in which they could run."""
+    """Whether the threads waited for a CPU for 0.1 s, a tenth of the run and of the time in
+    which they could run.
+    """
     percent = counted_cpu_wait(record)
     return (
         record.metrics.cpu_wait_seconds is not None
@@ -93,8 +107,9 @@ def is_long_cpu_wait(record: Record) -> bool:
 def counted_cpu_wait(record: Record) -> float | None:
     """``cpu_wait_percent``; 0 if the wait was less than a tenth of the run, or than 0.1 s.
 
-    Waits at the same time add up. So by a known time breakdown, the limit of a tenth also holds for the part of the run
-    that more CPUs could have saved: its own waits, and of its time on a CPU the share that its threads waited.
+    Waits at the same time add up. So by a known time breakdown, the limit of a tenth also holds for
+    the part of the run that more CPUs could have saved: its own waits, and of its time on a CPU the
+    share that its threads waited.
     """
     metrics, times = record.metrics, record.time_breakdown
     least_seconds = (metrics.duration_ms or 0) / _MS_PER_SECOND * MIN_CPU_WAIT_PERCENT / _PERCENT
@@ -108,7 +123,9 @@ def counted_cpu_wait(record: Record) -> float | None:
 
 
 def cpu_wait_percent(metrics: Metrics) -> float | None:
-    """The wait for a CPU as a share of the time in which threads could run; a search document has only the sums."""
+    """The wait for a CPU as a share of the time in which threads could run; a search document
+    has only the sums.
+    """
     percent, waited, used = metrics.cpu_wait_percent, metrics.cpu_wait_seconds, metrics.cpu_seconds
     if percent is None and waited is not None and used:
         percent = _PERCENT * waited / (waited + used)

@@ -12,22 +12,25 @@ from profiler.report_page.page_data import PageData
 
 # Modules import each other by these names: in the page by its import map, in Node by package.json.
 _MODULE_PREFIX = "#page/"
-# The modules are data: addresses in the import map. Plotly makes pictures of data: and blob: addresses.
+# The modules are data: addresses in the import map. Plotly makes pictures of data: and blob:
+# addresses.
 _POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'"
+    "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src "
+    "data: blob:; base-uri 'none'"
 )
 
 
 def read_assets() -> Mapping[str, str]:
-    """Read the parts of the page that do not depend on the data, by their names in the document, from the package."""
+    """Read the parts of the page that do not depend on the data, by their names in the document,
+    from the package.
+    """
     folder = resources.files("profiler.report_page") / "assets"
     try:
         plotly = (folder / "plotly-basic.min.js").read_text("utf-8")
     except FileNotFoundError as error:  # the container image of the monitor leaves it out
         raise TaskProfilerError(
-            "The monitor's image lacks the chart library of the page: run this command where task-profiler is "
-            "installed with pip."
+            "The monitor's image lacks the chart library of the page: run this command where "
+            "task-profiler is installed with pip."
         ) from error
     return {
         "document": (folder / "page.html").read_text("utf-8"),
@@ -51,7 +54,9 @@ def render_page(data: PageData, assets: Mapping[str, str], *, title: str) -> str
 
 
 def _import_map(modules: Mapping[str, str]) -> str:
-    """The import map that holds all modules as data: addresses, so that a page needs no other file."""
+    """The import map that holds all modules as data: addresses, so that a page needs no other
+    file.
+    """
     imports = {}
     for name, module in modules.items():
         source = f"{module}//# sourceURL=page/{name}\n"  # the name in the browser's developer tools

@@ -1,4 +1,6 @@
-"""What the processes of a run did, for the report page: the time breakdown, the use by command, and the call stacks."""
+"""What the processes of a run did, for the report page: the time breakdown, the use by command,
+and the call stacks.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -30,7 +32,10 @@ _PARTS = [
 
 
 def activity_fields(record: Record) -> dict[str, Any]:
-    """The time's parts in TimeBreakdown's order, and the stacks. ``hasActivity``: the run may have a long text."""
+    """The time's parts in TimeBreakdown's order, and the stacks.
+
+    ``hasActivity``: the run may have a long text.
+    """
     breakdown, stacks, processor = (
         record.time_breakdown or TimeBreakdown(),
         record.stacks,
@@ -78,7 +83,10 @@ def has_activity(record: Record) -> bool:
 
 
 def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_characters: int) -> str:
-    """A compressed text for each run, newest first: its processes, or nothing. Lines at the end can be missing."""
+    """A compressed text for each run, newest first: its processes, or nothing.
+
+    Lines at the end can be missing.
+    """
     lines, left, stacks_left = [], min(max_characters, MAX_CHARACTERS), _MAX_RUNS_WITH_STACKS
     for report in records:
         if left <= 0:
@@ -104,7 +112,9 @@ def _activity_text(record: Record, stacks: StacksLine | None, max_characters: in
 
 
 def _processes(record: Record) -> dict[str, Any]:
-    """The steps as in ``series_columns``, threads waiting for a CPU, and vCPU and MB of each command."""
+    """The steps as in ``series_columns``, threads waiting for a CPU, and vCPU and MB of each
+    command.
+    """
     series = record.series
     if series is None:
         return {}

@@ -1,4 +1,6 @@
-"""The data of the report page, below 8 MB: details and time series are left out first, then the oldest runs."""
+"""The data of the report page, below 8 MB: details and time series are left out first, then the
+oldest runs.
+"""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +48,9 @@ _END_BYTES = 200
 
 
 class PageData(Struct, frozen=True, kw_only=True):
-    """The texts, the number of runs in them, and how many of these lack details such as labels and processes."""
+    """The texts, the number of runs in them, and how many of these lack details such as labels
+    and processes.
+    """
 
     text: str
     series: str
@@ -68,9 +72,11 @@ def build_page_data(
     notices: Sequence[ScheduleNoticeLine] = (),
     max_bytes: int = MAX_BYTES,
 ) -> PageData:
-    """Build the data of the page from runs and notices, the newest first; ``max_bytes`` limits all texts together.
+    """Build the data of the page from runs and notices, the newest first; ``max_bytes`` limits
+    all texts together.
 
-    ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes, else the runs'.
+    ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes,
+    else the runs'.
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
@@ -134,7 +140,10 @@ def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
 def _notice_fields(
     line: ScheduleNoticeLine, family: str, late: Container[object]
 ) -> dict[str, Any]:
-    """The fields that select notices, with the same names as the fields of runs. A missed task may start later."""
+    """The fields that select notices, with the same names as the fields of runs.
+
+    A missed task may start later.
+    """
     at_ns = due_ns(line)
     return without_none(
         {
@@ -155,7 +164,9 @@ def size_rows(
     labels: Mapping[FamilyKey, str],
     price_overrides: PriceOverrides,
 ) -> Iterator[dict[str, Any]]:
-    """The object of ``recommend --json`` for each family, and what the page says of it; the most runs first."""
+    """The object of ``recommend --json`` for each family, and what the page says of it; the most
+    runs first.
+    """
     measured = (evidence for evidence in evidences if evidence is not None)
     for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
         advice = advise(evidence, Policy(), price_overrides)
@@ -188,7 +199,9 @@ def size_rows(
 def first_that_fit(
     values: Iterable[object], room: int, *, share: float = 1, at_least: int = 0
 ) -> tuple[list[str], int]:
-    """The first values as JSON that fit into a share of ``room``, in compressed characters, and the room they leave."""
+    """The first values as JSON that fit into a share of ``room``, in compressed characters, and
+    the room they leave.
+    """
     texts = list(map(to_json, values))
 
     def length(count: int) -> int:

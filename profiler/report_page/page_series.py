@@ -1,4 +1,6 @@
-"""Time series of the report page as columns of numbers, and their JSON, compressed for ``DecompressionStream``."""
+"""Time series of the report page as columns of numbers, and their JSON, compressed for
+``DecompressionStream``.
+"""
 
 import base64
 import json
@@ -43,10 +45,11 @@ def steps_per_run(runs: int) -> int:
 
 
 def series_columns(steps: StepSeries) -> dict[str, Column]:
-    """The columns that the page draws, without empty ones; ``unpackRuns`` in content.js reads them.
+    """The columns that the page draws, without empty ones; ``unpackRuns`` in content.js reads
+    them.
 
-    Read and written are MB per second. ``ms`` is the end of each step after the start. Equal steps are ``steps``: their
-    number, their length in ms, and the end of the last one.
+    Read and written are MB per second. ``ms`` is the end of each step after the start. Equal steps
+    are ``steps``: their number, their length in ms, and the end of the last one.
     """
     ends_ms = steps.ends_ms
     measured: dict[str, Column] = {
@@ -67,7 +70,9 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
 
 
 def memory_course(steps: StepSeries) -> str | None:
-    """The peaks of 24 equal parts as digits to the base 36, the highest for the run's; None below two known values."""
+    """The peaks of 24 equal parts as digits to the base 36, the highest for the run's; None
+    below two known values.
+    """
     column = steps.memory_mb
     known = [value for value in column if value is not None]
     end_ms = steps.ends_ms[-1] if steps.ends_ms else 0
@@ -107,7 +112,9 @@ def _is_empty(column: Sequence[float | None]) -> bool:
 
 
 def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Column:
-    """MB per second, over the time since the last step whose bytes are known; empty if none is known."""
+    """MB per second, over the time since the last step whose bytes are known; empty if none is
+    known.
+    """
     if _is_empty(growths_bytes):
         return []
     rates: list[float | None] = []
@@ -132,7 +139,8 @@ def finite_number(value: Number | None) -> Number | None:
 
 def compressed(text: str) -> str:
     """Compress a text in ASCII, as base64."""
-    # Level 4: a tenth less time for the whole page than level 6, for a tenth more bytes. 31 is the format of gzip.
+    # Level 4: a tenth less time for the whole page than level 6, for a tenth more bytes. 31 is the
+    # format of gzip.
     return base64.b64encode(zlib.compress(text.encode("ascii"), 4, 31)).decode("ascii")
 
 

@@ -19,7 +19,10 @@ _NO_DISTRIBUTION = Distribution()
 
 
 def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
-    """Return the fields that tables and overview charts show. ``family`` is a label that only this family has."""
+    """Return the fields that tables and overview charts show.
+
+    ``family`` is a label that only this family has.
+    """
     record = run.record
     metrics = record.metrics
     cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
@@ -126,7 +129,9 @@ def _ms_after(started_at: str | None, at: str | None) -> int | None:
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:
-    """Name, arguments, number, CPU seconds, peak memory in MB, and the number of processes that held it."""
+    """Name, arguments, number, CPU seconds, peak memory in MB, and the number of processes that
+    held it.
+    """
     return [
         [
             process.name,

@@ -1,4 +1,6 @@
-"""The time series of a past run in columns, with steps of any length: from the history, the record or checkpoints."""
+"""The time series of a past run in columns, with steps of any length: from the history, the
+record or checkpoints.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,10 +24,12 @@ Column = Sequence[float | None]
 
 
 class StepSeries(Struct, frozen=True, kw_only=True):
-    """The measurements of each step, which ends ``ends_ms`` after the start. An empty column was not measured.
+    """The measurements of each step, which ends ``ends_ms`` after the start.
 
-    CPU, GPU and Neuron utilization are means, memory is the maximum. Bytes are counted since the last step whose bytes
-    are known.
+    An empty column was not measured.
+
+    CPU, GPU and Neuron utilization are means, memory is the maximum. Bytes are counted since the
+    last step whose bytes are known.
     """
 
     ends_ms: Sequence[int] = ()
@@ -39,7 +43,9 @@ class StepSeries(Struct, frozen=True, kw_only=True):
 
 
 def encode_rows(rows: Iterable[Sequence[float | None]]) -> bytes:
-    """The steps as the history keeps them: the values of :class:`StepSeries` in its order, with memory in bytes."""
+    """The steps as the history keeps them: the values of :class:`StepSeries` in its order, with
+    memory in bytes.
+    """
     shortened = []
     for row in rows:
         length = len(row)
@@ -111,10 +117,13 @@ def steps_of_record(record: Record) -> StepSeries:
 
 
 def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
-    """The intervals of a run's checkpoints, in the order of time. Those without valid times are left out.
+    """The intervals of a run's checkpoints, in the order of time.
 
-    A time without a checkpoint, for example of a monitor that was restarted, is a step without measurements.
-    GPUs are left out: a checkpoint has their means over the whole run so far, not over its interval.
+    Those without valid times are left out.
+
+    A time without a checkpoint, for example of a monitor that was restarted, is a step without
+    measurements. GPUs are left out: a checkpoint has their means over the whole run so far, not
+    over its interval.
     """
     by_time: dict[int, Report] = {}
     for checkpoint in checkpoints:
@@ -158,7 +167,10 @@ def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
 
 
 def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
-    """CPU and memory in at most 1,000 equal steps, the shortest of the series; None without steps. Holes stay holes."""
+    """CPU and memory in at most 1,000 equal steps, the shortest of the series; None without steps.
+
+    Holes stay holes.
+    """
     ends_ms = (0, *steps.ends_ms)
     if ends_ms[-1] <= 0:
         return None
@@ -179,7 +191,9 @@ def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
 
 
 def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
-    """Merge neighbouring steps to at most ``max_steps``: averages, maximum of memory, sum of bytes."""
+    """Merge neighbouring steps to at most ``max_steps``: averages, maximum of memory, sum of
+    bytes.
+    """
     count = len(steps.ends_ms)
     size = -(-count // max_steps)
     if size <= 1:

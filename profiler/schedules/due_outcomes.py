@@ -1,7 +1,8 @@
 """What became of the due times of schedules, judged by the tasks that ECS shows.
 
-The creation of a task counts as its start. Nothing is ``missed`` by guess: a due time is ``unknown`` if a task that it
-started could have stopped before the tasks are known, or if the schedule was changed since.
+The creation of a task counts as its start. Nothing is ``missed`` by guess: a due time is
+``unknown`` if a task that it started could have stopped before the tasks are known, or if the
+schedule was changed since.
 """
 
 from collections import defaultdict
@@ -37,7 +38,8 @@ from profiler.schedules.schedule_model import (
     cut_started_by,
 )
 
-# ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
+# ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading
+# takes.
 KEPT_NS = 55 * 60 * NS_PER_SECOND
 _FAILED_TO_START = "TaskFailedToStart"
 _MAX_CONTEXT_NS = 7 * NS_PER_DAY
@@ -47,14 +49,20 @@ _NO_ANCHOR = (
 )
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
-_NEW = "The schedule was created or changed less than a minute before this time, so AWS may not have used it yet."
+_NEW = (
+    "The schedule was created or changed less than a minute before this time, so AWS may not "
+    "have used it yet."
+)
 _RESTARTED = (
     "The schedule was changed, and AWS does not document whether that starts its rate again."
 )
 
 
 class JudgedSchedule(Struct, frozen=True, kw_only=True):
-    """A schedule and its due times, ascending. ``problem`` is why its due times are unknown, as a sentence."""
+    """A schedule and its due times, ascending.
+
+    ``problem`` is why its due times are unknown, as a sentence.
+    """
 
     schedule: Schedule
     due_times: tuple[DueTime, ...] = ()
@@ -69,10 +77,12 @@ def judge_schedules(
     since_ns: int | None = None,
     grace_ns: int,
 ) -> list[JudgedSchedule]:
-    """Judge the due times from ``since_ns`` to ``now_ns``; without ``since_ns``, the last due time of each schedule.
+    """Judge the due times from ``since_ns`` to ``now_ns``; without ``since_ns``, the last due
+    time of each schedule.
 
-    A task can start up to a day late, so ``late`` may follow ``missed``. ``schedules`` are all of them, so that tasks
-    of schedules with similar names are distinguished; ``clusters`` the tasks by the ARN of the cluster.
+    A task can start up to a day late, so ``late`` may follow ``missed``. ``schedules`` are all of
+    them, so that tasks of schedules with similar names are distinguished; ``clusters`` the tasks by
+    the ARN of the cluster.
     """
     judge = _Judge(now_ns=now_ns, since_ns=since_ns, grace_ns=grace_ns)
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -100,7 +110,9 @@ def judge_schedules(
 
 
 def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
-    """The due time with AWS's reason why a missed run was not started; unchanged without a reason."""
+    """The due time with AWS's reason why a missed run was not started; unchanged without a
+    reason.
+    """
     if due_time.outcome != "missed" or reason is None:
         return due_time
     return replace(due_time, outcome="refused", reason=reason)
@@ -172,7 +184,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
             )
 
     def _context_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
-        """The first due time of a schedule that explains tasks, which also others can have started."""
+        """The first due time of a schedule that explains tasks, which also others can have
+        started.
+        """
         if not tasks:
             return self.now_ns
         window_ns = schedule.window_minutes * NS_PER_MINUTE
@@ -180,7 +194,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
         return last_due(schedule, oldest_ns) or oldest_ns
 
     def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
-        """The due times of a rule's rate: when it started tasks, and the ends of the periods without a task since."""
+        """The due times of a rule's rate: when it started tasks, and the ends of the periods
+        without a task since.
+        """
         starts_ns = [
             task.created_ns
             for place, task in enumerate(tasks)
@@ -232,7 +248,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", TOO_OLD)
-        doubt = f"ECS does not distinguish its tasks from the tasks of {first_names(others)}, which may be concerned."
+        doubt = (
+            f"ECS does not distinguish its tasks from the tasks of {first_names(others)}, which "
+            "may be concerned."
+        )
         return "missed", " ".join(filter(None, (some, doubt if others else None))) or None
 
     def _with_task(
@@ -268,7 +287,9 @@ def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
 
 
 def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueTime:  # noqa: FBT001
-    """The due time; unknown instead of missed or late if it was perhaps none, as may be the creation of a rate."""
+    """The due time; unknown instead of missed or late if it was perhaps none, as may be the
+    creation of a rate.
+    """
     if due.outcome not in ("missed", "late"):
         return due
     changed_ns = max(schedule.modified_ns or 0, schedule.created_ns or 0)

@@ -1,8 +1,9 @@
-"""When the runs of a schedule are due: ``cron(…)``, ``rate(…)`` and ``at(…)``, in the schedule's time zone.
+"""When the runs of a schedule are due: ``cron(…)``, ``rate(…)`` and ``at(…)``, in the schedule's
+time zone.
 
-A local time that the clock skips is never due, and one that it repeats is due once, the first time. The libraries on
-PyPI lack ``LW``, a step of years or a lone ``L`` among the days of the week, and none knows time zones.
-https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
+A local time that the clock skips is never due, and one that it repeats is due once, the first time.
+The libraries on PyPI lack ``LW``, a step of years or a lone ``L`` among the days of the week, and
+none knows time zones. https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-scheduled-rule-pattern.html
 """
 
@@ -41,7 +42,10 @@ _DayRule = Callable[[int, int], Iterator[int]]
 
 
 class _Cron(Struct, frozen=True):
-    """The meaning of a cron expression; its numbers ascend. The days of a month are the union of ``day_rules``."""
+    """The meaning of a cron expression; its numbers ascend.
+
+    The days of a month are the union of ``day_rules``.
+    """
 
     minutes_of_day: tuple[int, ...]
     months: tuple[int, ...]
@@ -55,7 +59,8 @@ class _Cron(Struct, frozen=True):
                 if (year, month) < (since.year, since.month):
                     continue
                 for day in sorted({day for rule in self.day_rules for day in rule(year, month)}):
-                    midnight = datetime(year, month, day)  # noqa: DTZ001 - local times have no zone here
+                    # Local times have no zone here.
+                    midnight = datetime(year, month, day)  # noqa: DTZ001
                     first = bisect_left(self.minutes_of_day, (since - midnight) / _MINUTE)
                     yield from (
                         midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:]
@@ -149,7 +154,10 @@ _Expression: TypeAlias = _Cron | int | datetime
 
 
 def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]:
-    """The due times from ``since_ns`` on and before ``until_ns``, ascending. Raises ScheduleExpressionError."""
+    """The due times from ``since_ns`` on and before ``until_ns``, ascending.
+
+    Raises ScheduleExpressionError.
+    """
     expression = _read_expression(schedule.expression)
     zone = _read_zone(schedule.time_zone)
     begin_ns, end_ns = _life(schedule, expression)
@@ -187,7 +195,9 @@ def last_due(schedule: Schedule, until_ns: int) -> int | None:
 
 
 def are_times_known(schedule: Schedule) -> bool:
-    """Return False for a rate of which AWS returns neither a start nor a creation; errors as in due_times."""
+    """Return False for a rate of which AWS returns neither a start nor a creation; errors as in
+    due_times.
+    """
     is_rate = isinstance(_read_expression(schedule.expression), int)
     return not is_rate or _anchor_ns(schedule) is not None
 
@@ -198,7 +208,10 @@ def _anchor_ns(schedule: Schedule) -> int | None:
 
 
 def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
-    """The first and the last moment of a schedule. AWS ignores the start and end dates of an ``at``."""
+    """The first and the last moment of a schedule.
+
+    AWS ignores the start and end dates of an ``at``.
+    """
     begin_ns = max(schedule.created_ns or 0, 0)
     if isinstance(expression, datetime):
         return begin_ns, _END_NS
@@ -228,7 +241,8 @@ def _read_expression(expression: str) -> _Expression:
         if name == "cron":
             return _parse_cron(inner)
         if name == "at":
-            return datetime.strptime(inner.strip(), "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - a local time
+            # A local time.
+            return datetime.strptime(inner.strip(), "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007
         value, unit = inner.split()
         return int(value) * _UNIT_NS[unit.removesuffix("s")]
     except (ValueError, KeyError) as error:
@@ -245,12 +259,15 @@ def _read_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError) as error:
         raise ScheduleExpressionError(
-            f"The time zone '{name}' is unknown here: correct it, or install Python's package tzdata"
+            f"The time zone '{name}' is unknown here: correct it, or install Python's package "
+            "tzdata"
         ) from error
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
-    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap."""
+    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably
+    not overlap.
+    """
     dues = islice(due_times(schedule, now_ns, now_ns + _AHEAD_NS), _MAX_DUE_TIMES)
     gaps_ms = [(later_ns - due_ns) / NS_PER_MS for due_ns, later_ns in pairwise(dues)]
     if not gaps_ms or p95_ms <= min(gaps_ms):

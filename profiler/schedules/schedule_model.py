@@ -1,4 +1,5 @@
-"""Schedules that start ECS tasks, the tasks that they started, and what a process remembers of both.
+"""Schedules that start ECS tasks, the tasks that they started, and what a process remembers of
+both.
 
 AWS forgets a stopped task after an hour, and does not return when a rule was changed.
 """
@@ -13,7 +14,8 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND
 
 ScheduleKind = Literal["schedule", "rule"]
-# ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``: nothing was due.
+# ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``:
+# nothing was due.
 DueOutcome = Literal[
     "ran",
     "missed",
@@ -43,7 +45,9 @@ EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event bus."""
+    """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event
+    bus.
+    """
 
     kind: ScheduleKind
     name: str
@@ -72,7 +76,10 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class StartedTask(Struct, frozen=True, kw_only=True):
-    """A task as ECS shows it. Times are in nanoseconds since 1970; ECS shows a stopped task for an hour."""
+    """A task as ECS shows it.
+
+    Times are in nanoseconds since 1970; ECS shows a stopped task for an hour.
+    """
 
     arn: str
     family: str
@@ -86,7 +93,10 @@ class StartedTask(Struct, frozen=True, kw_only=True):
 
 
 class ClusterTasks(Struct, frozen=True, kw_only=True):
-    """The tasks of a cluster: all that stopped after ``known_since_ns`` or run. ``tasks`` None: ``problem`` is why."""
+    """The tasks of a cluster: all that stopped after ``known_since_ns`` or run.
+
+    ``tasks`` None: ``problem`` is why.
+    """
 
     tasks: tuple[StartedTask, ...] | None = None
     read_ns: int = 0
@@ -95,7 +105,10 @@ class ClusterTasks(Struct, frozen=True, kw_only=True):
 
 
 class DueTime(Struct, frozen=True, kw_only=True):
-    """The outcome of one due time of a schedule. ``reason`` is a sentence; ``task`` is the task that it started."""
+    """The outcome of one due time of a schedule.
+
+    ``reason`` is a sentence; ``task`` is the task that it started.
+    """
 
     due_ns: int
     outcome: DueOutcome
@@ -104,7 +117,9 @@ class DueTime(Struct, frozen=True, kw_only=True):
 
 
 class TaskSlot(Struct, kw_only=True):
-    """A due time of a schedule, the next one if it is known, and the tasks that it started, by creation."""
+    """A due time of a schedule, the next one if it is known, and the tasks that it started, by
+    creation.
+    """
 
     schedule: Schedule
     due_ns: int
@@ -122,7 +137,9 @@ class TaskSlot(Struct, kw_only=True):
 
     @property
     def is_certain(self) -> bool:
-        """Whether the schedule was enabled and the same at the due time; always True for a rule that is enabled."""
+        """Whether the schedule was enabled and the same at the due time; always True for a rule
+        that is enabled.
+        """
         return self.schedule.is_enabled and self.due_ns >= (self.schedule.modified_ns or 0)
 
     @property
@@ -137,7 +154,9 @@ def cut_started_by(starter: str | None) -> str:
 
 
 def did_start(schedule: Schedule, task: StartedTask) -> bool:
-    """Whether the task can be the schedule's, by its family and ``startedBy``, which similar names may share."""
+    """Whether the task can be the schedule's, by its family and ``startedBy``, which similar
+    names may share.
+    """
     is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
     return is_its and task.family == schedule.family
 
@@ -151,10 +170,13 @@ def may_be_starter(kind: ScheduleKind, name: str, starter: str) -> bool:
 def assign_tasks(
     slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_since_ns: int
 ) -> None:
-    """Give each task to the due time that started it. Each due time gets at most the tasks that it starts.
+    """Give each task to the due time that started it.
 
-    A task created within a minute of a due time, or of its window, belongs to it. The others are late ones of the last
-    due time before them that lacks a task. Slots and tasks have the same ``startedBy``, and are ascending.
+    Each due time gets at most the tasks that it starts.
+
+    A task created within a minute of a due time, or of its window, belongs to it. The others are
+    late ones of the last due time before them that lacks a task. Slots and tasks have the same
+    ``startedBy``, and are ascending.
     """
     dues = [slot.due_ns for slot in slots]
     longest_ns = max((slot.window_end_ns - slot.due_ns for slot in slots), default=0) + _PROMPT_NS
@@ -170,7 +192,8 @@ def assign_tasks(
             and did_start(slot.schedule, task)
         ]
         if fitting:
-            # The task of a due time that is too old may be forgotten. It must not take the task of the next due time.
+            # The task of a due time that is too old may be forgotten. It must not take the task of
+            # the next due time.
             first = min(
                 fitting,
                 key=lambda slot: (
@@ -212,7 +235,9 @@ class TaskMemory(Struct):
 
 
 def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
-    """A gap of more than an hour between two readings hides tasks, so the earlier ones do not count then."""
+    """A gap of more than an hour between two readings hides tasks, so the earlier ones do not
+    count then.
+    """
     if (
         before is None
         or before.tasks is None
@@ -251,7 +276,10 @@ class RuleMemory(Struct):
         )
 
     def was_seen_before(self, schedule: Schedule, due_ns: int) -> bool:
-        """Whether the schedule is unchanged since before the due time. AWS returns the change of schedules only."""
+        """Whether the schedule is unchanged since before the due time.
+
+        AWS returns the change of schedules only.
+        """
         return (
             schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - EFFECTIVE_NS
         )

@@ -1,4 +1,6 @@
-"""Fits dashboards to a version, imports them, and checks each object: HTTP 200 does not mean success."""
+"""Fits dashboards to a version, imports them, and checks each object: HTTP 200 does not mean
+success.
+"""
 
 import json
 import re
@@ -42,7 +44,9 @@ class UiVersion(Struct, frozen=True, kw_only=True):
 
     @property
     def flavour(self) -> Flavour:
-        """Lens for Kibana from 8.2, classic charts for older versions and for OpenSearch Dashboards."""
+        """Lens for Kibana from 8.2, classic charts for older versions and for OpenSearch
+        Dashboards.
+        """
         return (
             "lens"
             if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS
@@ -56,24 +60,30 @@ class UiVersion(Struct, frozen=True, kw_only=True):
 
 
 def read_version(ui: DashboardsServer) -> UiVersion:
-    """Ask the server for its version. Raises TaskProfilerError if it is neither of the two products."""
+    """Ask the server for its version.
+
+    Raises TaskProfilerError if it is neither of the two products.
+    """
     response = ui.status()
     version = mapping(mapping(response.body).get("version")) if response.ok else {}
     parts = re.match(r"(\d+)\.(\d+)(?:\.|$)", str(version.get("number")), re.ASCII)
     if parts is None:
         raise TaskProfilerError(
-            f"There is no Kibana or OpenSearch Dashboards at {response.address} ({rejection(response)}): "
-            "check URL and sign-in."
+            f"There is no Kibana or OpenSearch Dashboards at {response.address} "
+            f"({rejection(response)}): check URL and sign-in."
         )
     return UiVersion(major=int(parts[1]), minor=int(parts[2]))
 
 
 def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
-    """The requested flavour, else the version's. Raises TaskProfilerError if the server does not know it."""
+    """The requested flavour, else the version's.
+
+    Raises TaskProfilerError if the server does not know it.
+    """
     if requested == "lens" and version.flavour != "lens":
         raise TaskProfilerError(
-            f"{version} cannot show the Lens charts, which need Kibana 8.2: leave out --flavour, or use --flavour "
-            "classic."
+            f"{version} cannot show the Lens charts, which need Kibana 8.2: leave out --flavour, "
+            "or use --flavour classic."
         )
     return requested or version.flavour
 
@@ -122,7 +132,9 @@ def import_dashboards(
 
 
 def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:
-    """From 8.12 on, Kibana has links between dashboards that keep time range and filters, unlike those in a text."""
+    """From 8.12 on, Kibana has links between dashboards that keep time range and filters, unlike
+    those in a text.
+    """
     is_lens = any(item["type"] == "lens" for item in objects)
     if not is_lens or (version.major, version.minor) < _FIRST_LINKS:
         return objects
@@ -136,7 +148,9 @@ def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObj
 
 
 def _split_navigation(saved_object: SavedObject) -> tuple[SavedObject, SavedObject]:
-    """Move the links to dashboards from the text into a separate object; links to other pages stay."""
+    """Move the links to dashboards from the text into a separate object; links to other pages
+    stay.
+    """
     links, references = [], []
     attributes = saved_object["attributes"]
     state = json.loads(attributes["visState"])
@@ -171,7 +185,9 @@ def _split_navigation(saved_object: SavedObject) -> tuple[SavedObject, SavedObje
 
 
 def _with_links_panel(dashboard: SavedObject) -> SavedObject:
-    """Place the links in the panel of the text, which is the first one, and the rest of the text next to them."""
+    """Place the links in the panel of the text, which is the first one, and the rest of the text
+    next to them.
+    """
     attributes = dashboard["attributes"]
     text, *panels = json.loads(attributes["panelsJSON"])
     index, grid = f"{text['panelIndex']}-links", text["gridData"]

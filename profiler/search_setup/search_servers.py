@@ -28,7 +28,8 @@ class ClusterServer:
         """Send a request. Raises TaskProfilerError if there is no response."""
         return self._send(method, path, json=body)
 
-    def _send(self, method: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
+    # Requests' own.
+    def _send(self, method: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401
         try:
             response = self._session.request(method, self._url + path, timeout=30, **options)
         except requests.RequestException as error:
@@ -38,7 +39,10 @@ class ClusterServer:
 
 
 class DashboardsServer(ClusterServer):
-    """Kibana or OpenSearch Dashboards. Each method raises TaskProfilerError if there is no response."""
+    """Kibana or OpenSearch Dashboards.
+
+    Each method raises TaskProfilerError if there is no response.
+    """
 
     def status(self) -> ServerResponse:
         return self._send("GET", "/api/status")
@@ -61,11 +65,15 @@ class DashboardsServer(ClusterServer):
 
 
 def checked_address(url: str) -> str:
-    """The address without a final slash. UsageError without http:// or https://, or with credentials."""
+    """The address without a final slash.
+
+    UsageError without http:// or https://, or with credentials.
+    """
     scheme, separator, rest = url.partition("://")
     if "@" in rest:  # a password may contain a slash
         raise UsageError(
-            "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD."
+            "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and "
+            "ELASTICSEARCH_PASSWORD."
         )
     if not separator:
         raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")
@@ -79,7 +87,10 @@ def checked_address(url: str) -> str:
 def open_session(
     environment: Mapping[str, str], signature: AwsSignature | None = None
 ) -> requests.Session:
-    """Open a session that signs in as the variables say, or signs its requests. Raises UsageError."""
+    """Open a session that signs in as the variables say, or signs its requests.
+
+    Raises UsageError.
+    """
     session = requests.Session()
     ca_file = environment.get("ELASTICSEARCH_CA_FILE", "")
     if ca_file:
@@ -111,12 +122,16 @@ def open_session(
 
 
 def _as_latin_1(text: str) -> str:
-    """The text whose Latin-1 bytes, which requests sends, are this text's UTF-8 bytes, which search clusters expect."""
+    """The text whose Latin-1 bytes, which requests sends, are this text's UTF-8 bytes, which
+    search clusters expect.
+    """
     return text.encode(errors="surrogateescape").decode("latin-1")
 
 
 class _PrivateCa(requests.adapters.HTTPAdapter):
-    """Verifies certificates by a private CA. REQUESTS_CA_BUNDLE would take precedence over a session's setting."""
+    """Verifies certificates by a private CA. REQUESTS_CA_BUNDLE would take precedence over a
+    session's setting.
+    """
 
     def __init__(self, file: str) -> None:
         super().__init__()
@@ -132,7 +147,10 @@ class _PrivateCa(requests.adapters.HTTPAdapter):
 
 
 def _with_api_key(key: str, request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """The request with the key. As a header of the session, requests would replace it by an entry of ~/.netrc."""
+    """The request with the key.
+
+    As a header of the session, requests would replace it by an entry of ~/.netrc.
+    """
     request.headers["Authorization"] = f"ApiKey {key}"
     return request
 
@@ -140,9 +158,15 @@ def _with_api_key(key: str, request: requests.PreparedRequest) -> requests.Prepa
 def _describe(error: requests.RequestException) -> str:
     is_tls = isinstance(error, requests.exceptions.SSLError)
     if is_tls and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of your private CA."
+        return (
+            "has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of "
+            "your private CA."
+        )
     if is_tls:
         return "does not speak TLS: check whether its address begins with http:// or https://."
     if "Connection refused" in str(error):
         return "refused the connection: check the port, and whether the server runs."
-    return "cannot be reached: check the address, and network, VPN, firewalls and proxy (HTTPS_PROXY, NO_PROXY)."
+    return (
+        "cannot be reached: check the address, and network, VPN, firewalls and proxy "
+        "(HTTPS_PROXY, NO_PROXY)."
+    )

@@ -1,8 +1,9 @@
-"""Installs index templates, the first indices and, if the server supports them, lifecycle policies.
+"""Installs index templates, the first indices and, if the server supports them, lifecycle
+policies.
 
-Repeating the installation changes nothing. Elasticsearch attaches a lifecycle policy (ILM) through a setting in the
-index template. Servers without ILM reject this setting, so it is added only if the policy was installed. An
-OpenSearch policy (ISM) contains its index patterns.
+Repeating the installation changes nothing. Elasticsearch attaches a lifecycle policy (ILM) through
+a setting in the index template. Servers without ILM reject this setting, so it is added only if the
+policy was installed. An OpenSearch policy (ISM) contains its index patterns.
 """
 
 import json
@@ -28,12 +29,16 @@ _POLICY_FILES: Mapping[Engine, str] = {
     "elasticsearch": "elasticsearch-ilm.json",
     "opensearch": "opensearch-ism.json",
 }
-# The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
+# The indices behind the data views of the dashboards: as long as one does not exist, its panels are
+# errors.
 _FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
 
 
 class Product(Struct, frozen=True, kw_only=True):
-    """What a server is. ``is_serverless``: Elastic Cloud Serverless, which manages shards and replicas itself."""
+    """What a server is.
+
+    ``is_serverless``: Elastic Cloud Serverless, which manages shards and replicas itself.
+    """
 
     engine: Engine
     is_serverless: bool = False
@@ -56,7 +61,10 @@ class RejectedError(TaskProfilerError):
 
 
 class SearchServer(Protocol):
-    """A cluster, directly or through the dashboards' console. Raises TaskProfilerError without a response."""
+    """A cluster, directly or through the dashboards' console.
+
+    Raises TaskProfilerError without a response.
+    """
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse: ...
 
@@ -101,7 +109,10 @@ def install_templates(
     dry_run: bool,
     period: str = "month",
 ) -> Iterator[TemplateStep]:
-    """Install the policy, the templates, then the empty indices of the period. Raises TaskProfilerError."""
+    """Install the policy, the templates, then the empty indices of the period.
+
+    Raises TaskProfilerError.
+    """
     product = detect_product(server)
     engine = product.engine
     policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
@@ -128,7 +139,10 @@ def install_templates(
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:
-    """Create the index if it is missing. The templates apply to it. Without the right to create it, they suffice."""
+    """Create the index if it is missing.
+
+    The templates apply to it. Without the right to create it, they suffice.
+    """
     if server.request("GET", f"/{name}").ok:
         return
     response = None if dry_run else server.request("PUT", f"/{name}", {})
@@ -140,13 +154,16 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
 
 
 def detect_product(server: SearchServer) -> Product:
-    """Detect the product. Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch."""
+    """Detect the product.
+
+    Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch.
+    """
     response = server.request("GET", "/")
     version = mapping(mapping(response.body).get("version")) if response.ok else {}
     if "number" not in version:
         raise TaskProfilerError(
-            f"There is no Elasticsearch or OpenSearch at {response.address} ({rejection(response)}): check URL and "
-            "sign-in."
+            f"There is no Elasticsearch or OpenSearch at {response.address} "
+            f"({rejection(response)}): check URL and sign-in."
         )
     engine: Engine = (
         "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
@@ -166,14 +183,18 @@ class _LifecyclePolicy:
             f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
         )
         self.existing = server.request("GET", self.path)
-        # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler (8, OpenSearch).
+        # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
+        # (8, OpenSearch).
         is_unknown = (
             self.existing.status == 404 and "policy not found" in str(self.existing.body).lower()  # noqa: PLR2004
         )
         self.is_supported = self.existing.ok or is_unknown
 
     def put(self, body: Mapping[str, Any]) -> None:
-        """Install or replace the policy. OpenSearch requires the version of the policy to be replaced."""
+        """Install or replace the policy.
+
+        OpenSearch requires the version of the policy to be replaced.
+        """
         path, existing = self.path, self.existing
         if self._is_opensearch and existing.ok:
             path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
@@ -181,13 +202,17 @@ class _LifecyclePolicy:
 
 
 def with_index_prefix(text: str, prefix: str) -> dict[str, Any]:
-    """Parse an object of JSON, with the prefix in its index patterns, also in those within other texts."""
+    """Parse an object of JSON, with the prefix in its index patterns, also in those within other
+    texts.
+    """
     parsed: dict[str, Any] = json.loads(_PATTERN.sub(rf"{prefix}-\1-*", text))
     return parsed
 
 
 def prefixed_name(text: str, prefix: str) -> str:
-    """The name of an index, a pattern, a template or a policy with this prefix instead of the default."""
+    """The name of an index, a pattern, a template or a policy with this prefix instead of the
+    default.
+    """
     return (
         prefix + text.removeprefix(DEFAULT_PREFIX)
         if text.startswith(f"{DEFAULT_PREFIX}-")
@@ -203,7 +228,9 @@ def _put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) ->
 
 
 def rejection(response: ServerResponse) -> str:
-    """The status and the reason of a failed request, which Amazon OpenSearch Service names ``message``."""
+    """The status and the reason of a failed request, which Amazon OpenSearch Service names
+    ``message``.
+    """
     body = mapping(response.body)
     error = body.get("error")
     reason = (

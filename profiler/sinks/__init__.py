@@ -14,6 +14,9 @@ class DeliveryFailure(Struct, frozen=True):
 
 
 class TransientFailure(DeliveryFailure, frozen=True):
-    """A failure that may pass; ``reason`` is a part of a sentence. ``has_expired``: of the credentials."""
+    """A failure that may pass; ``reason`` is a part of a sentence.
+
+    ``has_expired``: of the credentials.
+    """
 
     has_expired: bool = False

@@ -1,7 +1,8 @@
-"""The client of CloudWatch Logs: boto3's, whose answers are checked, and the causes of its failures in words.
+"""The client of CloudWatch Logs: boto3's, whose answers are checked, and the causes of its
+failures in words.
 
-A captive portal or a proxy answers with HTML and status 200, which boto3 takes, as an empty or cut answer, for an empty
-object. Importing this module imports boto3, which takes 22 MiB.
+A captive portal or a proxy answers with HTML and status 200, which boto3 takes, as an empty or cut
+answer, for an empty object. Importing this module imports boto3, which takes 22 MiB.
 """
 
 import socket
@@ -40,8 +41,8 @@ _CAUSES: Mapping[type[BaseException], str] = {
     ConnectionRefusedError: "{host} refused the connection",
     exceptions.SSLError: "the TLS connection to {host} failed ({error})",
     exceptions.ProxyConnectionError: "the proxy (HTTPS_PROXY) cannot be reached",
-    exceptions.ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s "
-    "(no route to it?)",
+    exceptions.ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s (no route to "
+    "it?)",
     exceptions.ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
     exceptions.ConnectionClosedError: "{host} closed the connection before its answer was complete",
 }
@@ -57,8 +58,11 @@ class AnswerError(OSError):
     """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
 
 
-def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401  boto3's clients have no type
-    """A client with botocore's standard retries; ``on_failure`` gets the cause of each attempt that fails."""
+# Boto3's clients have no type.
+def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401
+    """A client with botocore's standard retries; ``on_failure`` gets the cause of each attempt
+    that fails.
+    """
     config = bounded_config(
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
         read_timeout_seconds=_READ_TIMEOUT_SECONDS,
@@ -107,13 +111,17 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
         if isinstance(error, _PASSING):
             return TransientFailure(cause_of(error))
         return DeliveryFailure(
-            f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
+            f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a "
+            "task role."
         )
     code, status = error_code(error), error_status(error)
     if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
         return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
     if code in ACCESS_DENIED:
-        reason = f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
+        reason = (
+            f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on "
+            f"it ({code})."
+        )
     elif code == "ResourceNotFoundException":
         reason = (
             f"Log stream {target.stream} of log group {target.group} does not exist: "

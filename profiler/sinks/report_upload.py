@@ -1,4 +1,6 @@
-"""Puts the report into the batch's log stream. botocore takes 22 MiB, so it is imported with the first line."""
+"""Puts the report into the batch's log stream. botocore takes 22 MiB, so it is imported with the
+first line.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,9 +31,12 @@ Connect = Callable[[str | None, Callable[[str], None]], AwsClient]
 
 
 class CloudWatchLogsSink:
-    """Puts lines into log streams. ``last_cause`` is why the last attempt failed, as part of a sentence.
+    """Puts lines into log streams.
 
-    ``connect`` creates the client of a region, with fresh credentials and a function that it calls with such a cause.
+    ``last_cause`` is why the last attempt failed, as part of a sentence.
+
+    ``connect`` creates the client of a region, with fresh credentials and a function that it calls
+    with such a cause.
     """
 
     def __init__(self, connect: Connect, clock: Clock) -> None:
@@ -44,8 +49,9 @@ class CloudWatchLogsSink:
     ) -> DeliveryFailure | None:
         """Put a line within about ``seconds``; None means that CloudWatch has stored it.
 
-        botocore repeats each call with pauses of up to 20 s, so calls are repeated here: the last one begins near the
-        end. The less important line ``before`` goes along in the first attempt only: it may be why that fails.
+        botocore repeats each call with pauses of up to 20 s, so calls are repeated here: the last
+        one begins near the end. The less important line ``before`` goes along in the first attempt
+        only: it may be why that fails.
         """
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         pause_seconds = _FIRST_PAUSE_SECONDS
@@ -75,7 +81,9 @@ class CloudWatchLogsSink:
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
     def holds_report(self, target: LogTarget, batch: str, seconds: float) -> bool:
-        """Whether the last lines of the log stream have the report of a container; False if they cannot be read."""
+        """Whether the last lines of the log stream have the report of a container; False if they
+        cannot be read.
+        """
         from profiler.sinks.logs_client import SDK_ERRORS, failure_of  # see the module's docstring
 
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
@@ -100,7 +108,10 @@ class CloudWatchLogsSink:
             return any(_REPORT_TYPE in message and batch in message for message in messages)
 
     def check_permission(self, target: LogTarget) -> DeliveryFailure | None:
-        """Check that a line could be put: CloudWatch drops so old an event after its checks. None means success."""
+        """Check that a line could be put: CloudWatch drops so old an event after its checks.
+
+        None means success.
+        """
         _, answer = self._send(
             None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target
         )
@@ -138,25 +149,32 @@ def connect(
     *,
     profile: str | None = None,
 ) -> AwsClient:
-    """A client of a region, with the credentials that boto3 finds now; see :func:`logs_client.make_client`."""
+    """A client of a region, with the credentials that boto3 finds now; see
+    :func:`logs_client.make_client`.
+    """
     from profiler.sinks.logs_client import make_client  # see the module's docstring
 
     return make_client(region, on_failure, profile)
 
 
 def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
-    """The failure after all attempts within ``seconds``, with the cause of the last one as part of a sentence."""
+    """The failure after all attempts within ``seconds``, with the cause of the last one as part
+    of a sentence.
+    """
     return DeliveryFailure(
-        f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop budget: {cause}."
+        f"CloudWatch Logs did not accept the line within {seconds:.3g} s, the rest of the stop "
+        f"budget: {cause}."
     )
 
 
 def _rejection(
     answer: Mapping[str, object], target: LogTarget, events: int
 ) -> DeliveryFailure | None:
-    """The failure in a response with HTTP 200: CloudWatch lists the events outside of the accepted time.
+    """The failure in a response with HTTP 200: CloudWatch lists the events outside of the
+    accepted time.
 
-    An ``…EndIndex`` is the first event that is not dropped. The report, the last one, may be stored without the first.
+    An ``…EndIndex`` is the first event that is not dropped. The report, the last one, may be stored
+    without the first.
     """
     rejected = answer.get("rejectedLogEventsInfo")
     if not isinstance(rejected, dict) or not rejected:

@@ -1,4 +1,6 @@
-"""Recommendations: size, saving and reasons, for a family of runs and for the record of a single run."""
+"""Recommendations: size, saving and reasons, for a family of runs and for the record of a single
+run.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -35,7 +37,10 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def risk(self) -> str | None:
-        """A sentence if the current memory may be too small. A kill at a size below the current one does not count."""
+        """A sentence if the current memory may be too small.
+
+        A kill at a size below the current one does not count.
+        """
         evidence, size_mb = self.evidence, self.choice.current.memory_mb
         oom_size_mb, peak_mb = evidence.oom_size_mb, evidence.required_memory_mb
         if evidence.out_of_memory and (
@@ -43,12 +48,18 @@ class Advice(Struct, frozen=True, kw_only=True):
         ):
             return f"{format_count(evidence.out_of_memory, 'run')} ran out of memory"
         if size_mb is not None and peak_mb is not None and is_near_limit(peak_mb, size_mb):
-            return f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of memory"
+            return (
+                f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of "
+                "memory"
+            )
         return None
 
     @property
     def verdict(self) -> Literal["saves", "too small", "fits", "not known"]:
-        """What the runs say about the current size. It fits if a larger one is recommended only for its margin."""
+        """What the runs say about the current size.
+
+        It fits if a larger one is recommended only for its margin.
+        """
         choice, saving_percent = self.choice, self.choice.saving_percent
         is_outgrown = choice.outgrown is not None and choice.has_more_memory
         if (
@@ -77,7 +88,9 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def saving_usd_per_month(self) -> float | None:
-        """The saving in a month at the upper bound of the duration; negative if the recommended size costs more."""
+        """The saving in a month at the upper bound of the duration; negative if the recommended
+        size costs more.
+        """
         chosen = self.choice.chosen
         return (
             None
@@ -86,14 +99,19 @@ class Advice(Struct, frozen=True, kw_only=True):
         )
 
     def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str | None:
-        """A sentence if the recommended size saves at least ``min_saving_percent``, and in a month the USD."""
+        """A sentence if the recommended size saves at least ``min_saving_percent``, and in a
+        month the USD.
+        """
         saving_percent, usd = self.choice.saving_percent, self.saving_usd_per_month
         if not self.choice.changes or saving_percent is None or saving_percent < min_saving_percent:
             return None
         if min_saving_usd and (usd is None or usd < min_saving_usd):
             return None
         saved = format_percent(saving_percent)
-        return f"the recommended size saves {saved}{'' if usd is None else f', {format_usd(usd)} a month'}"
+        return (
+            "the recommended size saves "
+            f"{saved}{'' if usd is None else f', {format_usd(usd)} a month'}"
+        )
 
 
 def advise(
@@ -176,7 +194,10 @@ def _option(option: SizeOption) -> Mapping[str, object]:
 def with_recommendation(
     record: Record, price_overrides: PriceOverrides | None, *, time: str
 ) -> Record:
-    """Add cost and recommendation to the record of an ended run. Advice on GPUs that may be others' is left out."""
+    """Add cost and recommendation to the record of an ended run.
+
+    Advice on GPUs that may be others' is left out.
+    """
     if record.status == "running":
         return record
     # As in a record that was read: the task metadata endpoint may have delivered anything.

@@ -1,4 +1,6 @@
-"""Chooses the size of a task from what each size would take and cost. docs/right-size.md explains the policy."""
+"""Chooses the size of a task from what each size would take and cost. docs/right-size.md
+explains the policy.
+"""
 
 import math
 
@@ -23,7 +25,10 @@ MINUTE_MARGIN_PERCENT = 50
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The limits of a size. ``faster``: a saturated task gets more vCPUs. A definition reserves ``least_memory_mb``."""
+    """The limits of a size.
+
+    ``faster``: a saturated task gets more vCPUs. A definition reserves ``least_memory_mb``.
+    """
 
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
@@ -32,10 +37,12 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
-    """The recommended size, and the ``current`` one of the latest run's task, of which a part can be unknown.
+    """The recommended size, and the ``current`` one of the latest run's task, of which a part
+    can be unknown.
 
-    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``outgrown`` would be enough without the growth; None
-    if that does not change the size. ``chosen`` and the table of ``options``, by vCPU, exist on Fargate only.
+    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``outgrown`` would be enough
+    without the growth; None if that does not change the size. ``chosen`` and the table of
+    ``options``, by vCPU, exist on Fargate only.
     """
 
     current: TaskSize
@@ -57,12 +64,16 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     @property
     def saving_percent(self) -> float | None:
-        """Saving of a run in percent at the upper bound of its duration; negative if the new size costs more."""
+        """Saving of a run in percent at the upper bound of its duration; negative if the new
+        size costs more.
+        """
         return None if self.chosen is None else self.chosen.saving_percent_at(self.factor.max)
 
     @property
     def is_right(self) -> bool:
-        """Whether the current size is known, and neither another one is better nor more is needed."""
+        """Whether the current size is known, and neither another one is better nor more is
+        needed.
+        """
         return self.current != TaskSize() and not (
             self.changes or self.needs_more_vcpu or self.needs_more_memory
         )
@@ -74,7 +85,9 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether another size is better than the current one, if that is known; outside Fargate, only a larger one."""
+        """Whether another size is better than the current one, if that is known; outside
+        Fargate, only a larger one.
+        """
         if self.current == TaskSize():
             return False
         pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
@@ -88,7 +101,10 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 def recommend_size(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides
 ) -> SizeDecision:
-    """Recommend a size for a family. A size that the growing peak passes within 30 runs is too small."""
+    """Recommend a size for a family.
+
+    A size that the growing peak passes within 30 runs is too small.
+    """
     if evidence.is_by_minute:
         margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
         policy = replace(policy, memory_margin_percent=margin_percent)
@@ -157,7 +173,10 @@ def _decide(
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
-    """Add the margin. The size stays if all runs failed or were too short, or a usage reached the limit unseen."""
+    """Add the margin.
+
+    The size stays if all runs failed or were too short, or a usage reached the limit unseen.
+    """
     current, memory_mb = evidence.size, evidence.required_memory_mb
     needed_mb = (
         current.memory_mb or 0
@@ -171,7 +190,9 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
 
 
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
-    """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough or slows no run down."""
+    """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough
+    or slows no run down.
+    """
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
         rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), vcpu_limit(evidence.latest)
@@ -196,7 +217,9 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
 
 
 def _step_up(minimum: float, above: float, step: float) -> float:
-    """Round ``minimum`` up to a multiple of ``step`` that is more than ``above``, if that is not 0."""
+    """Round ``minimum`` up to a multiple of ``step`` that is more than ``above``, if that is not
+    0.
+    """
     steps = max(math.ceil(minimum / step - ROUNDING), 1)
     if above:
         steps = max(steps, math.floor(above / step) + 1)

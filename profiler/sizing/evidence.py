@@ -2,9 +2,10 @@
 
 A run without measurements counts only if it ran out of memory: its size was too small.
 
-With c vCPUs, a run would take slowdown(c) ÷ slowdown(current) times as long as with the current ones. Both are known as
-bounds only: the quotient is from min(c) ÷ max(current) to max(c) ÷ min(current), and at most current ÷ c, because half
-the vCPUs take at most twice as long. For a family, the largest bounds of any run count.
+With c vCPUs, a run would take slowdown(c) ÷ slowdown(current) times as long as with the current
+ones. Both are known as bounds only: the quotient is from min(c) ÷ max(current) to max(c) ÷
+min(current), and at most current ÷ c, because half the vCPUs take at most twice as long. For a
+family, the largest bounds of any run count.
 """
 
 import math
@@ -58,7 +59,9 @@ SAME_DURATION = SlowdownBounds(min=1, max=1)
 def duration_factors(
     runs: Iterable[RunFacts], current_vcpu: float | None
 ) -> Mapping[float, SlowdownBounds] | None:
-    """The factors of the vCPU sizes at which a run would be slower than now; None if no run has a slowdown."""
+    """The factors of the vCPU sizes at which a run would be slower than now; None if no run has
+    a slowdown.
+    """
     slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
     if not slowdowns:
         return None
@@ -82,7 +85,9 @@ def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
 
 
 def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
-    """Divide a bound at another size by a bound at the current size; the result is between 1 and ``limit``."""
+    """Divide a bound at another size by a bound at the current size; the result is between 1 and
+    ``limit``.
+    """
     return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
 
 
@@ -104,7 +109,9 @@ def _mean_percent(
 
 
 class _Run(NamedTuple):
-    """The billed time of a run, and its parts: until the start, and after it, which alone depends on the size."""
+    """The billed time of a run, and its parts: until the start, and after it, which alone
+    depends on the size.
+    """
 
     was_ms: float
     before_ms: float
@@ -130,7 +137,9 @@ def _billed_tasks(records: Iterable[Record]) -> BilledTasks:
 
 @lru_cache(maxsize=64)
 def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
-    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known."""
+    """The mean over the tasks if each run took ``factor`` times as long; None if no billed time
+    is known.
+    """
 
     def time_ms(run: _Run) -> float:
         until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
@@ -146,15 +155,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     ``runs`` are measured; ``out_of_memory_unmeasured`` and ``ignored`` are not among them.
     ``latest`` is the latest measured record, with the size of the latest run, measured or not.
-    ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are the batch's in the
-    run with the largest need. ``slowdowns`` are the bounds at each vCPU size at which a run would be slower than now,
-    None if no run has any; ``vcpu_without_slowdown`` is the largest need of the runs without them (schema 1.0).
-    Saturation and CPU wait are of the runs at the current vCPU size; ``billed`` too, unless none had it.
-    ``reached_size_mb`` is the largest size at whose limit a child may have been killed.
-    ``peak_source`` is the least exact one, ``stats_period_ms`` the longest.
-    The window's time and tasks include unmeasured runs. ``peaks_mb`` and ``needs_mb`` are in the order of time.
-    ``unknown_memory``: containers with neither a measurement nor a limit of memory. ``is_by_minute``: some runs were
-    measured by the means of minutes; ``is_too_short``: all, and too short. ``on_fargate`` is a Region in which runs
+    ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are
+    the batch's in the run with the largest need. ``slowdowns`` are the bounds at each vCPU size at
+    which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is the
+    largest need of the runs without them (schema 1.0). Saturation and CPU wait are of the runs at
+    the current vCPU size; ``billed`` too, unless none had it. ``reached_size_mb`` is the largest
+    size at whose limit a child may have been killed. ``peak_source`` is the least exact one,
+    ``stats_period_ms`` the longest. The window's time and tasks include unmeasured runs.
+    ``peaks_mb`` and ``needs_mb`` are in the order of time. ``unknown_memory``: containers with
+    neither a measurement nor a limit of memory. ``is_by_minute``: some runs were measured by the
+    means of minutes; ``is_too_short``: all, and too short. ``on_fargate`` is a Region in which runs
     outside Fargate count as if they had run there; ``is_moved``: some do.
     """
 
@@ -219,7 +229,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Families:
-    """Collects the ``last`` runs of each family. Memory is bounded: older runs are dropped on the way."""
+    """Collects the ``last`` runs of each family.
+
+    Memory is bounded: older runs are dropped on the way.
+    """
 
     def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
         self._last = last
@@ -227,7 +240,9 @@ class Families:
         self._families: dict[FamilyKey, dict[tuple[str, str, str], RunFacts]] = {}
 
     def add(self, report: Report) -> None:
-        """Add the run of a final report to its family; a repeated line of the same run is ignored."""
+        """Add the run of a final report to its family; a repeated line of the same run is
+        ignored.
+        """
         run = facts_of(report, self._on_fargate)
         runs = self._families.setdefault(run.family, {})
         runs.setdefault(run.key, run)
@@ -235,7 +250,9 @@ class Families:
             self._families[run.family] = {run.key: run for run in self._newest(runs)}
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
-        """Aggregate the last runs of each family, in the order of the families; None if none of them was measured."""
+        """Aggregate the last runs of each family, in the order of the families; None if none of
+        them was measured.
+        """
         families = sorted(self._families.items(), key=lambda family: family[0].order)
         return {
             key: evidence_of_runs(key, self._newest(runs), self._on_fargate)
@@ -334,7 +351,9 @@ def evidence_of_runs(
 
 
 def _has_succeeded(record: Record) -> bool:
-    """Whether the run succeeded, or perhaps: Container Insights alone does not know how a run ended."""
+    """Whether the run succeeded, or perhaps: Container Insights alone does not know how a run
+    ended.
+    """
     return record.status == "success" or (
         record.status == "unknown" and is_sampled_each_minute(record)
     )

@@ -22,10 +22,11 @@ _MB_PER_GB = 1024
 _Row = tuple[float | None, float | None, float | None]
 _NONE: Final = (None, None, None)
 
-# By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in 22 Regions are from
-# https://github.com/theuves/fgcalc, which compared them with AWS's offer of 2026-09-11. The others were quoted from
-# that offer in public repositories (eu-north-1 on ARM64: from the one before it). A price on ARM64 does not follow from
-# the one on X86_64: it is 80 % in most Regions, and 56 % in ap-south-1.
+# By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in
+# 22 Regions are from https://github.com/theuves/fgcalc, which compared them with AWS's offer of
+# 2026-09-11. The others were quoted from that offer in public repositories (eu-north-1 on ARM64:
+# from the one before it). A price on ARM64 does not follow from the one on X86_64: it is 80 % in
+# most Regions, and 56 % in ap-south-1.
 PRICE_TABLE: Final[Mapping[str, tuple[_Row, _Row]]] = {
     "af-south-1": ((0.0546, 0.006, None), _NONE),
     "ap-east-1": ((0.0556, 0.0061, None), (0.04449, 0.00487, None)),
@@ -56,7 +57,9 @@ PRICE_TABLE: Final[Mapping[str, tuple[_Row, _Row]]] = {
 
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
-    """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2 of a task."""
+    """Prices in USD per hour: on Fargate of a vCPU, a GiB of memory and a GiB of storage; on EC2
+    of a task.
+    """
 
     vcpu_hour_usd: float | None = None
     gb_hour_usd: float | None = None
@@ -82,7 +85,9 @@ def parse_price(text: str) -> float:
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """Prices in USD per hour of a vCPU, a GiB of memory, and a GiB of storage above the included 20 GiB."""
+    """Prices in USD per hour of a vCPU, a GiB of memory, and a GiB of storage above the included
+    20 GiB.
+    """
 
     vcpu_hour_usd: float
     gb_hour_usd: float
@@ -94,7 +99,9 @@ class Prices(Struct, frozen=True, kw_only=True):
         return vcpu * self.vcpu_hour_usd + memory_mb / _MB_PER_GB * self.gb_hour_usd
 
     def hour_usd(self, vcpu: float, memory_mb: float, storage_mb: float | None) -> float | None:
-        """Return the price in USD per hour of a task; None if its storage is charged and has no known price."""
+        """Return the price in USD per hour of a task; None if its storage is charged and has no
+        known price.
+        """
         size_usd, charged_gb = self.size_hour_usd(vcpu, memory_mb), charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
@@ -105,7 +112,8 @@ class Prices(Struct, frozen=True, kw_only=True):
         )
 
 
-# A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same everywhere.
+# A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same
+# everywhere.
 REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
@@ -116,7 +124,9 @@ def prices(
     *,
     on_spot: bool = False,
 ) -> Prices | None:
-    """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if neither has them."""
+    """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if
+    neither has them.
+    """
     listed = dict(zip(_ARCHITECTURES, PRICE_TABLE.get(region or "", ()), strict=False)).get(
         architecture or "", _NONE
     )
@@ -152,12 +162,16 @@ def is_priced(region: str, overrides: PriceOverrides) -> bool:
 
 
 def charged_storage_gb(storage_mb: float | None) -> int:
-    """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496 MiB."""
+    """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496
+    MiB.
+    """
     return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - 20, 0)
 
 
 def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
-    """Calculate the cost of the run: billed duration × price per hour; None if one of them is unknown."""
+    """Calculate the cost of the run: billed duration × price per hour; None if one of them is
+    unknown.
+    """
     metrics, size, hour_usd, basis = record.metrics, record.task_size or TaskSize(), None, ""
     if record.launch_type in ("EC2", "MANAGED_INSTANCES"):  # these tasks have no price of their own
         hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"

@@ -31,7 +31,10 @@ _MIN_PERCENT = 0.5
 
 
 def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
-    """Return the sentences, the most important first. ``brief`` leaves out the sizes that were not chosen."""
+    """Return the sentences, the most important first.
+
+    ``brief`` leaves out the sizes that were not chosen.
+    """
     return (
         _basis(evidence),
         *_memory(evidence, choice),
@@ -92,13 +95,17 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             if evidence.failed + evidence.stopped == evidence.runs
             else "is known to have succeeded"
         )
-        yield f"No run {succeeded}, so no smaller size is recommended: failures do not show how much a run needs."
+        yield (
+            f"No run {succeeded}, so no smaller size is recommended: failures do not show how "
+            "much a run needs."
+        )
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
     elif evidence.reached_size_mb is not None:
         yield (
-            "The memory usage reached the limit between two samples, and a child process may have been killed there: "
-            f"less than {format_memory(evidence.reached_size_mb)} is not recommended."
+            "The memory usage reached the limit between two samples, and a child process may "
+            f"have been killed there: less than {format_memory(evidence.reached_size_mb)} is not "
+            "recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif (
@@ -111,13 +118,15 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         return
     if oom_size_mb is not None or choice.changes:
         yield (
-            f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: check that it fits the "
-            "new size."
+            f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
+            "check that it fits the new size."
         )
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
-    """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of it."""
+    """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of
+    it.
+    """
     percent, vcpu = evidence.saturated_percent, vcpu_limit(evidence.latest)
     if not evidence.is_saturated or percent is None or not vcpu:
         return
@@ -133,19 +142,22 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         return
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
-        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} as long"
-        f"{_cost_range(larger, larger.factor)}, depending on how much of its work is parallel{hint}."
+        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(larger.factor)} "
+        f"as long{_cost_range(larger, larger.factor)}, depending on how much of its work is "
+        f"parallel{hint}."
     )
     threads = evidence.latest.metrics.max_pids
     if threads is not None and 0 < threads <= vcpu:
         yield (
-            f"The latest run never had more than {format_count(threads, 'thread')}, so more than {format_vcpu(vcpu)} "
-            "would hardly make it faster."
+            f"The latest run never had more than {format_count(threads, 'thread')}, so more than "
+            f"{format_vcpu(vcpu)} would hardly make it faster."
         )
 
 
 def _cpu_wait(evidence: Evidence) -> Iterator[str]:
-    """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not have its own."""
+    """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not
+    have its own.
+    """
     waited, saturated = evidence.cpu_wait_percent, evidence.saturated_percent
     if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
         return
@@ -153,11 +165,14 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     if saturated < SATURATED_PERCENT:
         rarely = f"used all of its vCPUs for only {format_percent(saturated)} of it"
         although = (
-            f" although the task {rarely if saturated else 'was never saturated'}: it shares its CPU with others, or "
-            "its threads run in short bursts"
+            f" although the task {rarely if saturated else 'was never saturated'}: it shares its "
+            "CPU with others, or its threads run in short bursts"
         )
     least = "at least " if evidence.is_cpu_wait_partial else ""
-    yield f"Threads that could run waited for a CPU {least}{format_percent(waited)} of the time{although}."
+    yield (
+        f"Threads that could run waited for a CPU {least}{format_percent(waited)} of the "
+        f"time{although}."
+    )
 
 
 def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -194,7 +209,10 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"{change}{duration}."
         return
     at_least = "at least " if is_on_spot(evidence.latest.cost) else ""
-    yield f"{change}: {at_least}{format_usd(abs(saved_usd))} a run{_monthly(abs(saved_usd), evidence)}{duration}."
+    yield (
+        f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
+        f"run{_monthly(abs(saved_usd), evidence)}{duration}."
+    )
 
 
 def _monthly(usd_per_run: float, evidence: Evidence) -> str:
@@ -224,7 +242,10 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     elif usd is not None:
         size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
         most = "at most " if choice.factor.max > 1 else ""
-        yield f"With {size} on Fargate in {region}, a run costs {most}{format_usd(usd)}{_monthly(usd, evidence)}."
+        yield (
+            f"With {size} on Fargate in {region}, a run costs "
+            f"{most}{format_usd(usd)}{_monthly(usd, evidence)}."
+        )
 
 
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -243,18 +264,24 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         return
     _, smaller_mb = max(smaller)
     if choice.need.fits(smaller_mb):
-        yield f"{format_memory(memory_mb)} of memory is the least that Fargate allows with {format_vcpu(vcpu)}."
+        yield (
+            f"{format_memory(memory_mb)} of memory is the least that Fargate allows with "
+            f"{format_vcpu(vcpu)}."
+        )
     elif (
         choice.need.above_mb < smaller_mb and choice.outgrown is None and not evidence.is_too_short
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
-            f"{choice.policy.memory_margin_percent:g} %, the task needs {format_memory(choice.need.memory_mb)}."
+            f"{choice.policy.memory_margin_percent:g} %, the task needs "
+            f"{format_memory(choice.need.memory_mb)}."
         )
 
 
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    """The reason why the vCPU size is not smaller: the next smaller one, and why it was not chosen."""
+    """The reason why the vCPU size is not smaller: the next smaller one, and why it was not
+    chosen.
+    """
     vcpu = choice.size.vcpu
     smaller = max(
         (size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None
@@ -272,11 +299,15 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     )
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
-        yield f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too little."
+        yield (
+            f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too "
+            "little."
+        )
     elif option.factor is None:
         yield (
-            f"{name} was not considered: some runs used up to {format_vcpu(evidence.vcpu_without_slowdown or 0)} for "
-            "95 % of the time, and their reports do not show how much longer they would take."
+            f"{name} was not considered: some runs used up to "
+            f"{format_vcpu(evidence.vcpu_without_slowdown or 0)} for 95 % of the time, and their "
+            "reports do not show how much longer they would take."
         )
     elif option.factor.max > 1:
         # The option that would choose the size, if only its duration excludes it.
@@ -286,7 +317,10 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             and chosen is not None
             and option.comparable_cost < chosen.comparable_cost
         ):
-            hint = f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts that"
+            hint = (
+                f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts "
+                "that"
+            )
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
         yield f"{duration}{_cost_range(option, option.factor)}{hint}."
 
@@ -312,12 +346,17 @@ def _times(factor: SlowdownBounds) -> str:
 
 
 def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    """The growth of the task's need against its size, and of the batch's peak against the container's own limit."""
+    """The growth of the task's need against its size, and of the batch's peak against the
+    container's own limit.
+    """
     needed, size_mb = choice.growth, choice.size.memory_mb
     passed_mb = max(evidence.oom_size_mb or 0, evidence.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
     if needed is not None and choice.outgrown is not None:
-        grows = f"The memory peak grows by about {format_memory(needed.per_run)} a run (over {needed.runs} runs)"
+        grows = (
+            f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
+            f"{needed.runs} runs)"
+        )
         smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
         when = (
@@ -345,7 +384,10 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         batch = growth(evidence.peaks_mb)
         own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
         if own_limit is not None:
-            yield f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
+            yield (
+                f"The peak of the container {evidence.latest.container.name!r} will pass "
+                f"{own_limit}."
+            )
 
 
 def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
@@ -359,15 +401,15 @@ def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
     peak_mb, p99_mb = evidence.batch_peak_mb, evidence.batch_p99_mb
     if peak_mb is not None and p99_mb is not None and p99_mb < 0.5 * peak_mb:
         yield (
-            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the time, "
-            f"at most {format_memory(p99_mb)} otherwise."
+            f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the "
+            f"time, at most {format_memory(p99_mb)} otherwise."
         )
     if (
         evidence.gpus_idle and evidence.runs > 1
     ):  # the record of a single run has a warning for each GPU
         yield (
-            "The GPUs were allocated but never used in any run: run the task without GPUs, or check why the program "
-            "does not find them."
+            "The GPUs were allocated but never used in any run: run the task without GPUs, or "
+            "check why the program does not find them."
         )
 
 
@@ -377,20 +419,20 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"{runs} a small sample: check again after more runs, with different input."
     if not evidence.has_run_at_current_vcpu and choice.options and evidence.billed:
         yield (
-            f"No measured run had {format_vcpu(choice.current.vcpu or 0)}: the costs come from runs with other vCPU "
-            "sizes."
+            f"No measured run had {format_vcpu(choice.current.vcpu or 0)}: the costs come from "
+            "runs with other vCPU sizes."
         )
     if evidence.stopped and evidence.runs == evidence.stopped:
         yield "Every run was stopped before its end, so the task may need more."
     if evidence.is_by_minute:
         yield (
-            "The runs were sampled each minute, by Container Insights: shorter peaks are not included, so the memory "
-            f"has a margin of {choice.policy.memory_margin_percent:g} %."
+            "The runs were sampled each minute, by Container Insights: shorter peaks are not "
+            f"included, so the memory has a margin of {choice.policy.memory_margin_percent:g} %."
         )
     if evidence.is_too_short:
         yield (
-            f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: less memory than now is "
-            "not recommended."
+            f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: "
+            "less memory than now is not recommended."
         )
     is_coarse = (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS and not evidence.is_by_minute
     if evidence.peak_source == "sampled" and is_coarse:
@@ -404,7 +446,10 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         listed = first_names(
             [f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors]
         )
-        yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
+        yield (
+            "The runs had different processors, so their durations and CPU use are hard to "
+            f"compare: {listed}."
+        )
     others = evidence.latest.containers
     for what, names in (
         ("memory of {} was not measured and has no limit to use instead", evidence.unknown_memory),
@@ -414,7 +459,10 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         ),
     ):
         if names:
-            yield f"The {what.format(first_names([repr(name) for name in names]))}: it is not included."
+            yield (
+                f"The {what.format(first_names([repr(name) for name in names]))}: it is not "
+                "included."
+            )
     if not choice.is_fargate and (evidence.has_success or evidence.out_of_memory or choice.changes):
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE

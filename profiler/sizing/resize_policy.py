@@ -41,7 +41,8 @@ class SizeBefore(Struct, frozen=True, kw_only=True):
 def size_before(tag: str | None) -> SizeBefore | None:
     """The size in a tag, None without one or for another text."""
     revision, *sizes = (tag or "").split("/")
-    if len(sizes) != 2 or not all(part.isdecimal() for part in (revision, *sizes)):  # noqa: PLR2004  CPU and memory
+    # And memory.
+    if len(sizes) != 2 or not all(part.isdecimal() for part in (revision, *sizes)):  # noqa: PLR2004  CPU
         return None
     return SizeBefore(
         revision=revision, size=TaskSize(vcpu=int(sizes[0]) / _CPU_UNITS, memory_mb=int(sizes[1]))
@@ -49,9 +50,11 @@ def size_before(tag: str | None) -> SizeBefore | None:
 
 
 class SizedRevision(Struct, frozen=True, kw_only=True):
-    """The newest revision of a family, and the sizes that it remembers; of a file, without a ``revision``.
+    """The newest revision of a family, and the sizes that it remembers; of a file, without a
+    ``revision``.
 
-    ``overwritten`` is a plan's size, if a later revision has the old one. ``killed_limit`` is a container's, in words.
+    ``overwritten`` is a plan's size, if a later revision has the old one. ``killed_limit`` is a
+    container's, in words.
     """
 
     revision: str | None
@@ -82,9 +85,12 @@ class ResizeVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Resize(Struct, frozen=True, kw_only=True):
-    """The decision on a family. ``size`` is the new one; of action ``none``, the one that would be better.
+    """The decision on a family.
 
-    ``saving_usd_per_month`` is negative for a larger size, and ``usd_per_month`` what the runs cost now.
+    ``size`` is the new one; of action ``none``, the one that would be better.
+
+    ``saving_usd_per_month`` is negative for a larger size, and ``usd_per_month`` what the runs cost
+    now.
     """
 
     action: ResizeAction
@@ -112,7 +118,9 @@ def decide(
 
 
 class _Case(Struct, frozen=True, kw_only=True):
-    """A family's runs, of which ``own`` are those since the change of its size, else of its newest revision."""
+    """A family's runs, of which ``own`` are those since the change of its size, else of its
+    newest revision.
+    """
 
     runs: Sequence[RunFacts]
     own: Sequence[RunFacts]
@@ -144,7 +152,10 @@ class _Case(Struct, frozen=True, kw_only=True):
         return advised
 
     def _other_size(self) -> str | None:
-        """Why the size has no effect: the newest run has another one. A template may have a parameter in its place."""
+        """Why the size has no effect: the newest run has another one.
+
+        A template may have a parameter in its place.
+        """
         seen, defined = size_of(self.own[-1].record), self.revision.size
         shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
         if self.revision.revision is not None:
@@ -158,7 +169,10 @@ class _Case(Struct, frozen=True, kw_only=True):
         return f"its newest run has {shown}, not the size of the file"
 
     def judged(self, old: SizeBefore) -> Resize:
-        """The verdict on the new size, compared with the runs of the old one. A larger size is never put back."""
+        """The verdict on the new size, compared with the runs of the old one.
+
+        A larger size is never put back.
+        """
         own, size = self.own, self.revision.size
         others = (run for run in self.runs if not _is_after(run, old))
         before = [run for run in others if size_of(run.record) == old.size][-self.policy.last :]
@@ -216,7 +230,9 @@ class _Case(Struct, frozen=True, kw_only=True):
         )
 
     def after_revert(self, advised: Resize) -> Resize:
-        """The advice for a family whose smaller size has failed: not soon, unless a run was killed now, too."""
+        """The advice for a family whose smaller size has failed: not soon, unless a run was
+        killed now, too.
+        """
         own = self.own
         is_killed = self.revision.killed_limit or any(
             _was_killed_at(run, self.revision.size) for run in own
@@ -230,7 +246,9 @@ class _Case(Struct, frozen=True, kw_only=True):
         return self._unlike_failed(advised)
 
     def _unlike_failed(self, advised: Resize) -> Resize:
-        """The advice, without the size that has failed and anything smaller in the dimension that failed."""
+        """The advice, without the size that has failed and anything smaller in the dimension
+        that failed.
+        """
         failed, present = self.revision.reverted_from, self.revision.size
         if failed is None or advised.action != "resize":
             return advised
@@ -262,7 +280,9 @@ class _Case(Struct, frozen=True, kw_only=True):
         return self._with_raised_limit(none) if has_failed else advised
 
     def _with_raised_limit(self, none: Resize) -> Resize:
-        """No change, but of a container's limit at which a run was killed, if the task has room for a larger one."""
+        """No change, but of a container's limit at which a run was killed, if the task has room
+        for a larger one.
+        """
         limit, size = self.revision.killed_limit, self.revision.size
         if limit is None or self.policy.size.least_memory_mb > (size.memory_mb or 0):
             return none
@@ -312,7 +332,8 @@ class _Case(Struct, frozen=True, kw_only=True):
             if killed_limit is None or raised.action == "resize":
                 return raised
             reason = killed_limit
-        # Few runs do not show that fewer vCPUs are enough, and after a revert these may be what has failed.
+        # Few runs do not show that fewer vCPUs are enough, and after a revert these may be what has
+        # failed.
         chosen = (
             _keeping_vcpu(advice)
             if is_few or self.revision.reverted_from is not None
@@ -367,7 +388,10 @@ def _failure_of(
             1 + max_slowdown_percent / 100
         )
         if median(now_ms) > slowest_ms:
-            return f"runs take {format_percent(round(100 * (median(now_ms) / median(then_ms) - 1)))} longer"
+            return (
+                f"runs take {format_percent(round(100 * (median(now_ms) / median(then_ms) - 1)))} "
+                "longer"
+            )
     # Without enough runs before, it is not known what is usual: most runs have to fail.
     is_known = len(before) >= _MIN_RUNS_TO_KEEP
     least_share = 2 * len(_failed(before)) / len(before) + 0.1 if is_known else 0.5
@@ -388,7 +412,9 @@ def _keeping_vcpu(advice: Advice) -> SizeOption | None:
 
 
 def _own_runs(runs: Sequence[RunFacts], revision: SizedRevision) -> Sequence[RunFacts]:
-    """The runs of the revision; after a change of the size, also of those before it with its tag and its size."""
+    """The runs of the revision; after a change of the size, also of those before it with its tag
+    and its size.
+    """
     newest = [run for run in runs if revision.revision in (None, run.record.revision)]
     change = revision.resized_from or revision.reverted_from
     if change is None or not newest:
@@ -416,7 +442,9 @@ def _killed(runs: Sequence[RunFacts]) -> list[RunFacts]:
 
 
 def _failed(runs: Sequence[RunFacts]) -> list[RunFacts]:
-    """The runs that failed otherwise: a heap that follows the limit ends with an exit code, not with a kill."""
+    """The runs that failed otherwise: a heap that follows the limit ends with an exit code, not
+    with a kill.
+    """
     return [
         run
         for run in runs

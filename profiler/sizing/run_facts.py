@@ -33,10 +33,11 @@ from profiler.sizing.prices import PriceOverrides, cost_of
 class RunFacts(Struct, frozen=True, kw_only=True):
     """What the task of one run needed, and its record without the large parts.
 
-    ``began`` is when its line was written if the record has no start. ``needed_memory_mb`` is the sum of the peaks of
-    all containers, None if the batch was not measured; ``needed_vcpu`` alike, of 95th percentiles, at most the size.
-    ``slowdown`` has the bounds for each vCPU size at which the run would have been slower; None for records of schema
-    1.0 and without CPU measurements. ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
+    ``began`` is when its line was written if the record has no start. ``needed_memory_mb`` is the
+    sum of the peaks of all containers, None if the batch was not measured; ``needed_vcpu`` alike,
+    of 95th percentiles, at most the size. ``slowdown`` has the bounds for each vCPU size at which
+    the run would have been slower; None for records of schema 1.0 and without CPU measurements.
+    ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
     """
 
     record: Record
@@ -102,7 +103,9 @@ def stats_period_ms(record: Record) -> int | None:
 
 
 def gpus_idle(record: Record) -> bool | None:
-    """Whether the run used none of its GPUs; None without GPUs that are known to belong to the batch."""
+    """Whether the run used none of its GPUs; None without GPUs that are known to belong to the
+    batch.
+    """
     knows_gpus = bool(record.gpus) and all(
         gpu.utilization_percent is not None for gpu in record.gpus
     )
@@ -159,7 +162,9 @@ def _bound(factor: float) -> float:
 
 
 def oom_size_mb(record: Record) -> float | None:
-    """Return the size that was too small: the task's memory, or the batch's own limit plus the other containers."""
+    """Return the size that was too small: the task's memory, or the batch's own limit plus the
+    other containers.
+    """
     size, limit_mb = size_of(record), record.metrics.memory_size_mb
     if limit_mb is None:
         return size.memory_mb
@@ -169,9 +174,12 @@ def oom_size_mb(record: Record) -> float | None:
 
 
 def record_on_fargate(record: Record, region: str) -> Record:
-    """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed.
+    """The record, as if its run had been on Fargate.
 
-    The machine counts as the size of a task without one. A run that used devices stays: Fargate has none.
+    Its duration in whole seconds, at least 60, is billed.
+
+    The machine counts as the size of a task without one. A run that used devices stays: Fargate has
+    none.
     """
     # A GPU that may be another task's does not count.
     uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
@@ -204,7 +212,9 @@ def record_on_fargate(record: Record, region: str) -> Record:
 def cost_on_fargate(
     record: Record, region: str | None, price_overrides: PriceOverrides
 ) -> Cost | None:
-    """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has its size."""
+    """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has
+    its size.
+    """
     if region is None or record.launch_type == FARGATE:
         return record.cost
     moved = record_on_fargate(record, region)

@@ -1,4 +1,6 @@
-"""How a figure of a family goes over its runs: the growth of its memory peak, and the range that is usual."""
+"""How a figure of a family goes over its runs: the growth of its memory peak, and the range that
+is usual.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,7 +17,9 @@ MIN_SHARE = 0.05
 
 
 class Growth(Struct, frozen=True, kw_only=True):
-    """A rising trend: the increase per run, the line's value at the last run, and the number of runs."""
+    """A rising trend: the increase per run, the line's value at the last run, and the number of
+    runs.
+    """
 
     per_run: float
     now: float
@@ -25,16 +29,18 @@ class Growth(Struct, frozen=True, kw_only=True):
         return self.now + self.per_run * runs
 
     def runs_until(self, limit: float) -> int | None:
-        """Return the number of further runs until the trend passes the limit; None if it already has."""
+        """Return the number of further runs until the trend passes the limit; None if it already
+        has.
+        """
         return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
 
 
 def growth(values: Sequence[float]) -> Growth | None:
-    """Find the growth of values in the order of time; None for fewer than 8, and if it could be chance.
+    """Find the growth of values in the order of time; None for fewer than 8, and if it could be
+    chance.
 
-    The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of Kendall's statistic) is
-    above 0.
-    https://doi.org/10.1080/01621459.1968.10480934
+    The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of
+    Kendall's statistic) is above 0. https://doi.org/10.1080/01621459.1968.10480934
     """
     recent = values[
         -200:
@@ -43,7 +49,8 @@ def growth(values: Sequence[float]) -> Growth | None:
     if count < _MIN_TREND_RUNS:
         return None
     slopes = sorted((recent[b] - recent[a]) / (b - a) for a, b in combinations(range(count), 2))
-    # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of a random order.
+    # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of
+    # a random order.
     ties = [len(list(same)) for _, same in groupby(sorted(recent))]
     variance = (_variance_term(count) - sum(map(_variance_term, ties))) / 18
     # 90 % of a normal distribution is within 1.6449 standard deviations.
@@ -60,13 +67,18 @@ def _variance_term(count: int) -> int:
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Return the median of sorted values. The statistics module would take a megabyte of the monitor's memory."""
+    """Return the median of sorted values.
+
+    The statistics module would take a megabyte of the monitor's memory.
+    """
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def usual_range(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five known values."""
+    """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five
+    known values.
+    """
     known = sorted(value for value in values if value is not None)
     if len(known) < MIN_RUNS:
         return None

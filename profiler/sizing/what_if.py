@@ -1,4 +1,6 @@
-"""What each size would cost and how long a run would take there: the table that a recommendation is chosen from."""
+"""What each size would cost and how long a run would take there: the table that a recommendation
+is chosen from.
+"""
 
 from msgspec import Struct
 
@@ -35,8 +37,9 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
 class SizeOption(Struct, frozen=True, kw_only=True):
     """The duration and the cost of a family's runs at one size; None: unknown.
 
-    ``factor`` compares the duration with the current size. ``is_fast_enough``: its upper bound is within the limit.
-    ``comparable_hour_usd`` is the price for the choice: of another Region if this one has none.
+    ``factor`` compares the duration with the current size. ``is_fast_enough``: its upper bound is
+    within the limit. ``comparable_hour_usd`` is the price for the choice: of another Region if this
+    one has none.
     """
 
     size: Size
@@ -54,16 +57,22 @@ class SizeOption(Struct, frozen=True, kw_only=True):
 
     @property
     def comparable_cost(self) -> float:
-        """The relative cost of a run at the upper bound of its duration; an unknown duration counts as unchanged."""
+        """The relative cost of a run at the upper bound of its duration; an unknown duration
+        counts as unchanged.
+        """
         return round(self.comparable_hour_usd * self._hours((self.factor or SAME_DURATION).max), 12)
 
     @property
     def saving_percent(self) -> float | None:
-        """The saving of a run in percent at the upper bound of its duration; negative if the size costs more."""
+        """The saving of a run in percent at the upper bound of its duration; negative if the
+        size costs more.
+        """
         return None if self.factor is None else self.saving_percent_at(self.factor.max)
 
     def saving_percent_at(self, factor: float) -> float | None:
-        """The saving of a run in percent if it takes ``factor`` times as long; None if a price is too small."""
+        """The saving of a run in percent if it takes ``factor`` times as long; None if a price
+        is too small.
+        """
         if self.hour_usd is None or not self.current_hour_usd:
             return None
         ratio = self.hour_usd / self.current_hour_usd
@@ -82,7 +91,9 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         return self._usd(self.current_hour_usd, 1)
 
     def usd_saved_at(self, factor: float) -> float | None:
-        """The saving of a run in USD if it takes ``factor`` times as long; negative if the size costs more."""
+        """The saving of a run in USD if it takes ``factor`` times as long; negative if the size
+        costs more.
+        """
         now_usd, then_usd = self.current_usd_per_run, self._usd(self.hour_usd, factor)
         return None if now_usd is None or then_usd is None else now_usd - then_usd
 
@@ -92,7 +103,9 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         return round(hour_usd * self._hours(factor), 8)
 
     def _hours(self, factor: float) -> float:
-        """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if each took an hour."""
+        """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if
+        each took an hour.
+        """
         mean_ms = mean_billed_ms(self.billed, factor)
         return factor if mean_ms is None else mean_ms / 3_600_000
 
@@ -140,8 +153,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     def factor(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
 
-        A larger size shortens the saturated time in proportion to the sizes: all of it, or none. Runs without a
-        slowdown (schema 1.0) are not slower with the vCPUs that they used for 95 % of the time; more is not known.
+        A larger size shortens the saturated time in proportion to the sizes: all of it, or none.
+        Runs without a slowdown (schema 1.0) are not slower with the vCPUs that they used for 95 %
+        of the time; more is not known.
         """
         evidence, current_vcpu = self.evidence, self.evidence.size.vcpu
         seen_vcpu = vcpu_limit(evidence.latest)
@@ -162,7 +176,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return (evidence.slowdowns or {}).get(vcpu, SAME_DURATION)
 
     def _hour_usd(self, size: Size) -> float | None:
-        """Return the price of an hour. A machine that counts as a task may have a size that Fargate does not have."""
+        """Return the price of an hour.
+
+        A machine that counts as a task may have a size that Fargate does not have.
+        """
         if self.prices is None or (
             self.evidence.on_fargate is not None and size not in LEGAL_SIZES
         ):
@@ -172,7 +189,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         )
 
     def table(self, chosen: Size) -> tuple[SizeOption, ...]:
-        """Return the smallest size of each vCPU size that holds the memory need, the current and the chosen one."""
+        """Return the smallest size of each vCPU size that holds the memory need, the current and
+        the chosen one.
+        """
         fitting = [size for size in reversed(LEGAL_SIZES) if self.need.fits(size.memory_mb)]
         smallest = {size.vcpu: size for size in fitting}.values()  # the last one of each vCPU size
         shown = {*smallest, chosen} | ({self.current} if self.current is not None else set())
@@ -180,7 +199,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
 
 def runs_per_month(evidence: Evidence) -> float | None:
-    """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window shorter than a day."""
+    """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window
+    shorter than a day.
+    """
     steps = evidence.window_tasks - 1
     if steps < MIN_RUNS - 1 or evidence.window_ns < NS_PER_DAY:
         return None
@@ -194,6 +215,8 @@ def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
-    """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate of the runs."""
+    """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate
+    of the runs.
+    """
     hours, monthly_runs = evidence.idle_gpu_hours, runs_per_month(evidence)
     return None if hours is None or monthly_runs is None else round(hours * monthly_runs, 6)

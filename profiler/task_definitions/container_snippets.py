@@ -1,4 +1,6 @@
-"""The monitor's container for people who keep task definitions in code: JSON, Terraform, CloudFormation and CDK."""
+"""The monitor's container for people who keep task definitions in code: JSON, Terraform,
+CloudFormation and CDK.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -88,7 +90,9 @@ def _hcl(value: object, indent: str) -> str:
 
 
 def pascal_case(value: object) -> object:
-    """A definition of the API with the names of CloudFormation: ``logConfiguration`` becomes ``LogConfiguration``."""
+    """A definition of the API with the names of CloudFormation: ``logConfiguration`` becomes
+    ``LogConfiguration``.
+    """
     return _with_case(value, str.upper)
 
 

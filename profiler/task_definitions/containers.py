@@ -1,4 +1,6 @@
-"""The containers of a task definition, and their roles: which is the batch, which the monitor, where do they log?"""
+"""The containers of a task definition, and their roles: which is the batch, which the monitor,
+where do they log?
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -52,12 +54,16 @@ class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
 
     @property
     def may_trace(self) -> bool:
-        """Whether it may read other processes: an added capability has no effect for another user than root."""
+        """Whether it may read other processes: an added capability has no effect for another
+        user than root.
+        """
         return self.user in ROOT_USERS and SYS_PTRACE in self.capabilities
 
     @property
     def own_log_group(self) -> str | None:
-        """The log group that is set for a monitor's own stream, None if the report goes elsewhere."""
+        """The log group that is set for a monitor's own stream, None if the report goes
+        elsewhere.
+        """
         return text(self.environment.get(LOG_GROUP_VARIABLE))
 
     @property
@@ -78,7 +84,10 @@ def read_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer,
 def find_monitor(
     containers: Sequence[DefinedContainer], image: str | None = None
 ) -> DefinedContainer | None:
-    """The monitor of the definition, None if it has none. Raises TaskProfilerError if another program has its name."""
+    """The monitor of the definition, None if it has none.
+
+    Raises TaskProfilerError if another program has its name.
+    """
     name = roles_of(containers, image).monitor
     monitor = next((container for container in containers if container.name == name), None)
     if monitor is None:
@@ -88,8 +97,9 @@ def find_monitor(
     is_ours = described.starts_monitor or MONITOR_REPOSITORY in repository(described.image)
     if not is_ours:
         raise TaskProfilerError(
-            f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {monitor.image or 'not set'}): "
-            "rename that container, or name its image with --image if it is your build of the monitor."
+            f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is "
+            f"{monitor.image or 'not set'}): rename that container, or name its image with "
+            "--image if it is your build of the monitor."
         )
     return monitor
 
@@ -134,13 +144,17 @@ def log_target(container: DefinedContainer, task_arn: str | None = None) -> Awsl
 
 
 def _with_known_image(container: DefinedContainer, image: str | None) -> DefinedContainer:
-    """The container, whose image is known if its repository is the one of ``image``, the user's own for the monitor."""
+    """The container, whose image is known if its repository is the one of ``image``, the user's
+    own for the monitor.
+    """
     is_own_build = image is not None and repository(container.image) == repository(image)
     return replace(container, image=MONITOR_REPOSITORY) if is_own_build else container
 
 
 def needs_put(environment: Mapping[str, object]) -> bool:
-    """Whether a monitor with these variables calls CloudWatch Logs: its log driver writes into its own stream."""
+    """Whether a monitor with these variables calls CloudWatch Logs: its log driver writes into
+    its own stream.
+    """
     return LOG_GROUP_VARIABLE not in environment and not prints_report(environment)
 
 
@@ -150,7 +164,9 @@ def prints_report(environment: Mapping[str, object]) -> bool:
 
 
 def task_memory_mb(definition: Mapping[str, object]) -> float | None:
-    """The task's memory in MiB, written as ``"2048"``, ``"2GB"`` or ``"2 GB"``; None if it has none."""
+    """The task's memory in MiB, written as ``"2048"``, ``"2GB"`` or ``"2 GB"``; None if it has
+    none.
+    """
     match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
     if match is None:
         return None
@@ -158,15 +174,18 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
 
 
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:
-    """The requested container, else the only essential one that AWS has not injected. Raises TaskProfilerError."""
+    """The requested container, else the only essential one that AWS has not injected.
+
+    Raises TaskProfilerError.
+    """
     if requested is not None:
         others = {
             container.name: container for container in containers if container.name != MONITOR_NAME
         }
         if requested not in others:
             raise TaskProfilerError(
-                f"--container names {requested!r}, which cannot be the batch of this task definition: choose one of "
-                f"{', '.join(others) or 'none'}."
+                f"--container names {requested!r}, which cannot be the batch of this task "
+                f"definition: choose one of {', '.join(others) or 'none'}."
             )
         return others[requested]
     roles = roles_of(containers)

@@ -12,7 +12,8 @@ from profiler.task_definitions.size_changes import without_size
 Part = Literal["monitor", "size"]
 Difference = Literal["none", "monitor", "size", "other"]
 
-# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in another order.
+# Lists whose order has no meaning, and the field that identifies an item. ECS may return them in
+# another order.
 _NAMED = {"environment": "name", "secrets": "name", "tags": "key"}
 
 
@@ -39,7 +40,9 @@ def difference(
 
 
 def _comparable(value: object, field: str = "") -> object:
-    """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu: 0``."""
+    """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu:
+    0``.
+    """
     if isinstance(value, Mapping):
         items = {
             name: _comparable(item, name)

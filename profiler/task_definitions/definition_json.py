@@ -30,8 +30,8 @@ _STACK_TAG = "aws:cloudformation:stack-name"
 class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     """A definition that RegisterTaskDefinition accepts.
 
-    ``is_from_ecs``: it was read from a response of ECS, which can have the revision's ARN and time, and the ``stack``
-    of CloudFormation that owns it.
+    ``is_from_ecs``: it was read from a response of ECS, which can have the revision's ARN and time,
+    and the ``stack`` of CloudFormation that owns it.
     """
 
     definition: Mapping[str, object]
@@ -46,10 +46,11 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 
 
 class ChangedDefinition(Struct, frozen=True, kw_only=True):
-    """A definition after a change, and notes for the user, of which ``changes`` name changes of an existing monitor.
+    """A definition after a change, and notes for the user, of which ``changes`` name changes of
+    an existing monitor.
 
-    ``batch`` is the container's name, empty if unknown. ``containers`` are those after a change of the monitor, and
-    ``monitor`` is the one among them.
+    ``batch`` is the container's name, empty if unknown. ``containers`` are those after a change of
+    the monitor, and ``monitor`` is the one among them.
     """
 
     definition: Mapping[str, object]
@@ -62,7 +63,10 @@ class ChangedDefinition(Struct, frozen=True, kw_only=True):
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
-    """Read a definition as JSON, or a response of DescribeTaskDefinition. Raises TaskProfilerError."""
+    """Read a definition as JSON, or a response of DescribeTaskDefinition.
+
+    Raises TaskProfilerError.
+    """
     outer = mapping(read_json(data, source_name))
     described = outer.get("taskDefinition")
     definition: dict[str, object] = described if isinstance(described, dict) else dict(outer)
@@ -101,6 +105,7 @@ def check_definition(definition: Mapping[str, object], source_name: str) -> None
         or not all(isinstance(item, dict) for item in containers)
     ):
         raise TaskProfilerError(
-            f"{source_name} is not a task definition, because it has no containerDefinitions: give the JSON that "
-            "'aws ecs register-task-definition' takes or 'aws ecs describe-task-definition' prints."
+            f"{source_name} is not a task definition, because it has no containerDefinitions: "
+            "give the JSON that 'aws ecs register-task-definition' takes or 'aws ecs "
+            "describe-task-definition' prints."
         )

@@ -1,7 +1,9 @@
-"""Changes the task definitions in a text: JSON, YAML, or a CloudFormation template in either of them; and its file.
+"""Changes the task definitions in a text: JSON, YAML, or a CloudFormation template in either of
+them; and its file.
 
-What a change does not concern keeps its place and its form. An intrinsic function of a template, such as ``!Sub`` or
-``{"Ref": …}``, counts as a text that is not known before the deployment: a changed definition refers to it unchanged.
+What a change does not concern keeps its place and its form. An intrinsic function of a template,
+such as ``!Sub`` or ``{"Ref": …}``, counts as a text that is not known before the deployment: a
+changed definition refers to it unchanged.
 """
 
 import re
@@ -46,14 +48,18 @@ _CONTAINER_FLAGS = ("essential", "readonlyRootFilesystem")
 # CloudFormation reads YAML 1.1, and flags in quotes.
 _FLAGS = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
 _TEMPLATE_NAMES = Names(lambda name: name[:1].lower() + name[1:], pascal_case, FREE_KEYS)
-# Changes a definition: (definition, the ARN of its revision, the text that is a template's Region of the stack).
+# Changes a definition: (definition, the ARN of its revision, the text that is a template's Region
+# of the stack).
 ChangeDefinition: TypeAlias = Callable[
     [Mapping[str, object], str | None, str | None], ChangedDefinition
 ]
 
 
 class ChangedText(Struct, frozen=True, kw_only=True):
-    """A text before and after a change, in one style. ``is_changed`` is False if it is right already."""
+    """A text before and after a change, in one style.
+
+    ``is_changed`` is False if it is right already.
+    """
 
     before: bytes
     after: bytes
@@ -62,7 +68,10 @@ class ChangedText(Struct, frozen=True, kw_only=True):
 
 
 class _Place(Struct, frozen=True, kw_only=True):
-    """A definition in a text. ``logical_id`` is the name of a template's resource, empty for a whole document."""
+    """A definition in a text.
+
+    ``logical_id`` is the name of a template's resource, empty for a whole document.
+    """
 
     node: Node
     definition: Mapping[str, object]
@@ -92,7 +101,10 @@ class _Source(Struct, frozen=True, kw_only=True):
 def read_definitions(
     data: bytes, source_name: str
 ) -> tuple[tuple[Mapping[str, object], str | None], ...]:
-    """The definitions of a text, and the ARN of a revision that ECS returned. Raises TaskProfilerError."""
+    """The definitions of a text, and the ARN of a revision that ECS returned.
+
+    Raises TaskProfilerError.
+    """
     document = _response(data, source_name)
     if document is not None:
         return ((document.definition, document.arn),)
@@ -102,7 +114,9 @@ def read_definitions(
 def change_text(
     data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool = False
 ) -> ChangedText:
-    """Change the definition in a text, or each one in a template. Raises TaskProfilerError, with ``source_name``.
+    """Change the definition in a text, or each one in a template.
+
+    Raises TaskProfilerError, with ``source_name``.
 
     A response of ECS becomes the definition in it, unless ``keeps_form``.
     """
@@ -140,7 +154,9 @@ def change_text(
 
 
 def _check(source: _Source, wanted: list[object], after: bytes, source_name: str) -> None:
-    """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything else as before."""
+    """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything
+    else as before.
+    """
     try:
         changed = _read(after, source_name)
         found = [_comparable(place.definition) for place in changed.places]
@@ -149,8 +165,8 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
         is_right = False
     if not is_right:
         raise TaskProfilerError(
-            f"{source_name} was not changed, because its form does not allow to change the definition alone: change it "
-            "by hand."
+            f"{source_name} was not changed, because its form does not allow to change the "
+            "definition alone: change it by hand."
         )
 
 
@@ -206,12 +222,15 @@ def _read(data: bytes, source_name: str) -> _Source:
 
 
 def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, Node]:
-    """The resources of the template that are task definitions. Raises TaskProfilerError if there are none."""
+    """The resources of the template that are task definitions.
+
+    Raises TaskProfilerError if there are none.
+    """
     resources = root.members.get(_RESOURCES)
     if resources is None or resources.kind != "mapping":
         raise TaskProfilerError(
-            f"{source_name} is {language} without Resources and without containerDefinitions: give a CloudFormation "
-            "template or a task definition."
+            f"{source_name} is {language} without Resources and without containerDefinitions: "
+            "give a CloudFormation template or a task definition."
         )
     found = {
         name: resource
@@ -220,8 +239,8 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
     }
     if not found:
         raise TaskProfilerError(
-            f"{source_name} is a CloudFormation template without a task definition: give the template whose Resources "
-            f"have the type {_TYPE}."
+            f"{source_name} is a CloudFormation template without a task definition: give the "
+            f"template whose Resources have the type {_TYPE}."
         )
     return found
 
@@ -236,8 +255,8 @@ def _resource(logical_id: str, resource: Node, text: str) -> _Place:
         or _is_function(containers)
     ):
         raise TaskProfilerError(
-            f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write the containers as a "
-            "list."
+            f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write "
+            "the containers as a list."
         )
     view = mapping(camel_case(_view(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
@@ -308,7 +327,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_definition(path: Path, content: bytes, *, remedy: str) -> None:
-    """Replace the file, with its permissions, also behind a link. Raises TaskProfilerError with the remedy."""
+    """Replace the file, with its permissions, also behind a link.
+
+    Raises TaskProfilerError with the remedy.
+    """
     try:
         target = path.resolve()
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644

@@ -1,4 +1,7 @@
-"""Adds the monitor to a task definition, or removes it. The other containers and the task's size never change."""
+"""Adds the monitor to a task definition, or removes it.
+
+The other containers and the task's size never change.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -39,9 +42,10 @@ _MAX_CONTAINERS = 10
 class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     """The options of ``taskdef add-monitor``.
 
-    ``container`` None: the only one that can be the batch. ``image`` None: the default for a new monitor. ``stacks``
-    sets ``pidMode: task``, as ``shared_pids``, and grants SYS_PTRACE. ``log_group`` None: the batch's.
-    ``report_stream`` None: unchanged, else the default. ``region`` is the log group's, if the definition has none.
+    ``container`` None: the only one that can be the batch. ``image`` None: the default for a new
+    monitor. ``stacks`` sets ``pidMode: task``, as ``shared_pids``, and grants SYS_PTRACE.
+    ``log_group`` None: the batch's. ``report_stream`` None: unchanged, else the default. ``region``
+    is the log group's, if the definition has none.
     """
 
     container: str | None = None
@@ -62,15 +66,19 @@ def add_monitor(
     revision_arn: str | None = None,
     stack_region: str | None = None,
 ) -> ChangedDefinition:
-    """Add the monitor to a definition, or upgrade an existing one. A definition that is as requested does not change.
+    """Add the monitor to a definition, or upgrade an existing one.
 
-    The revision's Region precedes the options', and ``stack_region``, a template's reference, is used last. Raises
-    TaskProfilerError if the monitor cannot work there, or would use memory that belongs to the batch.
+    A definition that is as requested does not change.
+
+    The revision's Region precedes the options', and ``stack_region``, a template's reference, is
+    used last. Raises TaskProfilerError if the monitor cannot work there, or would use memory that
+    belongs to the batch.
     """
     system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
     if system.upper().startswith("WINDOWS"):
         raise TaskProfilerError(
-            f"The task definition is for {system}, where the monitor does not work: profile Linux tasks."
+            f"The task definition is for {system}, where the monitor does not work: profile Linux "
+            "tasks."
         )
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image)
@@ -88,8 +96,8 @@ def add_monitor(
         and added.monitor.own_log_group == _own_group(family)
     ):
         raise TaskProfilerError(
-            f"The report needs a log group of its own, and only a deployment knows the family ({family}): name the "
-            "group with --log-group."
+            "The report needs a log group of its own, and only a deployment knows the family "
+            f"({family}): name the group with --log-group."
         )
     if options.shared_pids or options.stacks is not None:
         return _with_shared_pids(added)
@@ -98,21 +106,27 @@ def add_monitor(
 
 def default_image_note(image: str) -> str:
     """The note about a monitor with the default image."""
-    return f"The monitor's image is the default, {image}: name the image that you have pushed with --image."
+    return (
+        f"The monitor's image is the default, {image}: name the image that you have pushed with "
+        "--image."
+    )
 
 
 def log_group_note(group: str | None) -> str:
     """The note about the log group of the monitor's own stream."""
     return (
-        f"Create the log group {group} if it does not exist, because ECS does not start a container whose log group "
-        "is missing."
+        f"Create the log group {group} if it does not exist, because ECS does not start a "
+        "container whose log group is missing."
     )
 
 
 def _with_report_stream(
     options: AddMonitorOptions, existing: DefinedContainer | None
 ) -> AddMonitorOptions:
-    """The options with the chosen stream as a setting. The batch's is left out, unless it replaces another one."""
+    """The options with the chosen stream as a setting.
+
+    The batch's is left out, unless it replaces another one.
+    """
     is_set = existing is not None and REPORT_STREAM_VARIABLE in existing.environment
     stream = options.report_stream or (None if is_set else options.default_report_stream)
     if stream is None or (stream == "batch" and not is_set):
@@ -132,8 +146,8 @@ def _with_existing_monitor(
     notes: list[str] = []
     if options.container is not None and find_batch(others, options.container).name != batch.name:
         notes.append(
-            f"The existing monitor is kept for {batch.name!r}: to create it for {options.container!r}, "
-            "remove it from the definition first."
+            f"The existing monitor is kept for {batch.name!r}: to create it for "
+            f"{options.container!r}, remove it from the definition first."
         )
     present = _monitor(
         definition, others, batch, options, image=options.image or existing.image or ""
@@ -185,17 +199,18 @@ def _with_new_monitor(
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
-            f"The task definition has {len(containers)} containers already, and ECS allows {_MAX_CONTAINERS}: "
-            "remove one, or start the batch with 'task-profiler run -- CMD' instead of adding a monitor."
+            f"The task definition has {len(containers)} containers already, and ECS allows "
+            f"{_MAX_CONTAINERS}: remove one, or start the batch with 'task-profiler run -- CMD' "
+            "instead of adding a monitor."
         )
     monitor = _monitor(definition, containers, batch, options, image=image)
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor)]
     if batch.uses_neuron and not batch.neuron_devices:
         notes.append(
-            f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, which ECS allows for "
-            "only one container of a task: list the devices in the monitor's linuxParameters.devices, or the monitor "
-            "will not see them."
+            f"The batch {batch.name!r} gets its Neuron devices through a resource requirement, "
+            "which ECS allows for only one container of a task: list the devices in the "
+            "monitor's linuxParameters.devices, or the monitor will not see them."
         )
     notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
@@ -251,10 +266,16 @@ def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, o
 
 
 def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
-    """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
+    """Set pidMode.
+
+    A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``.
+    """
     mode = added.definition.get("pidMode")
     if mode == "host":
-        note = "pidMode is host already, so the monitor sees the batch's processes: it is left unchanged."
+        note = (
+            "pidMode is host already, so the monitor sees the batch's processes: it is left "
+            "unchanged."
+        )
         return replace(added, notes=(*added.notes, note))
     if mode == "task":
         return added
@@ -276,17 +297,20 @@ def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
 def unreachable_notes(
     definition: Mapping[str, object], environment: Mapping[str, object]
 ) -> Iterator[str]:
-    """Why the report of the monitor with these environment variables does not arrive in its log stream."""
+    """Why the report of the monitor with these environment variables does not arrive in its log
+    stream.
+    """
     if needs_put(environment) and not definition.get("taskRoleArn"):
         yield (
-            "The task definition has no taskRoleArn, so the monitor has no permission to write the report to the "
-            "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
-            "stream with --report-stream monitor."
+            "The task definition has no taskRoleArn, so the monitor has no permission to write "
+            "the report to the batch's log stream: give the task a role with logs:PutLogEvents, "
+            "or send the report to the monitor's own stream with --report-stream monitor."
         )
     if definition.get("networkMode") == "none":
         yield (
-            "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
-            "CloudWatch Logs and cannot report anything: start the batch with 'task-profiler run -- CMD' instead."
+            "The task's networkMode is none, so the monitor reaches neither the task metadata "
+            "endpoint nor CloudWatch Logs and cannot report anything: start the batch with "
+            "'task-profiler run -- CMD' instead."
         )
 
 
@@ -295,8 +319,9 @@ def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or ""
     if architecture.upper() == "ARM64" and "arm64" not in image:
         yield (
-            f"The task runs on ARM64, and the image {image} is not known to contain it: build the image for "
-            "linux/arm64 too, because ECS does not start a container with an image of another architecture."
+            f"The task runs on ARM64, and the image {image} is not known to contain it: build the "
+            "image for linux/arm64 too, because ECS does not start a container with an image of "
+            "another architecture."
         )
 
 
@@ -305,7 +330,9 @@ def _memory_notes(
     containers: Sequence[DefinedContainer],
     monitor: MonitorContainer,
 ) -> Iterator[str]:
-    """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
+    """Refuse if the containers may use all of the task's memory: the monitor would use memory of
+    the batch.
+    """
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
@@ -313,13 +340,15 @@ def _memory_notes(
     left_mb = task_mb - taken_mb
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(
-            f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
-            f"{task_mb:g} MiB: lower a container's memory or raise the task's, so that {RESERVATION_MB} MiB are free."
+            f"No memory is left for the monitor, because the containers may take {taken_mb} of "
+            f"the task's {task_mb:g} MiB: lower a container's memory or raise the task's, so that "
+            f"{RESERVATION_MB} MiB are free."
         )
     if left_mb < monitor.memory_mb:
         yield (
-            f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and the monitor may use "
-            f"{monitor.memory_mb} MiB: leave it that much if the batch uses all of its memory."
+            f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and "
+            f"the monitor may use {monitor.memory_mb} MiB: leave it that much if the batch uses "
+            "all of its memory."
         )
 
 
@@ -332,17 +361,23 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
         if batch.log_driver == AWSLOGS
         else f"The batch {batch.name!r} does not log by awslogs, so the"
     )
-    yield f"{reason or 'The'} report goes to the monitor's own log stream in the log group {own_log.group}."
+    yield (
+        f"{reason or 'The'} report goes to the monitor's own log stream in the log group "
+        f"{own_log.group}."
+    )
     yield log_group_note(own_log.group)
     if own_log.region is None:
         yield (
-            "The Region of the monitor's log group is unknown: set it with --region, because awslogs on Fargate "
-            "needs awslogs-region."
+            "The Region of the monitor's log group is unknown: set it with --region, because "
+            "awslogs on Fargate needs awslogs-region."
         )
 
 
 def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:
-    """Remove the monitor, what depends on it, and the pidMode that was added with it. Raises as ``find_monitor``."""
+    """Remove the monitor, what depends on it, and the pidMode that was added with it.
+
+    Raises as ``find_monitor``.
+    """
     containers = read_containers(definition)
     monitor = find_monitor(containers, image)
     if monitor is None:

@@ -1,6 +1,7 @@
 """The monitor's container in a task definition: a new one, and the upgrade of an existing one.
 
-The upgrade keeps what the owner added: also ``user`` and ``readonlyRootFilesystem``, unless the monitor must be root.
+The upgrade keeps what the owner added: also ``user`` and ``readonlyRootFilesystem``, unless the
+monitor must be root.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,8 @@ from profiler.task_definitions.containers import (
     environment_of,
 )
 
-# When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of waiting.
+# When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of
+# waiting.
 StacksAccess = Literal["on", "moments", "off"]
 
 RESERVATION_MB = 32
@@ -41,7 +43,8 @@ _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with les
 STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
 USER = "65532"
 _ROOT = "root"  # by name: ECS's documentation allows only positive numbers
-# An added capability has no effect for another user. By number: not every base image has a list of users.
+# An added capability has no effect for another user. By number: not every base image has a list of
+# users.
 PTRACE_USER = "0"
 GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would join the monitor's one-line records to one event, which no subscription filter matches.
@@ -65,8 +68,8 @@ class OwnLog(Struct, frozen=True, kw_only=True):
 class MonitorContainer(Struct, frozen=True, kw_only=True):
     """The monitor's container for a batch, which TASK_PROFILER_CONTAINER always names.
 
-    Without ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the monitor has no
-    privileges. ``settings`` are further environment variables.
+    Without ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the
+    monitor has no privileges. ``settings`` are further environment variables.
     """
 
     image: str
@@ -124,7 +127,9 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
 
 def default_image(revision_arn: str | None) -> str:
-    """``task-profiler:VERSION`` in the ECR registry of the revision's account and Region; without one, no registry."""
+    """``task-profiler:VERSION`` in the ECR registry of the revision's account and Region;
+    without one, no registry.
+    """
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     partition, region, account = (arn_part(revision_arn, position) for position in (1, 3, 4))
     if partition is None or region is None or account is None:
@@ -139,10 +144,12 @@ def refresh(
     has_image: bool,
     is_stricter: bool,
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Upgrade the container of a monitor to ``present``, which would be added today. Returns a note for each change.
+    """Upgrade the container of a monitor to ``present``, which would be added today.
 
-    Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``), ``essential`` and
-    ``dependsOn`` stay.
+    Returns a note for each change.
+
+    Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``),
+    ``essential`` and ``dependsOn`` stay.
     """
     kept = {
         *(() if has_image else ("image",)),
@@ -195,7 +202,9 @@ def _present_value(
 def _with_variables(
     old: list[Mapping[str, object]], new: list[Mapping[str, object]], present: MonitorContainer
 ) -> list[Mapping[str, object]]:
-    """The owner's variables with the new ones; the owner's values stay for GPUs and for a log group by default."""
+    """The owner's variables with the new ones; the owner's values stay for GPUs and for a log
+    group by default.
+    """
     given = {str(variable.get("name")): variable for variable in old}
     kept = given.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
     is_requested = present.own_log is not None and present.own_log.is_requested
@@ -228,7 +237,9 @@ def _present_log(
     new: Mapping[str, object],
     present: MonitorContainer,
 ) -> Mapping[str, object]:
-    """The owner's log configuration, without options that join lines, unless the report would not arrive by it."""
+    """The owner's log configuration, without options that join lines, unless the report would
+    not arrive by it.
+    """
     own_log = present.own_log
     options = mapping(old.get("options"))
     if own_log is not None:

@@ -1,7 +1,7 @@
 """The IAM policy that lets the monitor write the report, and its union with an existing policy.
 
-IAM limits the inline policies of a role to 10,240 characters together, without whitespace: about a hundred log groups.
-The most similar log streams are joined to a prefix, until the policy fits.
+IAM limits the inline policies of a role to 10,240 characters together, without whitespace: about a
+hundred log groups. The most similar log streams are joined to a prefix, until the policy fits.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 """
 
@@ -31,7 +31,9 @@ _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-
 
 
 def report_streams(changed: ChangedDefinition, revision_arn: str) -> frozenset[str]:
-    """The ARNs of the log streams to which an added monitor writes the report; none if its log driver does."""
+    """The ARNs of the log streams to which an added monitor writes the report; none if its log
+    driver does.
+    """
     if changed.monitor is None or not needs_put(changed.monitor.environment):
         return frozenset()
     batch = next(container for container in changed.containers if container.name == changed.batch)
@@ -58,7 +60,10 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
 
 
 class RolePolicy(Struct, frozen=True, kw_only=True):
-    """The planned inline policy of a role; ``document`` None: it suffices. ``prefixes`` replace log streams."""
+    """The planned inline policy of a role; ``document`` None: it suffices.
+
+    ``prefixes`` replace log streams.
+    """
 
     role: str
     document: Mapping[str, object] | None = None
@@ -73,9 +78,9 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
         named = [prefix.partition(_LOG_GROUP)[2] for prefix in self.prefixes]
         more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
         return (
-            f"The role {self.role} would need a policy of {self.exact_characters:,} characters, and IAM allows "
-            f"{MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy gets prefixes of log groups: "
-            f"{', '.join(named[:_MAX_NAMED])}{more}."
+            f"The role {self.role} would need a policy of {self.exact_characters:,} characters, "
+            f"and IAM allows {MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy "
+            f"gets prefixes of log groups: {', '.join(named[:_MAX_NAMED])}{more}."
         )
 
 
@@ -86,7 +91,10 @@ def planned_policy(
     *,
     other_characters: int = 0,
 ) -> RolePolicy:
-    """The existing policy of the role with these log streams. Raises TaskProfilerError if not even prefixes fit."""
+    """The existing policy of the role with these log streams.
+
+    Raises TaskProfilerError if not even prefixes fit.
+    """
     statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)
     allowed = frozenset[str]() if own is None else frozenset(map(str, listed(own.get("Resource"))))
@@ -108,8 +116,9 @@ def planned_policy(
         prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
         if _SHORTEST_PREFIX.match(prefix) is None:
             raise TaskProfilerError(
-                f"The policy of the role {role!r} was not changed. The policy has {exact_characters} characters, the "
-                f"role's other inline policies {other_characters}, and IAM allows {MAX_INLINE_CHARACTERS}: attach what "
+                f"The policy of the role {role!r} was not changed. The policy has "
+                f"{exact_characters} characters, the role's other inline policies "
+                f"{other_characters}, and IAM allows {MAX_INLINE_CHARACTERS}: attach what "
                 "--policy prints as managed policies instead."
             )
         resources = _without_covered([*resources, f"{prefix}*"])
@@ -123,7 +132,9 @@ def planned_policy(
 
 
 def is_allowed(stream: str, resources: Iterable[str]) -> bool:
-    """Whether one of the resources of a statement covers the log stream, which may end in ``*`` itself."""
+    """Whether one of the resources of a statement covers the log stream, which may end in ``*``
+    itself.
+    """
     return any(_pattern(resource).match(stream) for resource in resources)
 
 
@@ -153,7 +164,10 @@ def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, ob
 
 
 def concerns(statement: Mapping[str, object], action: str) -> bool:
-    """Whether a statement is about the action. Patterns ignore case; ``NotAction`` has all actions but its own."""
+    """Whether a statement is about the action.
+
+    Patterns ignore case; ``NotAction`` has all actions but its own.
+    """
     field = "NotAction" if "NotAction" in statement else "Action"
     patterns = [str(pattern).lower() for pattern in listed(statement.get(field))]
     return any(fnmatchcase(action.lower(), pattern) for pattern in patterns) == (field == "Action")

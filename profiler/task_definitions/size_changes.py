@@ -1,4 +1,6 @@
-"""Sets the size of a task definition, lowers its containers' limits where ECS would refuse them, and raises others."""
+"""Sets the size of a task definition, lowers its containers' limits where ECS would refuse them,
+and raises others.
+"""
 
 import math
 import re
@@ -30,7 +32,9 @@ _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGN
 
 
 class SeenMemory(Struct, frozen=True, kw_only=True):
-    """By a container's name: the memory that it was seen to need, and the largest own limit at which it was killed."""
+    """By a container's name: the memory that it was seen to need, and the largest own limit at
+    which it was killed.
+    """
 
     needs_mb: Mapping[str, float] = {}
     killed_mb: Mapping[str, float] = {}
@@ -50,11 +54,16 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         return replace(one, memory_mb=math.ceil(self.needs_mb[one.name]))
 
     def least_mb(self, one: DefinedContainer, defined_mb: int) -> int:
-        """The least that a limit or a reservation may be lowered to: what was needed; if that is not known, itself."""
+        """The least that a limit or a reservation may be lowered to: what was needed; if that is
+        not known, itself.
+        """
         return min(defined_mb, math.ceil(self.needs_mb.get(one.name, defined_mb)))
 
     def task_mb(self, definition: Mapping[str, object]) -> int:
-        """The least memory of a task that ECS accepts with these containers. The monitor keeps its reservation."""
+        """The least memory of a task that ECS accepts with these containers.
+
+        The monitor keeps its reservation.
+        """
         containers = self.containers(definition)
         own = roles_of(containers).monitor
         reserved = (
@@ -76,9 +85,10 @@ def with_size(
 ) -> ChangedDefinition:
     """Set the task's ``cpu`` and ``memory``; a part of ``size`` that is None does not change.
 
-    Nor does an equal size in another notation ("1 vCPU", "2 GB"). Containers that do not fit are lowered, but not the
-    monitor, and no memory below its need. A limit at which a run was killed is raised. Raises TaskProfilerError if
-    they do not fit then, or if only a deployment knows the definition's size.
+    Nor does an equal size in another notation ("1 vCPU", "2 GB"). Containers that do not fit are
+    lowered, but not the monitor, and no memory below its need. A limit at which a run was killed is
+    raised. Raises TaskProfilerError if they do not fit then, or if only a deployment knows the
+    definition's size.
     """
     units = None if size.vcpu is None else round(size.vcpu * _CPU_UNITS)
     memory_mb = None if size.memory_mb is None else math.floor(size.memory_mb)
@@ -92,7 +102,8 @@ def with_size(
     for name, value in wanted.items():
         if present[name] is None and definition.get(name) is not None:
             raise TaskProfilerError(
-                f"The task's {name} is {definition[name]}, which only a deployment knows: set {value} at its source."
+                f"The task's {name} is {definition[name]}, which only a deployment knows: set "
+                f"{value} at its source."
             )
     changes: dict[str, dict[str, int]] = {
         container.name: {} for container in read_containers(definition)
@@ -176,15 +187,18 @@ def _reserved_mb(container: DefinedContainer) -> int:
 def _check_fits(least: int, given: int, unit: str) -> None:
     if least > given:
         raise TaskProfilerError(
-            f"The containers need {least} {unit}, more than the task's {given}, which ECS refuses: lower what they "
-            "reserve."
+            f"The containers need {least} {unit}, more than the task's {given}, which ECS "
+            "refuses: lower what they reserve."
         )
 
 
 def _fitting(
     amounts: Mapping[str, int], least: Mapping[str, int], available: int
 ) -> Mapping[str, int]:
-    """The amounts with one upper limit for all of them, so that their sum is available. The least ones fit."""
+    """The amounts with one upper limit for all of them, so that their sum is available.
+
+    The least ones fit.
+    """
 
     def limited(limit: int) -> dict[str, int]:
         return {name: max(min(amount, limit), least[name]) for name, amount in amounts.items()}
@@ -200,7 +214,9 @@ def _fitting(
 def with_size_of(
     definition: Mapping[str, object], old: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Give the definition the size of an old revision, and the limits that its containers had there."""
+    """Give the definition the size of an old revision, and the limits that its containers had
+    there.
+    """
     limits = {
         one.get("name"): _only(one, _CONTAINER_SIZES)
         for one in mappings(old.get("containerDefinitions"))
@@ -214,7 +230,10 @@ def with_size_of(
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
-    """Remember the size before in a tag, beside one that has failed. Raises TaskProfilerError for too many tags."""
+    """Remember the size before in a tag, beside one that has failed.
+
+    Raises TaskProfilerError for too many tags.
+    """
     tags = [
         tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, key)
     ]
@@ -230,7 +249,9 @@ def _only(value: Mapping[str, object], names: Collection[str]) -> dict[str, obje
 
 
 def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
-    """The definition without its size, the containers' limits and reservations, and the tags about a size."""
+    """The definition without its size, the containers' limits and reservations, and the tags
+    about a size.
+    """
     containers = [
         _without(one, _CONTAINER_SIZES) for one in mappings(definition.get("containerDefinitions"))
     ]

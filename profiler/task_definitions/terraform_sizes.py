@@ -1,4 +1,7 @@
-"""Finds the sizes of task definitions in Terraform's language. Such a file is read, and never written."""
+"""Finds the sizes of task definitions in Terraform's language.
+
+Such a file is read, and never written.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +17,9 @@ _NO_BRACKETS = re.compile(r'"(?:\\.|[^"\\])*"|#.*|//.*')
 
 
 class TerraformSize(Struct, frozen=True, kw_only=True):
-    """A resource of ``file``: its family, what of its size is a number, and the lines of ``cpu`` and ``memory``."""
+    """A resource of ``file``: its family, what of its size is a number, and the lines of ``cpu``
+    and ``memory``.
+    """
 
     file: str
     definition: Mapping[str, object]

@@ -24,7 +24,10 @@ class Edit(NamedTuple):
 
 
 class Names(NamedTuple):
-    """How a text names the members of a definition. Members of ``free`` mappings keep their names."""
+    """How a text names the members of a definition.
+
+    Members of ``free`` mappings keep their names.
+    """
 
     read: Callable[[str], str] = str
     write: Callable[[object], object] = lambda value: value
@@ -46,7 +49,10 @@ def with_edits(text: str, edits: Iterable[Edit], start: int = 0, end: int | None
 
 
 class TextEditor(Struct, frozen=True, kw_only=True):
-    """Finds the edits of a text. ``keeps_types``: a number stays a number, and digits in quotes stay in quotes."""
+    """Finds the edits of a text.
+
+    ``keeps_types``: a number stays a number, and digits in quotes stay in quotes.
+    """
 
     text: str
     style: TextStyle
@@ -110,7 +116,10 @@ class TextEditor(Struct, frozen=True, kw_only=True):
     def _in_sequence(
         self, node: Node, before: Sequence[object], after: Sequence[object], names: Names
     ) -> list[Edit] | None:
-        """The edits, None if nothing of the list is kept. Functions are always kept; a moved item keeps its text."""
+        """The edits, None if nothing of the list is kept.
+
+        Functions are always kept; a moved item keeps its text.
+        """
         sources = _sources(before, after)
         in_place = _increasing(sources)
         kept = [
@@ -154,7 +163,10 @@ class TextEditor(Struct, frozen=True, kw_only=True):
     def _inserted(
         self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]
     ) -> Edit:
-        """Insert after a child, or before ``first``. ``write`` gets the margin of the lines, None for one line."""
+        """Insert after a child, or before ``first``.
+
+        ``write`` gets the margin of the lines, None for one line.
+        """
         neighbour = previous or first
         if not parent.is_flow:
             start = self._entry_start(parent, first)
@@ -249,7 +261,9 @@ class TextEditor(Struct, frozen=True, kw_only=True):
 
 
 def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
-    """For each item after the change, the one before it that it comes from: the same value, or the same name."""
+    """For each item after the change, the one before it that it comes from: the same value, or
+    the same name.
+    """
     left: dict[str, list[int]] = {}
     for index, item in enumerate(before):
         left.setdefault(_identity(item), []).append(index)

@@ -1,4 +1,6 @@
-"""Writes new values in the style of a JSON or YAML text: its indentation, spaces, escapes and ends of lines."""
+"""Writes new values in the style of a JSON or YAML text: its indentation, spaces, escapes and
+ends of lines.
+"""
 
 import json
 import re
@@ -15,7 +17,9 @@ _WORDS_WITH_A_MEANING = frozenset({"true", "false", "yes", "no", "on", "off", "y
 
 
 class Function(str):
-    """The text that stands for an intrinsic function: ``value`` as JSON, ``written`` and ``flow`` in YAML."""
+    """The text that stands for an intrinsic function: ``value`` as JSON, ``written`` and
+    ``flow`` in YAML.
+    """
 
     __slots__ = ("flow", "value", "written")
     value: object
@@ -35,7 +39,10 @@ STACK_REGION = Function.of(_REGION, {"Ref": "AWS::Region"}, written=_REGION, flo
 
 
 class TextStyle(Struct, frozen=True, kw_only=True):
-    """The style of a text. ``dash_indent`` is before the dash of an item that belongs to a key, in YAML."""
+    """The style of a text.
+
+    ``dash_indent`` is before the dash of an item that belongs to a key, in YAML.
+    """
 
     is_yaml: bool = False
     indent: str = INDENT
@@ -57,7 +64,9 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         )
 
     def lines(self, value: object, margin: str) -> str:
-        """The value on as many lines as it needs, which begin with ``margin`` except for the first."""
+        """The value on as many lines as it needs, which begin with ``margin`` except for the
+        first.
+        """
         if self.is_yaml:
             return self.block(value, margin).replace("\n", self.newline)
         written = json.dumps(_restored(value), indent=self.indent, ensure_ascii=self.ascii_only)

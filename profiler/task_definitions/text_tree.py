@@ -17,7 +17,10 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """A value and its place. ``is_flow``: in brackets, as all of JSON. ``tag`` is the user's own, such as ``!Sub``."""
+    """A value and its place.
+
+    ``is_flow``: in brackets, as all of JSON. ``tag`` is the user's own, such as ``!Sub``.
+    """
 
     start: int
     end: int
@@ -119,9 +122,13 @@ def yaml_tree(text: str, source_name: str) -> Node:
 
 
 class _YamlReader:
-    """Builds the tree from the parser's events. An alias is refused, as by CloudFormation: it has several places."""
+    """Builds the tree from the parser's events.
 
-    def __init__(self, text: str, yaml: Any, source_name: str) -> None:  # noqa: ANN401  a class of an optional library
+    An alias is refused, as by CloudFormation: it has several places.
+    """
+
+    # A class of an optional library.
+    def __init__(self, text: str, yaml: Any, source_name: str) -> None:  # noqa: ANN401
         self._text, self._source_name = text, source_name
         self._resolver = yaml.resolver
         self._events = iter(yaml.parse(text))

@@ -1,4 +1,6 @@
-"""Lets the kernel start arm64 programs with Debian's qemu-user-static, for the length of a block."""
+"""Lets the kernel start arm64 programs with Debian's qemu-user-static, for the length of a
+block.
+"""
 
 import contextlib
 import os
@@ -8,8 +10,9 @@ from pathlib import Path
 
 from tests.e2e.engine import CommandFailedError, run_command
 
-# One line in the format of /proc/sys/fs/binfmt_misc/register, from Debian's package qemu-user-static. Its flag F opens
-# the emulator at the registration, so that it also works in containers, where its path does not exist.
+# One line in the format of /proc/sys/fs/binfmt_misc/register, from Debian's package
+# qemu-user-static. Its flag F opens the emulator at the registration, so that it also works in
+# containers, where its path does not exist.
 _REGISTRATION = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
 _BINFMT = Path("/proc/sys/fs/binfmt_misc")
 _ENTRY = _BINFMT / "qemu-aarch64"

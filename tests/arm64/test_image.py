@@ -23,9 +23,9 @@ def test_the_image_and_every_compiled_module_of_it_is_for_arm64(
 ) -> None:
     assert engine.api.call("GET", f"/images/{monitor_image}/json")["Architecture"] == "arm64"
     code = (
-        "import json, pathlib, platform; "
-        "files = pathlib.Path('/opt/task-profiler').rglob('*.so'); "
-        "print(json.dumps([platform.machine(), {f.name: f.read_bytes()[:20].hex() for f in files}]))"
+        "import json, pathlib, platform; files = "
+        "pathlib.Path('/opt/task-profiler').rglob('*.so'); print(json.dumps([platform.machine(), "
+        "{f.name: f.read_bytes()[:20].hex() for f in files}]))"
     )
     machine, modules = json.loads(in_container(engine, monitor_image, "-c", code, platform=ARM64))
     assert machine == "aarch64"

@@ -101,7 +101,8 @@ def page_of(
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         skip_or_fail(
-            f"{CHROMIUM} is missing: on Debian, apt-get install chromium (or name another by CHROMIUM)."
+            f"{CHROMIUM} is missing: on Debian, apt-get install chromium (or name another by "
+            "CHROMIUM)."
         )
     with sync_playwright() as playwright:
         try:
@@ -143,7 +144,9 @@ def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opener]:
-    """Open pages, and wait until each is drawn; after the test, check that there was no error and no request."""
+    """Open pages, and wait until each is drawn; after the test, check that there was no error
+    and no request.
+    """
     trouble: list[str] = []
 
     def open_page(

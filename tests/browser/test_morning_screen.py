@@ -1,4 +1,6 @@
-"""The morning screen: a cell for each family and night, its name, what it opens, keyboard, filters, widths."""
+"""The morning screen: a cell for each family and night, its name, what it opens, keyboard,
+filters, widths.
+"""
 
 import re
 from pathlib import Path

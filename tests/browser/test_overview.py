@@ -56,7 +56,8 @@ def test_the_night_chart_has_lanes_of_families_and_bars_of_runs_and_moves_by_day
     assert "nightly-etl" in lanes
     assert len(lanes) == len(set(lanes)) == 8
     colours = tab.evaluate(
-        "[...new Set([...document.querySelectorAll('#night a')].map((one) => getComputedStyle(one).backgroundColor))]"
+        "[...new Set([...document.querySelectorAll('#night a')].map((one) => "
+        "getComputedStyle(one).backgroundColor))]"
     )
     assert len(colours) == 5, "the outcome is the colour"
 

@@ -109,7 +109,8 @@ def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(
     tab.emulate_media(media="print")
     assert (
         tab.evaluate(
-            "Math.max(...[...document.querySelectorAll('main table')].map((one) => one.offsetWidth))"
+            "Math.max(...[...document.querySelectorAll('main table')].map((one) => "
+            "one.offsetWidth))"
         )
         < 700
     )

@@ -1,4 +1,6 @@
-"""One run on the page: verdict, linked charts, markers, comparison, devices, and what its processes did."""
+"""One run on the page: verdict, linked charts, markers, comparison, devices, and what its
+processes did.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -278,7 +280,8 @@ def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(
         *("10.0.3.9:5432", "48 %", "[2600:1f14::7]:443", "/data/orders-2025.parquet"),
     ):
         assert text in shown
-    # 4.6 % of the time in which they could run, and 99 % of the run: as in the terminal, not worth a word.
+    # 4.6 % of the time in which they could run, and 99 % of the run: as in the terminal, not worth
+    # a word.
     assert "Threads waited" not in shown
     assert "Samples cover" not in shown
 
@@ -481,7 +484,8 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
     tab = opened(write_page(tmp_path / "page.html", [run], [stacks]), ADDRESS, width=390)
     assert tab.evaluate(OVERLAPPING_TEXTS) == []
     assert tab.evaluate(
-        "[...document.querySelectorAll('.time-bar i')].every((one) => one.offsetWidth <= one.parentElement.offsetWidth)"
+        "[...document.querySelectorAll('.time-bar i')].every((one) => one.offsetWidth <= "
+        "one.parentElement.offsetWidth)"
     )
     card = tab.locator(".card")
     count = tab.evaluate("document.querySelectorAll('#run-plot .subplot').length")
@@ -514,6 +518,6 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
         assert text in card.inner_text()
     moments = tab.inner_text(".part:has(h3:text-is('Moments'))").replace("\u00a0", " ")
     assert (
-        "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at +19m 40s"
-        in moments
-    )
+        "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at "
+        "+19m 40s"
+    ) in moments

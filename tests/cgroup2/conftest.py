@@ -30,7 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    """Perform the scenarios of the selected tests in one run of the machine, and return their results by name."""
+    """Perform the scenarios of the selected tests in one run of the machine, and return their
+    results by name.
+    """
     repository = Path(request.config.rootpath)
     names = dict.fromkeys(
         marker.args[0] for item in request.session.items for marker in item.iter_markers("scenario")

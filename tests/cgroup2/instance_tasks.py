@@ -1,4 +1,6 @@
-"""Tasks of an instance with cgroup v2: containers of a real Docker daemon, in the slices that the ECS agent makes."""
+"""Tasks of an instance with cgroup v2: containers of a real Docker daemon, in the slices that
+the ECS agent makes.
+"""
 
 import contextlib
 import inspect
@@ -204,10 +206,15 @@ class Instance:
             )
 
     def _make_slice(self, name: str) -> str:
-        """As the agent's cgroupv2_controller_linux.go does: the slice stays until the agent stops it."""
+        """As the agent's cgroupv2_controller_linux.go does: the slice stays until the agent
+        stops it.
+        """
         unit, limit_bytes = f"ecstasks-{self._ids[name]}.slice", BATCHES[name].task_memory_mib << 20
         accounting = "MemoryAccounting b true CPUAccounting b true IOAccounting b true"
-        properties = f"6 DefaultDependencies b false {accounting} Wants as 1 system.slice MemoryMax t {limit_bytes} 0"
+        properties = (
+            f"6 DefaultDependencies b false {accounting} Wants as 1 system.slice MemoryMax t "
+            f"{limit_bytes} 0"
+        )
         call = (
             "busctl",
             "--quiet",
@@ -280,7 +287,9 @@ class Instance:
         _wait(lambda: not self._state(name)["Running"], f"the end of {name}")
 
     def _finish(self, *names: str) -> None:
-        """Stop the other containers when the batches have ended, as the agent does, and wait for the reports."""
+        """Stop the other containers when the batches have ended, as the agent does, and wait for
+        the reports.
+        """
         for name in names:
             self._wait_ended(name)
             if (name, "other") in self._containers:
@@ -296,7 +305,9 @@ class Instance:
         return [one for one in found if one["record"]["container"]["name"] == container]
 
     def _seen(self) -> Mapping[str, Any]:
-        """By batch and container the reports, the last reading of its own group, and Docker's state."""
+        """By batch and container the reports, the last reading of its own group, and Docker's
+        state.
+        """
         time.sleep(5)  # for a second report, which would be wrong
         seen: dict[str, Any] = {}
         for (name, container), docker_id in self._containers.items():

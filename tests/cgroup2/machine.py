@@ -1,15 +1,16 @@
 """A virtual machine whose kernel has only cgroup v2, for hosts that have version 1.
 
-QEMU emulates the processor and does not need KVM. Python is about ten times slower in the machine than on the host, so
-tests must not assert times. The host must be x86_64 and have these Debian packages:
+QEMU emulates the processor and does not need KVM. Python is about ten times slower in the machine
+than on the host, so tests must not assert times. The host must be x86_64 and have these Debian
+packages:
 
     apt-get install --no-install-recommends qemu-system-x86 debootstrap e2fsprogs
 
-`debootstrap` makes the root tree of the machine and needs root. The tree is written to a disk image in the user's
-cache folder. The cache key is a hash of the image's content: Debian packages, the project's dependencies, and
-configuration. QEMU discards changes to this disk. Each run reads its files, among them the code under test, from a
-second disk, which is a tar archive. It writes its results to the second serial port, one JSON document per line. The
-first serial port is the console.
+`debootstrap` makes the root tree of the machine and needs root. The tree is written to a disk image
+in the user's cache folder. The cache key is a hash of the image's content: Debian packages, the
+project's dependencies, and configuration. QEMU discards changes to this disk. Each run reads its
+files, among them the code under test, from a second disk, which is a tar archive. It writes its
+results to the second serial port, one JSON document per line. The first serial port is the console.
 """
 
 import contextlib
@@ -72,7 +73,8 @@ _FILES = {
     "etc/systemd/system/job.service": _SERVICE,
     "etc/hostname": "cgroup2\n",
     "etc/docker/daemon.json": '{"bridge": "none", "iptables": false, "ip6tables": false, "live-restore": true}\n',
-    # Every Python process in the machine can import the checkout, regardless of user, folder and environment.
+    # Every Python process in the machine can import the checkout, regardless of user, folder and
+    # environment.
     f"{_SITE_PACKAGES}/checkout.pth": f"{CHECKOUT}\n",
 }
 _LINKS = {
@@ -102,7 +104,8 @@ _MEMORY_MIB = 3072
 _BUILD_SECONDS = 1800.0
 _KEPT_SECONDS = 14 * 86400.0
 _PARTIAL = ".partial"
-# apparmor=0: containers do not start without apparmor_parser. panic=-1 with -no-reboot: a panic ends QEMU.
+# apparmor=0: containers do not start without apparmor_parser. panic=-1 with -no-reboot: a panic
+# ends QEMU.
 _KERNEL_ARGUMENTS = (
     "root=/dev/vda rw console=ttyS0 panic=-1 systemd.show_status=0 loglevel=3 apparmor=0"
 )
@@ -127,9 +130,11 @@ class Machine(Struct, frozen=True, kw_only=True):
     initrd: Path
 
     def run(self, archive: Path, folder: Path, timeout_seconds: float) -> Finished:
-        """Boot with the archive as second disk, wait until the machine powers off, and return its results.
+        """Boot with the archive as second disk, wait until the machine powers off, and return
+        its results.
 
-        QEMU is killed after the timeout; the results written before are returned. Temporary files go to the folder.
+        QEMU is killed after the timeout; the results written before are returned. Temporary files
+        go to the folder.
         """
         results, console = folder / "results", folder / "console"
         command = (
@@ -285,7 +290,9 @@ def _install_python_packages(root: Path, dependencies: Sequence[str]) -> None:
 
 
 def _delete_tree(folder: Path) -> None:
-    """Delete a folder, but nothing on other file systems: debootstrap may leave /proc mounted when it is killed."""
+    """Delete a folder, but nothing on other file systems: debootstrap may leave /proc mounted
+    when it is killed.
+    """
     run_command("rm", "-rf", "--one-file-system", str(folder))
 
 

@@ -1,14 +1,17 @@
-"""The scenarios of `task-profiler run`, and of the monitor in Docker, for the virtual machine with cgroup v2.
+"""The scenarios of `task-profiler run`, and of the monitor in Docker, for the virtual machine
+with cgroup v2.
 
-`python3 -m tests.cgroup2.scenarios NAME…` in the machine performs scenarios and prints one JSON line for each.
+`python3 -m tests.cgroup2.scenarios NAME…` in the machine performs scenarios and prints one JSON
+line for each.
 
-A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the product:
-test_scenarios.py does. Each `run` is started in a systemd unit of its own.
+A scenario runs as root, under systemd, and returns what it measured. It asserts nothing about the
+product: test_scenarios.py does. Each `run` is started in a systemd unit of its own.
 
-The tasks are those of the end-to-end tests (tests/e2e). The daemon uses the systemd cgroup driver, its default on
-version 2. The import of a whole image would take minutes on an emulated processor. The image therefore contains only
-`sleep` and its libraries. Python, the project's dependencies and the checkout are mounted from the machine. The monitor
-writes its report to its own output, because the batch does not log to CloudWatch Logs.
+The tasks are those of the end-to-end tests (tests/e2e). The daemon uses the systemd cgroup driver,
+its default on version 2. The import of a whole image would take minutes on an emulated processor.
+The image therefore contains only `sleep` and its libraries. Python, the project's dependencies and
+the checkout are mounted from the machine. The monitor writes its report to its own output, because
+the batch does not log to CloudWatch Logs.
 """
 
 import contextlib
@@ -47,7 +50,9 @@ def profile(
     options: Sequence[str] = (),
     is_scope: bool = False,
 ) -> dict[str, Any]:
-    """Run a command under `run` with these options in a new unit, a service or a scope; return report and output."""
+    """Run a command under `run` with these options in a new unit, a service or a scope; return
+    report and output.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -88,7 +93,9 @@ def _report(folder: Path) -> Any:
 
 @contextlib.contextmanager
 def file_on_disk() -> Iterator[Path]:
-    """Give 300 MiB that are not in the page cache: the kernel charges their pages to the first reader's group."""
+    """Give 300 MiB that are not in the page cache: the kernel charges their pages to the first
+    reader's group.
+    """
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         for _ in range(300):
             file.write(os.urandom(2**20))
@@ -120,9 +127,10 @@ def _groups_of_run() -> list[str]:
 
 # --- CPU time ------------------------------------------------------------------------------------
 
-# Runs a command in a control group below its own, which is the one that `run` created, and prints two bounds of the CPU
-# time that `run` must report. The lower one is what the kernel counted for the command, and this program's own time.
-# The upper one is the whole group's: it includes the fork before this program and this program's start.
+# Runs a command in a control group below its own, which is the one that `run` created, and prints
+# two bounds of the CPU time that `run` must report. The lower one is what the kernel counted for
+# the command, and this program's own time. The upper one is the whole group's: it includes the fork
+# before this program and this program's start.
 _WITNESS = """
 import os, sys, time
 start = time.process_time()
@@ -144,8 +152,9 @@ group.rmdir()
 os._exit(0)
 """
 _FORKS = (
-    "import os, time\nfor i in range(8):\n    if os.fork() == 0:\n"
-    "        end = time.process_time() + 0.4\n        while time.process_time() < end: pass\n        os._exit(0)\n"
+    "import os, time\nfor i in range(8):\n    if os.fork() == 0:\n        end = "
+    "time.process_time() + 0.4\n        while time.process_time() < end: pass\n        "
+    "os._exit(0)\n"
 )
 _PROGRAMS = {
     "burner": "import time\nend = time.process_time() + 3\nwhile time.process_time() < end: pass\n",
@@ -187,15 +196,19 @@ print(own.name, (own / "memory.max").read_text())
 
 # --- memory --------------------------------------------------------------------------------------
 
-_SPIKE = "import time\ntime.sleep({})\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel block\ntime.sleep(0.3)\n"
-_FORKED_BLOCK = (
-    "import os\nblock = bytearray(200 * 2**20)\nfor i in range(4):\n    if os.fork() == 0: os._exit(0)\n"
-    "for i in range(4): os.wait()\n"
+_SPIKE = (
+    "import time\ntime.sleep({})\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel "
+    "block\ntime.sleep(0.3)\n"
 )
-# A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache (`file`) and as `shmem`.
+_FORKED_BLOCK = (
+    "import os\nblock = bytearray(200 * 2**20)\nfor i in range(4):\n    if os.fork() == 0: "
+    "os._exit(0)\nfor i in range(4): os.wait()\n"
+)
+# A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache
+# (`file`) and as `shmem`.
 _SHARED = (
-    "import os, time\nwith open('/dev/shm/block', 'wb') as file:\n"
-    "    for i in range(200): file.write(bytes(2**20))\ntime.sleep(2.5)\nos.unlink('/dev/shm/block')\n"
+    "import os, time\nwith open('/dev/shm/block', 'wb') as file:\n    for i in range(200): "
+    "file.write(bytes(2**20))\ntime.sleep(2.5)\nos.unlink('/dev/shm/block')\n"
 )
 _MAPPED = (
     "import mmap, sys, time\nwith open(sys.argv[1], 'rb') as file:\n"
@@ -207,8 +220,8 @@ _READ_TWICE = (
     "        while file.read(2**20): pass\ntime.sleep(2.5)\n"
 )
 _WRITES = (
-    "import sys, time\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): file.write(bytes(2**20))\n"
-    "time.sleep(2.5)\n"
+    "import sys, time\nwith open(sys.argv[1], 'wb') as file:\n    for i in range(300): "
+    "file.write(bytes(2**20))\ntime.sleep(2.5)\n"
 )
 
 
@@ -269,7 +282,8 @@ SCENARIOS |= {
     ),
     # Systemd may stop the scope after the kill.
     "child_killed_in_a_plain_scope": partial(_child_killed, 3, is_scope=True),
-    # As an unprivileged user, whose `run` cannot create a group. Systemd does not stop the service after the kill.
+    # As an unprivileged user, whose `run` cannot create a group. Systemd does not stop the service
+    # after the kill.
     "child_killed_in_a_plain_service_then_success": partial(
         _child_killed, 0, "OOMPolicy=continue", user="nobody"
     ),
@@ -304,7 +318,9 @@ def orphan() -> Results:
 
 @scenario
 def run_killed() -> Results:
-    """Kill `run` in a delegated service that does not stop the command, and start the service again."""
+    """Kill `run` in a delegated service that does not stop the command, and start the service
+    again.
+    """
     unit = "killed-run.service"
     with tempfile.TemporaryDirectory() as name:
         properties = (*DELEGATED, "KillMode=process", "RemainAfterExit=no")
@@ -362,7 +378,9 @@ def _property(unit: str, name: str) -> str:
 
 
 def _error_of_entering(group: Path) -> str | None:
-    """Move a process into the group; return the name of the kernel's error, None if it went well."""
+    """Move a process into the group; return the name of the kernel's error, None if it went
+    well.
+    """
     process = subprocess.Popen(("sleep", "600"))
     try:
         (group / "cgroup.procs").write_text(str(process.pid))
@@ -382,7 +400,8 @@ SPIKE_MIB = 800
 
 
 def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
-    """Run a task whose containers share a process namespace; return the monitor's report and the kernel's mark.
+    """Run a task whose containers share a process namespace; return the monitor's report and the
+    kernel's mark.
 
     The batch waits for the monitor, whose start takes some seconds on an emulated processor.
     """
@@ -464,4 +483,5 @@ if __name__ == "__main__":
         except Exception:  # noqa: BLE001  one error must not stop the other scenarios
             answer = {"error": traceback.format_exc()}
         seconds = round(time.monotonic() - started, 1)
-        print(json.dumps({"scenario": name, "seconds": seconds, **answer}), flush=True)  # noqa: T201  the results
+        # The results.
+        print(json.dumps({"scenario": name, "seconds": seconds, **answer}), flush=True)  # noqa: T201

@@ -1,4 +1,6 @@
-"""What the instance's monitor reports of the containers of a real Docker daemon on cgroup v2, with systemd's driver."""
+"""What the instance's monitor reports of the containers of a real Docker daemon on cgroup v2,
+with systemd's driver.
+"""
 
 import json
 from collections.abc import Mapping
@@ -55,10 +57,11 @@ def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(
 
 @_EACH
 def test_the_cpu_time_is_the_kernels(results: Results, name: str) -> None:
-    """Of one container all that its task's group has counted, also after the end of the container's own.
+    """Of one container all that its task's group has counted, also after the end of the
+    container's own.
 
-    Of several it is that less what the others used, within 1 %: a monitor that came after the end of another container
-    does not know what that one used, and keeps the last sample of the batch.
+    Of several it is that less what the others used, within 1 %: a monitor that came after the end
+    of another container does not know what that one used, and keeps the last sample of the batch.
     """
     seen = results[name]
     own, task, cpu_seconds = (

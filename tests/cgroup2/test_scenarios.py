@@ -17,7 +17,9 @@ OWN_GROUP = ("processes", "cgroup")
 
 
 def _record(result: Any, *, exit_code: int = 0, warnings: tuple[str, ...] = ()) -> Record:
-    """On an emulated processor readings are so expensive that `run` takes few: threads end between them."""
+    """On an emulated processor readings are so expensive that `run` takes few: threads end
+    between them.
+    """
     record = record_of(result, exit_code=exit_code)
     others = [
         one

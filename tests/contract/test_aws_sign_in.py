@@ -27,12 +27,17 @@ KEY = {
     "AWS_SESSION_TOKEN": "token",
 }
 _SCOPE = f"{REGION}/es/aws4_request"
-_ANONYMOUS = "User: anonymous is not authorized to perform: es:ESHttpGet because no resource-based policy allows it"
+_ANONYMOUS = (
+    "User: anonymous is not authorized to perform: es:ESHttpGet because no resource-based policy "
+    "allows it"
+)
 _MISMATCH = "The request signature we calculated does not match the signature you provided."
 
 
 def signature(request: BaseHTTPRequestHandler, body: bytes, signed_headers: str) -> str:
-    """What the service calculates from the request that has arrived: it signs parameters in their encoded form."""
+    """What the service calculates from the request that has arrived: it signs parameters in
+    their encoded form.
+    """
     address = urlsplit(request.path)
     pairs = [part.partition("=")[::2] for part in address.query.split("&") if part]
     query = "&".join("=".join(quote(unquote(text), safe="-_.~") for text in pair) for pair in pairs)
@@ -50,7 +55,10 @@ def signature(request: BaseHTTPRequestHandler, body: bytes, signed_headers: str)
 
 
 class AmazonDomain(PlayedDashboards):
-    """Empty, with OpenSearch Dashboards at ``/_dashboards``. ``accepted`` has the requests with a valid signature."""
+    """Empty, with OpenSearch Dashboards at ``/_dashboards``.
+
+    ``accepted`` has the requests with a valid signature.
+    """
 
     def __init__(self) -> None:
         super().__init__("2.19.0")

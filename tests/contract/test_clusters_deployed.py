@@ -1,4 +1,6 @@
-"""The clusters of taskdef/ deployed on moto: what is there afterwards, who may do what, and that a task can be run."""
+"""The clusters of taskdef/ deployed on moto: what is there afterwards, who may do what, and that
+a task can be run.
+"""
 
 import base64
 import json

@@ -1,4 +1,6 @@
-"""``--from insights:CLUSTER``: what the reading commands make of the events that CloudWatch Logs returns."""
+"""``--from insights:CLUSTER``: what the reading commands make of the events that CloudWatch Logs
+returns.
+"""
 
 import json
 import re
@@ -51,7 +53,9 @@ def records(logs: PlayedLogs, *words: str) -> list[Record]:
 
 
 def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
-    """Half a minute of the first minute, a lost one, one that came twice, numbers that are texts."""
+    """Half a minute of the first minute, a lost one, one that came twice, numbers that are
+    texts.
+    """
     events = minutes(START_MS, 12, cpu=512)
     lost = {4, 5}
     events[8] |= {"CpuUtilized": "1024", "MemoryUtilized": "3000"}
@@ -229,7 +233,9 @@ def test_what_may_not_be_read(logs: PlayedLogs) -> None:
 
 
 def test_after_a_day_that_cannot_be_read_no_other_one_is_begun() -> None:
-    """Only the four days that are read at a time; of a throttled group, each takes half a minute."""
+    """Only the four days that are read at a time; of a throttled group, each takes half a
+    minute.
+    """
     days: list[int] = []
     has_failed = Event()
 
@@ -310,7 +316,9 @@ def test_advice_knows_that_minutes_hide_peaks(logs: PlayedLogs) -> None:
 
 
 def test_the_first_answer_is_grouped(logs: PlayedLogs) -> None:
-    """A size that only the margin exceeds fits: nothing failed. 768 of 1024 MB; 960 are more than 90 %."""
+    """A size that only the margin exceeds fits: nothing failed. 768 of 1024 MB; 960 are more
+    than 90 %.
+    """
     sizes = {"tight": (768, (256, 1024)), "full": (960, (256, 1024)), "idle": (300, (1024, 4096))}
     for name, (memory, size) in sizes.items():
         task = {"TaskId": name * 8, "TaskDefinitionFamily": name}

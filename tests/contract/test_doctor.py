@@ -1,4 +1,6 @@
-"""``task-profiler doctor`` for the forwarder's stack on moto, for a task's endpoint, and for task definitions."""
+"""``task-profiler doctor`` for the forwarder's stack on moto, for a task's endpoint, and for
+task definitions.
+"""
 
 import json
 import os
@@ -84,7 +86,9 @@ def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment
 
 
 def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:
-    """A filter is gone, another passes other lines, the rule is disabled, queues have messages, a function fails."""
+    """A filter is gone, another passes other lines, the rule is disabled, queues have messages,
+    a function fails.
+    """
     stack = deploy()
     logs = boto3.client("logs")
     filters = [

@@ -1,4 +1,6 @@
-"""``task-profiler doctor --cluster``: the families of a cluster on moto, before and after a rollout."""
+"""``task-profiler doctor --cluster``: the families of a cluster on moto, before and after a
+rollout.
+"""
 
 import json
 import time

@@ -159,7 +159,9 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
 
 @pytest.mark.parametrize("where", ["head", "body"])
 def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
-    """Each byte comes well within the timeout, and so would the next for as long as the server likes."""
+    """Each byte comes well within the timeout, and so would the next for as long as the server
+    likes.
+    """
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)

@@ -1,4 +1,6 @@
-"""The calls of the handlers: their number, their time, the messages on every channel, the retry; ``notify``."""
+"""The calls of the handlers: their number, their time, the messages on every channel, the retry;
+``notify``.
+"""
 
 import json
 import time
@@ -93,7 +95,9 @@ def test_no_log_is_read_if_the_report_is_indexed(
 
 
 def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:
-    """botocore would repeat it within a second or two, which keeps a burst of stopped tasks throttled."""
+    """botocore would repeat it within a second or two, which keeps a burst of stopped tasks
+    throttled.
+    """
     assert (
         handler._log_tail().client_for("eu-west-1").meta.config.retries["total_max_attempts"] == 1
     )
@@ -258,7 +262,9 @@ def test_without_a_cluster_the_notice_is_sent(
 def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
     slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A timeout would fail all records of the invocation, again and again, and hold up those after them for hours."""
+    """A timeout would fail all records of the invocation, again and again, and hold up those
+    after them for hours.
+    """
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
     clock = InvocationContext()
 

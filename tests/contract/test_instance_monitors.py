@@ -1,4 +1,6 @@
-"""Clusters with an instance monitor on moto: doctor, setup and add-monitor count its tasks on EC2 as monitored."""
+"""Clusters with an instance monitor on moto: doctor, setup and add-monitor count its tasks on
+EC2 as monitored.
+"""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +39,9 @@ STATES = {family: state for family, (state, _, _) in FAMILIES.items()}
 
 
 class Account(ProxiedAccount):
-    """A cluster with families of each kind, all started by schedules; one is started in another cluster, too."""
+    """A cluster with families of each kind, all started by schedules; one is started in another
+    cluster, too.
+    """
 
     def describe(self, *words: str) -> dict[str, dict[str, Any]]:
         done = self.command(*words, "--json")

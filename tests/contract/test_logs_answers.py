@@ -1,4 +1,6 @@
-"""The sink and boto3 against a played CloudWatch Logs (moto), and against a server that answers otherwise."""
+"""The sink and boto3 against a played CloudWatch Logs (moto), and against a server that answers
+otherwise.
+"""
 
 import json
 import socket

@@ -154,9 +154,9 @@ def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported)
     reads = exported.world.sampler.readings
     first = exported.scraped()
     assert (
-        'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} 0.5'
-        in first
-    )
+        'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} '
+        "0.5"
+    ) in first
     exported.world.tick(3)
     assert exported.scraped() == first
     exported.exporter.publish()
@@ -184,8 +184,9 @@ def test_readings_that_nobody_renews_are_gone_after_ten_seconds(exported: Export
 def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Exported) -> None:
     second = Exported(exported.port)
     assert second.exporter.start() == (
-        f"The monitor cannot listen on port {exported.port} (Address already in use), so there are no live "
-        "metrics: set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
+        f"The monitor cannot listen on port {exported.port} (Address already in use), so there "
+        "are no live metrics: set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is "
+        "free in the task."
     )
     second.exporter.publish()
     assert (second.exporter._snapshot, second.exporter._server) == (None, None)

@@ -1,8 +1,8 @@
 """The decoders against documents that others recorded on real ECS and on real Neuron devices.
 
 They are not part of the project. ``TASK_PROFILER_RECORDINGS`` names a folder of them: answers of
-``/task/stats`` as ``*stats*.json``, answers of ``/task`` as other ``*meta*.json``. A folder ``neuron``
-beside it may hold what neuron-monitor printed, one report a line.
+``/task/stats`` as ``*stats*.json``, answers of ``/task`` as other ``*meta*.json``. A folder
+``neuron`` beside it may hold what neuron-monitor printed, one report a line.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_past_runs.py)."""
+"""Every source of past runs but the cluster, with the same runs (the cluster:
+tests/search/test_past_runs.py).
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -66,7 +68,10 @@ def test_a_file_of_record_lines(tmp_path: Path) -> None:
 
 
 def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) -> None:
-    """With the last of them, also from a file; it runs while they are recent. Other groups have their own reports."""
+    """With the last of them, also from a file; it runs while they are recent.
+
+    Other groups have their own reports.
+    """
     group = "/ecs/lost"
     lost = [
         checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id="lost", log_group=group)
@@ -152,7 +157,10 @@ def test_log_groups(aws: FakeAws) -> None:
 
 
 def test_the_command_reads_log_groups(aws: FakeAws) -> None:
-    """With AWS_REGION alone, which boto3 does not read. The Region of the command line comes first."""
+    """With AWS_REGION alone, which boto3 does not read.
+
+    The Region of the command line comes first.
+    """
     environment = {
         name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"
     }
@@ -179,7 +187,10 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     [
         (
             {},
-            "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check the name",
+            (
+                "/ecs/none cannot be read: AWS cannot find it (The specified log group does not "
+                "exist): check the name"
+            ),
         ),
         (
             {"AWS_REGION": ""},

@@ -1,4 +1,6 @@
-"""``task-profiler schedules`` and its readers, with moto behind a proxy that plays what moto does not know."""
+"""``task-profiler schedules`` and its readers, with moto behind a proxy that plays what moto
+does not know.
+"""
 
 import json
 import time
@@ -277,7 +279,10 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
     ]
     assert table[6:] == [
         "",
-        "- forgotten: ECS shows a stopped task for about an hour, so a task of this time is no longer known.",
+        (
+            "- forgotten: ECS shows a stopped task for about an hour, so a task of this time is "
+            "no longer known."
+        ),
     ]
 
 
@@ -310,7 +315,8 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     shown = account.run()
     assert (shown.returncode, shown.stdout) == (1, "")
     assert shown.stderr == (
-        "task-profiler: No schedule and no rule of EventBridge starts an ECS task: check --region and --profile.\n"
+        "task-profiler: No schedule and no rule of EventBridge starts an ECS task: check "
+        "--region and --profile.\n"
     )
     account.schedule("one", "rate(5 minutes)")
     assert "in the cluster other" in account.run("--cluster", "other").stderr

@@ -1,4 +1,6 @@
-"""The sign-in to a search cluster, and the connection: named secrets, headers, private CAs, and what errors say."""
+"""The sign-in to a search cluster, and the connection: named secrets, headers, private CAs, and
+what errors say.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -158,8 +160,8 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     refused = history(url)
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"task-profiler: {url} has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE to the file of "
-        "your private CA.\n"
+        f"task-profiler: {url} has a certificate that is not trusted: set ELASTICSEARCH_CA_FILE "
+        "to the file of your private CA.\n"
     )
     done = history(url, ELASTICSEARCH_CA_FILE=str(certificate))
     assert (done.returncode, done.stdout) == (1, "")

@@ -1,4 +1,6 @@
-"""``task-profiler setup image``, and ``setup`` without a subcommand, against moto's server and a played Docker."""
+"""``task-profiler setup image``, and ``setup`` without a subcommand, against moto's server and a
+played Docker.
+"""
 
 import json
 from collections.abc import Iterator
@@ -74,8 +76,14 @@ def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> 
     assert done.returncode == 0, done.stderr
     named = f"--tag {REGISTRY}/tools/monitor:7 --build-arg VERSION={VERSION}"
     assert done.stdout.splitlines() == [
-        "aws ecr create-repository --repository-name tools/monitor --image-tag-mutability IMMUTABLE --region us-east-1",
-        "aws ecr get-login-password --region us-east-1 | docker login --username AWS --password-stdin "
+        (
+            "aws ecr create-repository --repository-name tools/monitor --image-tag-mutability "
+            "IMMUTABLE --region us-east-1"
+        ),
+        (
+            "aws ecr get-login-password --region us-east-1 | docker login --username AWS "
+            "--password-stdin "
+        )
         + REGISTRY,
         f"docker build --file {ROOT}/taskdef/Dockerfile {named} {ROOT}",
         f"docker push {REGISTRY}/tools/monitor:7",
@@ -153,7 +161,10 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
         "1 image     not done  There is no ECR repository task-profiler in us-east-1.",
         "                      task-profiler setup image --region us-east-1",
         f"2 stack     not done  There is no stack task-profiler. {advice}",
-        "                      task-profiler setup stack --slack-failure-webhook @webhook.txt --region us-east-1",
+        (
+            "                      task-profiler setup stack --slack-failure-webhook "
+            "@webhook.txt --region us-east-1"
+        ),
         "3 monitors  unknown   There is no ECS cluster in us-east-1: check the Region.",
         f"                      {add} --region us-east-1",
         "4 check     unknown   It looks at every family when it runs.",

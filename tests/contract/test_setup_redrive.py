@@ -17,7 +17,8 @@ from tests.lambda_environment import moto_account
 from tests.log_subscriptions import subscription_event
 from tests.task_events import EVENT
 
-# What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".
+# What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous
+# invocations".
 RECORD = {
     "version": "1.0",
     "timestamp": "2026-03-01T10:15:00.000Z",
@@ -57,7 +58,10 @@ THROTTLED = refusal("TooManyRequestsException", 429, "Rate Exceeded.")
 
 
 class Functions:
-    """Accepts a number of events, then fails. Codes and messages are those that users of Lambda have seen."""
+    """Accepts a number of events, then fails.
+
+    Codes and messages are those that users of Lambda have seen.
+    """
 
     def __init__(self, takes: int = 1000, error: BaseException = THROTTLED) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -139,7 +143,9 @@ def test_one_message_without_an_event_does_not_keep_back_the_others(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, refusal("AccessDeniedException", 403)])
 def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> None:
-    """It was hidden for five minutes, in which the repeated command found nothing and ended well."""
+    """It was hidden for five minutes, in which the repeated command found nothing and ended
+    well.
+    """
     put(queue, *({"number": number} for number in range(12)), "hello")
     with pytest.raises((KeyboardInterrupt, ClientError)):
         again(Functions(11, error), queue)

@@ -37,7 +37,8 @@ WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 class Account:
     def __init__(self, aws: FakeAws, folder: Path) -> None:
         self.aws = aws
-        # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
+        # moto reads a template's URL as that of its own S3 only with this host, and with the bucket
+        # in the path.
         self._environment = {
             name: value.replace("127.0.0.1", "localhost")
             for name, value in aws.environment().items()
@@ -129,7 +130,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     (stack,), team = account.stacks(), {"Key": "team", "Value": "data"}
     assert (stored["KmsKeyId"], team in stored["Tags"], stack["Tags"]) == (key, True, [team])
 
-    # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
+    # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has
+    # updates.
     planned = account.setup(
         "--slack-success-webhook", f"{WEBHOOK}-2", "--tag", "cost=1", "--tag", "x="
     )
@@ -188,7 +190,8 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(
     kept = account.setup(*words, *option)
     assert "remove" not in kept.stdout
 
-    # moto does not update these resources: test_template_deployed.py has a stack without a cluster for the monitor.
+    # moto does not update these resources: test_template_deployed.py has a stack without a cluster
+    # for the monitor.
     removal = account.setup(*words)
     assert "  InstanceMonitorCluster=\n" in removal.stdout
     assert (
@@ -229,7 +232,9 @@ def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one
 def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
     account: Account, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """CloudFormation is played, because moto neither notices that nothing changes nor updates log groups."""
+    """CloudFormation is played, because moto neither notices that nothing changes nor updates
+    log groups.
+    """
     key = "task-profiler/forwarder-0.0.9-0123.zip"
     before = {"Notify": "failure", "CodeBucket": "mine", "CodeKey": key, "Gone": "x"}
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in before.items()]

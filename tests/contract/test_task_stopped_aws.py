@@ -1,4 +1,6 @@
-"""The AWS calls of task_stopped, with moto: definitions and newest log lines; the targets of Slack."""
+"""The AWS calls of task_stopped, with moto: definitions and newest log lines; the targets of
+Slack.
+"""
 
 import json
 import time
@@ -103,7 +105,9 @@ class LimitedLogs:
         self.accepted = Counter[int]()  # by second
 
     def find(self, begins: float, jitter: float) -> bool:
-        """Look for the report of a task that stops at this second, after the tasks before it have looked for theirs."""
+        """Look for the report of a task that stops at this second, after the tasks before it
+        have looked for theirs.
+        """
         self.begins, self.time = begins, FakeInvocationTime(120, jitter)
         finder = ReportFinder(
             CloudWatchTail(lambda _region: self, print).newest, self.time, "1", "batch"

@@ -1,4 +1,6 @@
-"""``handler.task_stopped`` with invalid settings of the search cluster or of Slack: the other one still works."""
+"""``handler.task_stopped`` with invalid settings of the search cluster or of Slack: the other
+one still works.
+"""
 
 import gzip
 import json

@@ -1,4 +1,6 @@
-"""``taskdef resize`` for an account, played by moto: the plan, the revisions, their verdict, and what is left alone."""
+"""``taskdef resize`` for an account, played by moto: the plan, the revisions, their verdict, and
+what is left alone.
+"""
 
 import json
 import os
@@ -75,7 +77,9 @@ class Account:
         assert self.resize("--register").returncode == 0
 
     def reverted(self) -> None:
-        """A family whose old size has come back after a kill, by its tag, because its revision was deleted."""
+        """A family whose old size has come back after a kill, by its tag, because its revision
+        was deleted.
+        """
         self.resized()
         self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
         self.ecs.deregister_task_definition(taskDefinition="nightly:1")
@@ -161,8 +165,8 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     plan = account.resize("nightly")
     assert "The schedule night is pinned to nightly:1." in " ".join(plan.stdout.split())
     assert plan.stderr == (
-        "task-profiler: 1 of 1 schedules and rules are pinned to another revision, which they go on starting: "
-        "--register --update-schedules moves them.\n"
+        "task-profiler: 1 of 1 schedules and rules are pinned to another revision, which they go "
+        "on starting: --register --update-schedules moves them.\n"
     )
     done = account.resize("nightly", "--register", "--update-schedules")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
@@ -289,7 +293,9 @@ def test_what_others_own_is_left_alone_and_named_and_its_schedules_stay(account:
 
 
 def test_a_size_holds_what_the_containers_and_the_monitor_reserve(account: Account) -> None:
-    """The need of 468 MiB alone fits into 512 MiB, and with 32 MiB of the monitor, too: not with 100 MiB more."""
+    """The need of 468 MiB alone fits into 512 MiB, and with 32 MiB of the monitor, too: not with
+    100 MiB more.
+    """
     account.family("fits")
     account.family("fixed", containerDefinitions=[BATCH, {**MONITOR, "memoryReservation": 100}])
     for name in ("fits", "fixed"):
@@ -379,7 +385,10 @@ def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account
 def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(
     account: Account,
 ) -> None:
-    """TagResource and PassRole are no calls. The policy's statements for reports and for the plan suffice for these."""
+    """TagResource and PassRole are no calls.
+
+    The policy's statements for reports and for the plan suffice for these.
+    """
     account.family("nightly")
     account.runs("nightly", 25)
     account.ecs.create_service(

@@ -1,4 +1,6 @@
-"""``taskdef add-monitor`` and ``remove-monitor`` for a whole account, played by moto behind a proxy that throttles."""
+"""``taskdef add-monitor`` and ``remove-monitor`` for a whole account, played by moto behind a
+proxy that throttles.
+"""
 
 import json
 from collections.abc import Iterator
@@ -477,7 +479,10 @@ def test_without_register_the_plan_is_printed_and_nothing_changes(account: Accou
     assert done.returncode == 0, done.stderr
     assert "add monitor" in done.stdout
     assert "taskRoleArn" in done.stdout
-    missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
+    missing = (
+        f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not "
+        "start"
+    )
     assert missing in done.stderr
     refused = account.run(*words, "--register")
     assert (refused.returncode, missing in refused.stderr) == (1, True)

@@ -1,6 +1,8 @@
-"""A rollout over families with sidecars while others deploy, with schedules that are pinned on purpose; ECS by moto.
+"""A rollout over families with sidecars while others deploy, with schedules that are pinned on
+purpose; ECS by moto.
 
-moto stores what it is sent without checking it, so the requests are compared with what was there before.
+moto stores what it is sent without checking it, so the requests are compared with what was there
+before.
 """
 
 import json
@@ -43,9 +45,11 @@ def signed(service: str) -> dict[str, str]:
 
 
 class Account(ProxiedAccount):
-    """Families with two revisions; each is started by a rule, by a schedule, and by a schedule that stays on the first.
+    """Families with two revisions; each is started by a rule, by a schedule, and by a schedule
+    that stays on the first.
 
-    ``meanwhile`` is called once, when the command sends the operation that is its key: what others do at that moment.
+    ``meanwhile`` is called once, when the command sends the operation that is its key: what others
+    do at that moment.
     """
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
@@ -145,7 +149,9 @@ class Account(ProxiedAccount):
         return json.dumps({**kept, "tags": described.get("tags")})
 
     def schedules(self) -> dict[str, str]:
-        """All targets and schedules as the APIs answer, byte by byte, except for the time of the last change."""
+        """All targets and schedules as the APIs answer, byte by byte, except for the time of the
+        last change.
+        """
         found = {}
         for family in FAMILIES:
             headers = signed("events") | {"X-Amz-Target": "AWSEvents.ListTargetsByRule"}
@@ -185,14 +191,15 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(
     for family in FAMILIES:
         assert f"The rule {family} is pinned to {family}:2. " in plan.stdout
         assert (
-            f"pinned to {family}:1, which differs by more than the monitor: --update-schedules skips"
-            in plan.stdout
-        )
+            f"pinned to {family}:1, which differs by more than the monitor: "
+            "--update-schedules skips"
+        ) in plan.stdout
     assert "--register creates the log group /ecs/job-firelens if it does not exist." in plan.stdout
     assert account.schedules() == before
 
-    # When the first revision is registered (of job-adot), a pipeline deploys job-envoy and job-firelens, and a person
-    # changes the rule of job-xray and goes back to the first version with a schedule of job-datadog.
+    # When the first revision is registered (of job-adot), a pipeline deploys job-envoy and
+    # job-firelens, and a person changes the rule of job-xray and goes back to the first version
+    # with a schedule of job-datadog.
     def deploy() -> None:
         account.deploy("job-envoy", 3)
         account.put_target("job-xray", 2, text='{"changed": true}')
@@ -342,7 +349,10 @@ def test_the_doctor_names_schedules_that_start_a_revision_without_the_monitor(
     assert account.run(*ADD_ONE, "--register").returncode == 0
     code, found = account.doctor("job-xray")
     levels = {one["text"].split(" is pinned")[0]: (one["level"], one["advice"]) for one in found}
-    move = "Move it: task-profiler taskdef add-monitor --family job-xray --register --update-schedules; by hand if that"
+    move = (
+        "Move it: task-profiler taskdef add-monitor --family job-xray --register "
+        "--update-schedules; by hand if that"
+    )
     names = ("rule job-xray", "schedule job-xray-hourly", "schedule job-xray-kept")
     assert code == 1
     assert levels == {f"The {name}": ("problem", f"{move} skips it.") for name in names}

@@ -1,4 +1,6 @@
-"""The template deployed on moto: what is there afterwards, and that reports and events find their way through it."""
+"""The template deployed on moto: what is there afterwards, and that reports and events find
+their way through it.
+"""
 
 import json
 import re
@@ -184,7 +186,9 @@ def test_the_rule_hands_ended_tasks_to_the_function() -> None:
 
 
 def matched_by_the_rule(*events: dict[str, Any]) -> list[bool]:
-    """moto has no TestEventPattern, but it brings events to queues: one is made the target of the deployed rule."""
+    """moto has no TestEventPattern, but it brings events to queues: one is made the target of
+    the deployed rule.
+    """
     queue = boto3.client("sqs").create_queue(QueueName="probe")["QueueUrl"]
     client = boto3.client("events")
     (rule,) = client.list_rules()["Rules"]
@@ -350,7 +354,8 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
         ({"SlackSecretId": "slack", "Notify": "success,failure"}, False),
         ({"SlackSecretId": "slack", "Notify": "running", "LogGroups": ""}, False),
         ({"Notify": "running"}, False),
-        # The filters of a log group may be used up, and an update without a changed parameter must not fail.
+        # The filters of a log group may be used up, and an update without a changed parameter must
+        # not fail.
         ({"SlackSecretId": "slack", "EventBusName": "runs"}, False),
     ],
 )
@@ -439,7 +444,8 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_n
     )
     assert len(shown) == 6
     assert {one["properties"]["region"] for one in widgets} == {REGION}
-    # Dashboards are global in an account: a stack of this name in a second Region needs another name.
+    # Dashboards are global in an account: a stack of this name in a second Region needs another
+    # name.
     assert stack.outputs["DashboardUrl"].endswith(f"#dashboards/dashboard/tp-{REGION}")
 
 

@@ -1,6 +1,7 @@
 """The roles of lambda/template.yaml allow what the functions do, and nothing else.
 
-The handlers run with the deployed settings, and each of their calls is held against the role's statements.
+The handlers run with the deployed settings, and each of their calls is held against the role's
+statements.
 """
 
 import ast
@@ -59,9 +60,11 @@ CALLED_BY_AWS = {
     "TagStartedTasks": "ECS, for the tags of RunTask",
     "PassTaskRoles": "ECS, for the roles of the task definition",
 }
-# Powertools calls it where a refused PutItem does not bring the item along, as before boto3 1.26.194.
+# Powertools calls it where a refused PutItem does not bring the item along, as before boto3
+# 1.26.194.
 RARELY_CALLED = {"dynamodb:GetItem"}
-# Of operations that IAM knows by another name ("Actions, resources, and condition keys for Amazon SQS").
+# Of operations that IAM knows by another name ("Actions, resources, and condition keys for Amazon
+# SQS").
 PERMISSIONS = {
     "SendMessageBatch": "SendMessage",
     "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
@@ -185,7 +188,9 @@ class Refusing(FakeElasticsearch):
 
 
 class Ran:
-    """A stack whose functions were run with its settings: a poison report, and its task's end told three times."""
+    """A stack whose functions were run with its settings: a poison report, and its task's end
+    told three times.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, calls: Calls, **given: str) -> None:
         self._monkeypatch, self._calls = monkeypatch, calls
@@ -241,7 +246,9 @@ class Ran:
         slack.close()
 
     def _schedule(self, queue: str) -> None:
-        """The due time after the creation is missed after a quarter of an hour; a task of a rule runs."""
+        """The due time after the creation is missed after a quarter of an hour; a task of a rule
+        runs.
+        """
         self._account.make_cluster()
         run_instance_monitor(boto3.client("ecs"))
         self._account.make_schedule("nightly", "rate(5 minutes)", queue)
@@ -310,7 +317,9 @@ def register(*names: str) -> str:
 
 
 def is_allowed(stack: Stack, name: str, action: str, arn: str) -> bool:
-    """As IAM would decide, but for conditions: ``*`` and ``?`` in resources are those of ``fnmatch``."""
+    """As IAM would decide, but for conditions: ``*`` and ``?`` in resources are those of
+    ``fnmatch``.
+    """
     return any(
         action in listed(one["Action"])
         and any(fnmatchcase(arn, pattern) for pattern in listed(one["Resource"]))

@@ -54,7 +54,9 @@ def put(aws: FakeAws, group: str, *lines: tuple[Report, str]) -> None:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[FakeAws]:
-    """A batch that runs and was noticed, one that has ended, and its past runs, in the groups of both containers."""
+    """A batch that runs and was noticed, one that has ended, and its past runs, in the groups of
+    both containers.
+    """
     with fake_aws() as aws:
         for group in (MONITORS, BATCHES):
             aws.create_log_group(group)

@@ -1,8 +1,10 @@
-"""A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
+"""A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and
+exits as told.
 
-It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), write a file
-and read it twice, write one that is kept, wait for a peer, spin, wait, spike, take turns in children, SIGUSR1, have a
-child killed for memory, be killed itself, idle, wait for SIGTERM, end.
+It needs the standard library only. The steps come in this order: hold memory (anonymous, shared,
+mapped), write a file and read it twice, write one that is kept, wait for a peer, spin, wait, spike,
+take turns in children, SIGUSR1, have a child killed for memory, be killed itself, idle, wait for
+SIGTERM, end.
 """
 
 import argparse

@@ -57,7 +57,9 @@ def _engine_with_base() -> Iterator[Engine]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the file that takes longest, and end each with the tests that run alone: they wait for few others."""
+    """Begin with the file that takes longest, and end each with the tests that run alone: they
+    wait for few others.
+    """
     items.sort(
         key=lambda item: (
             item.path.stem != "test_processes",
@@ -70,7 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _alone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Let a test that is marked `alone` wait until no other process of pytest-xdist runs a test, and hold them up."""
+    """Let a test that is marked `alone` wait until no other process of pytest-xdist runs a test,
+    and hold them up.
+    """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return
@@ -108,7 +112,9 @@ def aws() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def start(engine: Engine, monitor_image: str, aws: FakeAws) -> Iterator[Start]:
-    """Give a function that starts a batch with the monitor beside it, the batch's log stream being there."""
+    """Give a function that starts a batch with the monitor beside it, the batch's log stream
+    being there.
+    """
     assert monitor_image
     with contextlib.ExitStack() as stack:
 

@@ -1,7 +1,9 @@
-"""What a test asks for, in the words of a task definition, and a real container that is watched as the ECS agent does.
+"""What a test asks for, in the words of a task definition, and a real container that is watched
+as the ECS agent does.
 
-Two threads follow a started container: one keeps the last document of Docker's stats stream, one waits for the end.
-What they learn is in `facts`, an immutable value that is replaced as a whole, so that readers need no lock.
+Two threads follow a started container: one keeps the last document of Docker's stats stream, one
+waits for the end. What they learn is in `facts`, an immutable value that is replaced as a whole, so
+that readers need no lock.
 """
 
 import contextlib
@@ -85,10 +87,11 @@ def monitor_container(
     as_root: bool = False,
     ptrace: bool = False,
 ) -> ContainerSpec:
-    """Describe the product beside the batch, with no more rights than its task definition gives it.
+    """Describe the product beside the batch, with no more rights than its task definition gives
+    it.
 
-    As root it has the capabilities that Docker gives, as a container without any settings does. With ``ptrace`` it is
-    root and has SYS_PTRACE too, as ``--stacks`` sets it.
+    As root it has the capabilities that Docker gives, as a container without any settings does.
+    With ``ptrace`` it is root and has SYS_PTRACE too, as ``--stacks`` sets it.
     """
     return ContainerSpec(
         name=MONITOR,
@@ -156,7 +159,9 @@ class RealContainer:
 
     @property
     def stats(self) -> dict[str, Any] | None:
-        """Return the last stats document, or None before the first one and as soon as the container has stopped."""
+        """Return the last stats document, or None before the first one and as soon as the
+        container has stopped.
+        """
         return None if self.facts.stopped else self._stats
 
     def start(self) -> None:
@@ -173,7 +178,9 @@ class RealContainer:
         self._run(self._await_end)
 
     def abandon(self) -> None:
-        """Note that the container is not to be followed any more: it was removed, or will never be started."""
+        """Note that the container is not to be followed any more: it was removed, or will never
+        be started.
+        """
         self.facts = replace(self.facts, known_status="STOPPED")
 
     def stop(self, seconds: int) -> None:
@@ -187,7 +194,9 @@ class RealContainer:
         )
 
     def execute(self, *command: str) -> str:
-        """Run another program in the container and return its output; CommandFailedError if it fails."""
+        """Run another program in the container and return its output; CommandFailedError if it
+        fails.
+        """
         return self._engine.command("exec", self.facts.docker_id, *command)
 
     def logs(self) -> tuple[str, str]:
@@ -247,7 +256,9 @@ class RealContainer:
         return int(state["Pid"])
 
     def _follow_stats(self) -> None:
-        """Keep the newest document of the stats stream; the daemon ends it when the container is removed."""
+        """Keep the newest document of the stats stream; the daemon ends it when the container is
+        removed.
+        """
         kept_at = float("-inf")
         path = f"/containers/{self.facts.docker_id}/stats"
         with contextlib.suppress(DockerError, OSError, http.client.HTTPException):
@@ -275,7 +286,9 @@ class RealContainer:
             self._run(self._record_kernel)
 
     def _record_kernel(self) -> None:
-        """Read again and again, because a cgroup that Docker chose vanishes together with the container."""
+        """Read again and again, because a cgroup that Docker chose vanishes together with the
+        container.
+        """
         pause = threading.Event()
         with contextlib.suppress(OSError):
             while self._accounting is not None and not self.facts.stopped:

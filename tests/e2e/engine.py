@@ -1,9 +1,11 @@
-"""Finds a Docker daemon for the tests, the one that is already there, else one of our own; and a client of its API.
+"""Finds a Docker daemon for the tests, the one that is already there, else one of our own; and a
+client of its API.
 
-A machine of a CI provider has a running daemon. A bare machine may only have the `dockerd` program: then a daemon is
-started in a temporary folder, without bridge and iptables (containers share the host's network), and it is stopped
-by its process id, together with everything it left, at the end. The API over the daemon's unix socket is used and not
-the command line wherever answers are read: its documents are what the ECS agent itself passes on.
+A machine of a CI provider has a running daemon. A bare machine may only have the `dockerd` program:
+then a daemon is started in a temporary folder, without bridge and iptables (containers share the
+host's network), and it is stopped by its process id, together with everything it left, at the end.
+The API over the daemon's unix socket is used and not the command line wherever answers are read:
+its documents are what the ECS agent itself passes on.
 """
 
 import contextlib
@@ -33,7 +35,8 @@ _STORAGE_DRIVERS = (
     "vfs",
 )  # vfs works everywhere, but copies the whole image for each container
 _NO_NETWORK = ("--bridge=none",)
-_CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
+# For containers that have no parent of their own: those of image builds.
+_CGROUP = "/e2e-task-profiler/daemon"
 
 
 class DockerError(Exception):
@@ -71,13 +74,17 @@ class DockerApi(Struct, frozen=True):
         body: dict[str, Any] | None = None,
         seconds: float | None = _CALL_SECONDS,
     ) -> Any:
-        """Return the parsed answer, or None when it is empty; `seconds=None` waits as long as it takes."""
+        """Return the parsed answer, or None when it is empty; `seconds=None` waits as long as it
+        takes.
+        """
         with self._request(method, path, query, body, seconds) as response:
             answer = response.read()
         return json.loads(answer) if answer else None
 
     def stream(self, path: str, *, query: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """Yield the documents of a call that answers one after another, until the daemon ends it."""
+        """Yield the documents of a call that answers one after another, until the daemon ends
+        it.
+        """
         with self._request("GET", path, query, None, _CALL_SECONDS) as response:
             while line := response.readline():
                 yield json.loads(line)
@@ -117,7 +124,9 @@ class Engine(Struct, frozen=True):
 
     @property
     def owns_cgroups(self) -> bool:
-        """Whether containers can be put below a cgroup of our choice, which outlives them and keeps their totals."""
+        """Whether containers can be put below a cgroup of our choice, which outlives them and
+        keeps their totals.
+        """
         return self.cgroup_driver == "cgroupfs" and os.geteuid() == 0
 
     def command(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
@@ -146,7 +155,9 @@ class Engine(Struct, frozen=True):
 def run_command(
     *command: str, environment: dict[str, str] | None = None, seconds: float = _COMMAND_SECONDS
 ) -> str:
-    """Run a program to its end and return its standard output; kill it after the time, which raises TimeoutExpired."""
+    """Run a program to its end and return its standard output; kill it after the time, which
+    raises TimeoutExpired.
+    """
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -159,7 +170,9 @@ def run_command(
 
 @contextlib.contextmanager
 def running_engine() -> Iterator[Engine]:
-    """Give a daemon for the length of the block; raise EngineMissingError when there can be none."""
+    """Give a daemon for the length of the block; raise EngineMissingError when there can be
+    none.
+    """
     if shutil.which("docker") is None:
         raise EngineMissingError("the docker command is not installed")
     api = _running_daemon()
@@ -179,7 +192,9 @@ def _engine(api: DockerApi) -> Engine:
 
 
 def _running_daemon() -> DockerApi | None:
-    """Find the daemon that the docker command itself would use, if it is a local one and answers."""
+    """Find the daemon that the docker command itself would use, if it is a local one and
+    answers.
+    """
     try:
         host = run_command(
             "docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
@@ -269,7 +284,9 @@ def _stop_daemon(process: subprocess.Popen[bytes]) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Unmount what a daemon left mounted below its folder (its network namespaces), then delete it."""
+    """Unmount what a daemon left mounted below its folder (its network namespaces), then delete
+    it.
+    """
     mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for mount in sorted((path for path in mounts if path.startswith(f"{folder}/")), reverse=True):
         with contextlib.suppress(CommandFailedError):

@@ -1,7 +1,8 @@
 """Makes the container images of the end-to-end tests without an image registry.
 
-The base is a minimal Debian with Python from `debootstrap`, kept as an archive in the user's cache folder because it
-takes half a minute. The monitor's image is the one that users build, from the same Dockerfile.
+The base is a minimal Debian with Python from `debootstrap`, kept as an archive in the user's cache
+folder because it takes half a minute. The monitor's image is the one that users build, from the
+same Dockerfile.
 """
 
 import contextlib
@@ -25,7 +26,9 @@ from tests.e2e.engine import DockerError, Engine, EngineMissingError, run_comman
 
 
 class Platform(Struct, frozen=True, kw_only=True):
-    """The processor of an image: names of its base image, and what the kernel, Docker and Debian call it."""
+    """The processor of an image: names of its base image, and what the kernel, Docker and Debian
+    call it.
+    """
 
     base_image: str
     machine: str
@@ -56,8 +59,8 @@ _NOT_NEEDED = (
     "usr/share/locale",
 )
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert")
-# Unpacks the packages of another processor without running their scripts, which is slow in an emulator. Python, pip and
-# a shell need only the files, and a user database for `USER root`.
+# Unpacks the packages of another processor without running their scripts, which is slow in an
+# emulator. Python, pip and a shell need only the files, and a user database for `USER root`.
 _UNPACK = """
 for package in "$1"/var/cache/apt/archives/*.deb; do
   dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --directory "$1"
@@ -83,7 +86,9 @@ def in_container(
     user: str = "",
     platform: Platform = NATIVE,
 ) -> str:
-    """Run a program in the image with no more rights than the monitor has, and return its output."""
+    """Run a program in the image with no more rights than the monitor has, and return its
+    output.
+    """
     rights = ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
     given = (*rights, *_platform_option(platform), f"--user={user}", f"--entrypoint={entrypoint}")
     return engine.command("run", "--rm", *given, image, *command)
@@ -155,7 +160,10 @@ def make_monitor_image(
     arguments: Mapping[str, str] | None = None,
     platform: Platform = NATIVE,
 ) -> str:
-    """Build the product's image from the working tree; the base image must be there. Return its name."""
+    """Build the product's image from the working tree; the base image must be there.
+
+    Return its name.
+    """
     base = platform.base_image
     with build_image_of_this_machine(engine, base, platform) as pip_image:
         images = {"BASE_IMAGE": base, "BUILD_IMAGE": pip_image}
@@ -241,7 +249,9 @@ def _debootstrap(archive: Path, platform: Platform) -> None:
 
 
 def _as_root() -> tuple[str, ...]:
-    """Return what to put before a command that needs root: nothing for root itself, else sudo without a question."""
+    """Return what to put before a command that needs root: nothing for root itself, else sudo
+    without a question.
+    """
     if os.geteuid() == 0:
         return ()
     if shutil.which("sudo") is None:

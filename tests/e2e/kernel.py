@@ -1,7 +1,9 @@
-"""Reads the kernel's own accounting of a container, from the host: what the monitor's numbers are held against.
+"""Reads the kernel's own accounting of a container, from the host: what the monitor's numbers
+are held against.
 
-Where the container has a parent cgroup of its own, the parent is read: its counters include the container's and stay
-after the container and its cgroup are gone, so that the exact total of a finished run can be read at leisure.
+Where the container has a parent cgroup of its own, the parent is read: its counters include the
+container's and stay after the container and its cgroup are gone, so that the exact total of a
+finished run can be read at leisure.
 """
 
 import contextlib
@@ -30,7 +32,9 @@ class KernelReading(Struct, frozen=True, kw_only=True):
 
 
 class KernelAccounting(Struct, frozen=True, kw_only=True):
-    """The folders of one cgroup, under version 1 (one folder per controller) or version 2 (one for all)."""
+    """The folders of one cgroup, under version 1 (one folder per controller) or version 2 (one
+    for all).
+    """
 
     version: int
     cpu: Path
@@ -61,7 +65,9 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
 
 
 def accounting_of(pid: int) -> KernelAccounting:
-    """Find the cgroup of a process; on a machine with both versions, the one that has the memory controller."""
+    """Find the cgroup of a process; on a machine with both versions, the one that has the memory
+    controller.
+    """
     return _accounting(_cgroup_paths(pid))
 
 
@@ -79,7 +85,9 @@ def _accounting(paths: Mapping[str, str]) -> KernelAccounting:
 
 
 def remove_cgroup(path: str) -> None:
-    """Delete an empty cgroup, given by its path from the root, and the one above it, in every hierarchy."""
+    """Delete an empty cgroup, given by its path from the root, and the one above it, in every
+    hierarchy.
+    """
     for mount in set(_mounts().values()):
         folder = mount / path.lstrip("/")
         with contextlib.suppress(
@@ -90,12 +98,16 @@ def remove_cgroup(path: str) -> None:
 
 
 def _cgroup_paths(pid: int) -> Mapping[str, str]:
-    """Return the process's cgroup path by controller; version 2 is the controller without a name."""
+    """Return the process's cgroup path by controller; version 2 is the controller without a
+    name.
+    """
     return parse_membership(Path(f"/proc/{pid}/cgroup").read_text())
 
 
 def _mounts() -> dict[str, Path]:
-    """Return where each controller's hierarchy is mounted; version 2 is the controller without a name."""
+    """Return where each controller's hierarchy is mounted; version 2 is the controller without a
+    name.
+    """
     mounts = {}
     for mount in proc.parse_mountinfo(Path("/proc/self/mountinfo").read_text()):
         if mount.filesystem_type in {"cgroup", "cgroup2"}:

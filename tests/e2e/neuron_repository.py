@@ -1,4 +1,5 @@
-"""An apt repository like AWS's for Neuron, with a stand-in for its package: real archives, a real signature.
+"""An apt repository like AWS's for Neuron, with a stand-in for its package: real archives, a
+real signature.
 
 Repository format: https://wiki.debian.org/DebianRepository/Format .
 """
@@ -42,7 +43,9 @@ class NeuronRepository(Struct, frozen=True):
 
 @contextlib.contextmanager
 def neuron_repository(folder: Path) -> Iterator[NeuronRepository]:
-    """Make the repository in an empty folder and serve it on a free port for the length of the block."""
+    """Make the repository in an empty folder and serve it on a free port for the length of the
+    block.
+    """
     for program in ("gpg", "dpkg-deb"):
         if shutil.which(program) is None:
             skip_or_fail(f"there is no {program}: on Debian, apt-get install gnupg dpkg")
@@ -88,7 +91,10 @@ def _make_package(source: Path, pool: Path) -> str:
 
 def _write_indexes(root: Path, control: str) -> None:
     package = (root / "pool" / f"{_PACKAGE}.deb").read_bytes()
-    entry = f"Filename: pool/{_PACKAGE}.deb\nSize: {len(package)}\nSHA256: {hashlib.sha256(package).hexdigest()}\n"
+    entry = (
+        f"Filename: pool/{_PACKAGE}.deb\nSize: {len(package)}\nSHA256: "
+        f"{hashlib.sha256(package).hexdigest()}\n"
+    )
     packages = f"{control}{entry}".encode()
     architecture = run_command("dpkg", "--print-architecture").strip()
     place = f"main/binary-{architecture}/Packages"
@@ -103,7 +109,9 @@ def _write_indexes(root: Path, control: str) -> None:
 
 
 def _sign(home: Path, root: Path) -> None:
-    """Sign the Release file with a key made for this, and lay the public key where AWS has its own."""
+    """Sign the Release file with a key made for this, and lay the public key where AWS has its
+    own.
+    """
     home.mkdir(mode=0o700)
     gpg = ("gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "")
     release = root / "dists" / SUITE / "Release"

@@ -1,4 +1,5 @@
-"""A small ECS agent: starts and stops the real containers of one task in the order in which ECS does.
+"""A small ECS agent: starts and stops the real containers of one task in the order in which ECS
+does.
 
 It writes the documents of the task metadata endpoint v4, in the shapes of the agent on EC2.
 """
@@ -34,7 +35,9 @@ _LEAST_CPU_UNITS = 2  # what the agent reports for a container without CPU setti
 
 
 def _known_status(containers: list[str]) -> str:
-    """Return the status of a task whose containers have these: it runs until the last one has stopped."""
+    """Return the status of a task whose containers have these: it runs until the last one has
+    stopped.
+    """
     if all(status == "STOPPED" for status in containers):
         return "STOPPED"
     return (
@@ -43,9 +46,12 @@ def _known_status(containers: list[str]) -> str:
 
 
 class MetadataEndpoint(FakeHttpServer):
-    """Plays the task metadata endpoint v4. ``document`` gives the document for an endpoint id and a path.
+    """Plays the task metadata endpoint v4.
 
-    ``paths`` are those of all requests: ``/task``, ``/task/stats``, ``/stats``, or nothing for the root.
+    ``document`` gives the document for an endpoint id and a path.
+
+    ``paths`` are those of all requests: ``/task``, ``/task/stats``, ``/stats``, or nothing for the
+    root.
     """
 
     def __init__(self, document: Callable[[str, str], dict[str, Any] | None]) -> None:
@@ -65,7 +71,8 @@ class MetadataEndpoint(FakeHttpServer):
 
 
 class Task:
-    """One run of some containers; use it as a context manager, so that nothing is left when a test fails.
+    """One run of some containers; use it as a context manager, so that nothing is left when a
+    test fails.
 
     ``pid_mode_task`` lets all containers share one process namespace, as `"pidMode": "task"` does.
     ``stats_period_seconds`` holds stats back for so long, as Fargate does.
@@ -255,7 +262,9 @@ class Task:
         )
 
     def _on_stopped(self, container: RealContainer) -> None:
-        """React to an end: its facts are known already, and only then does the task's desired status change."""
+        """React to an end: its facts are known already, and only then does the task's desired
+        status change.
+        """
         if container.spec.essential:
             with self._changing:
                 self._times = {"ExecutionStoppedAt": _now(), **self._times}
@@ -271,7 +280,9 @@ class Task:
             worker.start()
 
     def _stop_one(self, container: RealContainer) -> None:
-        """Stop a container once no container that depends on it is left: shutdown reverses the start."""
+        """Stop a container once no container that depends on it is left: shutdown reverses the
+        start.
+        """
         name = container.spec.name
         dependents = [other for other in self._containers.values() if name in other.spec.depends_on]
         wait_until(

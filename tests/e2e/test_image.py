@@ -1,4 +1,6 @@
-"""The image that taskdef/Dockerfile makes: what is in it, what it may do, and that it works with nothing more."""
+"""The image that taskdef/Dockerfile makes: what is in it, what it may do, and that it works with
+nothing more.
+"""
 
 import json
 from collections.abc import Iterator
@@ -101,11 +103,11 @@ def test_all_modules_are_compiled_and_none_can_be_changed(
     engine: Engine, monitor_image: str
 ) -> None:
     code = (
-        "import os, pathlib, importlib.util as u; "
-        "files = [f for f in pathlib.Path('/opt/task-profiler').rglob('*') if not f.is_symlink()]; "
-        "modules = [f for f in files if f.suffix == '.py' and 'site-packages' in f.parts]; "
-        "bare = [f for f in modules if not pathlib.Path(u.cache_from_source(str(f))).exists()]; "
-        "print(len(modules) > 100, len(bare), sum(f.stat().st_uid != 0 or f.stat().st_mode & 0o022 for f in files))"
+        "import os, pathlib, importlib.util as u; files = [f for f in "
+        "pathlib.Path('/opt/task-profiler').rglob('*') if not f.is_symlink()]; modules = [f for "
+        "f in files if f.suffix == '.py' and 'site-packages' in f.parts]; bare = [f for f in "
+        "modules if not pathlib.Path(u.cache_from_source(str(f))).exists()]; print(len(modules) "
+        "> 100, len(bare), sum(f.stat().st_uid != 0 or f.stat().st_mode & 0o022 for f in files))"
     )
     assert in_container(engine, monitor_image, "-c", code).split() == ["True", "0", "0"]
 

@@ -62,15 +62,17 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     assert record["container"]["id"] == facts.docker_id
     assert record["taskId"] == task.task_id
     assert record["logStream"] == task.log_stream(BATCH)
-    # The kernel also counts the end of the process, which no sample sees and which a busy machine makes longer.
+    # The kernel also counts the end of the process, which no sample sees and which a busy machine
+    # makes longer.
     assert 4 <= metrics["cpuSeconds"] <= task[BATCH].kernel().cpu_seconds < 4.4
     used_mb = max(reading.memory_used_bytes for reading in readings) / _MIB
     assert metrics["maxMemoryUsedMB"] == pytest.approx(used_mb, rel=0.02)
     assert metrics["memorySizeMB"] == 512
     assert metrics["memoryPeakSource"] == "sampled"
     assert (metrics["vcpuSize"], metrics["vcpuShare"]) == (1, pytest.approx(0.8, abs=0.001))
-    # It burns, then idles: the most is above the average, however busy the machine is, and within its quota. The kernel
-    # grants the quota every 100 ms: the first step, of half a second, can hold that of seven such periods.
+    # It burns, then idles: the most is above the average, however busy the machine is, and within
+    # its quota. The kernel grants the quota every 100 ms: the first step, of half a second, can
+    # hold that of seven such periods.
     used = metrics["vcpuUsed"]
     assert used["avg"] < used["max"] <= 7 * 0.8 / 5, json.dumps(record)
     assert used["p50"] <= 0.88, json.dumps(record)
@@ -89,7 +91,9 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
 
 @pytest.mark.alone
 def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws) -> None:
-    """ECS stops the monitor first and the batch only after it: the monitor must not wait for the batch."""
+    """ECS stops the monitor first and the batch only after it: the monitor must not wait for the
+    batch.
+    """
     task = start(batch_container("--memory-mib", "50", "--until-term"))
     task[BATCH].wait_until_ready()
     wait_until(lambda: task.endpoint.paths, 120, "the monitor's first request")
@@ -120,7 +124,8 @@ def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(
 
 
 _MARGIN = 1.1
-# The load and the memory that the batch holds for as long as it idles. The rest of the maximum is the interpreter's.
+# The load and the memory that the batch holds for as long as it idles. The rest of the maximum is
+# the interpreter's.
 _LOADS = {
     "anonymous, shared and mapped memory": (
         ("--memory-mib", "50", "--shared-mib", "50", "--mapped-mib", "50"),
@@ -172,7 +177,9 @@ def findings(task: Task) -> dict[str, Any]:
 
 
 def waited(record: dict[str, Any]) -> float:
-    """The share of the run in which it waited for its peer; the machine's other load prolongs the rest."""
+    """The share of the run in which it waited for its peer; the machine's other load prolongs
+    the rest.
+    """
     percent: float = 100 * _NETWORK_MS / record["metrics"]["durationMs"]
     return percent
 

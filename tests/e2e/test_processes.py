@@ -1,6 +1,8 @@
-"""The monitor in the batch's process namespace (`"pidMode": "task"`), against the kernel's own accounting.
+"""The monitor in the batch's process namespace (`"pidMode": "task"`), against the kernel's own
+accounting.
 
-The kernel counts kills for the whole machine: the tests that kill are in this file, whose tests run one after another.
+The kernel counts kills for the whole machine: the tests that kill are in this file, whose tests run
+one after another.
 """
 
 from typing import Any
@@ -22,7 +24,8 @@ _NAME = "python3 batch_load.py"  # of all processes of the batch
 _FILES_OF_OTHERS_MIB = (
     16  # Python's own, which a process's mark counts and its control group may not
 )
-# Half a second apart, so that of two spikes of less than half a second one lies between two readings of each second.
+# Half a second apart, so that of two spikes of less than half a second one lies between two
+# readings of each second.
 _PHASES = (0, 0.5)
 _ATTEMPTS = 5
 
@@ -71,9 +74,11 @@ def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
 def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(
     start: Start, aws: FakeAws
 ) -> None:
-    """Nobody can look between such a spike and the end: the control group's mark is read when the process is gone.
+    """Nobody can look between such a spike and the end: the control group's mark is read when
+    the process is gone.
 
-    Docker may remove the group before the monitor runs again. Then the report does not call the peak the kernel's.
+    Docker may remove the group before the monitor runs again. Then the report does not call the
+    peak the kernel's.
     """
     spike = ("--wait-seconds", "3.3", "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.05")
     for _ in range(_ATTEMPTS):
@@ -89,7 +94,9 @@ def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(
 def test_the_peak_is_not_above_the_kernels_mark(
     start: Start, aws: FakeAws, *, as_root: bool
 ) -> None:
-    """The mark of the process is: it counts Python's own files, which another container has read first."""
+    """The mark of the process is: it counts Python's own files, which another container has read
+    first.
+    """
     task, record = ended(start, aws, "--memory-mib", "150", "--idle-seconds", "4", as_root=as_root)
     metrics = record["metrics"]
     assert metrics["maxMemoryUsedMB"] <= kernel_mib(task) + 0.1

@@ -1,4 +1,5 @@
-"""``task-profiler setup image`` from an installed wheel: a real build, a real push, the image started.
+"""``task-profiler setup image`` from an installed wheel: a real build, a real push, the image
+started.
 
 The registry is in memory, with basic authentication: as much of one as ``docker push`` needs.
 """

@@ -33,7 +33,9 @@ def state_of(pid: int) -> tuple[int, int, int]:
 
 @pytest.mark.timeout(1800)
 def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
-    """30 days at a sample each 10 s, with varying memory and an endpoint that fails now and then, in simulated time."""
+    """30 days at a sample each 10 s, with varying memory and an endpoint that fails now and
+    then, in simulated time.
+    """
     days = 30
     world = World(
         batch_ends=days * DAY_SECONDS + 5.0, interval_seconds=10.0, checkpoint_seconds=3600.0
@@ -74,7 +76,8 @@ def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptor
             INTERVAL_SECONDS="0.05",
             CHECKPOINT_SECONDS="30",
             CONTAINER="batch",
-            REPORT_STREAM="?",  # a warning at the start: the first line of the log imports structlog
+            # A warning at the start: the first line of the log imports structlog.
+            REPORT_STREAM="?",
         ) as sidecar,
     ):
         sidecar.wait_for_samples()

@@ -1,4 +1,6 @@
-"""What the monitor lives with, misbehaving on demand: the task metadata endpoint and PutLogEvents."""
+"""What the monitor lives with, misbehaving on demand: the task metadata endpoint and
+PutLogEvents.
+"""
 
 import json
 import time
@@ -51,7 +53,9 @@ class FaultyEndpoint(TaskEndpoint[FaultyTask]):
 
 
 class Manner(Struct, frozen=True):
-    """How PutLogEvents answers: the line is kept, nothing is answered, or the answer quotes the request's headers."""
+    """How PutLogEvents answers: the line is kept, nothing is answered, or the answer quotes the
+    request's headers.
+    """
 
     status: int = 200
     takes: bool = True
@@ -64,7 +68,10 @@ TAKES_AND_IS_SILENT = Manner(hangs=True)
 
 
 class LogApi(FakeHttpServer):
-    """CloudWatch Logs' PutLogEvents. What moto plays always works; this answers in a given manner."""
+    """CloudWatch Logs' PutLogEvents.
+
+    What moto plays always works; this answers in a given manner.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +105,10 @@ class LogApi(FakeHttpServer):
         answered = {"nextSequenceToken": "1"}
         if manner.quotes:
             self.quoted.append(str(request.headers))
-            message = f"The request signature we calculated does not match.\n\nThe canonical string is\n{request.headers}"
+            message = (
+                "The request signature we calculated does not match.\n\nThe canonical string "
+                f"is\n{request.headers}"
+            )
             answered = {"__type": "InvalidSignatureException", "message": message}
         return (
             manner.status,

@@ -1,4 +1,6 @@
-"""The forwarder on a real socket while the cluster does not respond and the invocation's time runs out."""
+"""The forwarder on a real socket while the cluster does not respond and the invocation's time
+runs out.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -43,7 +45,9 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def forward(
     payload: dict[str, Any], context: InvocationContext | None = None
 ) -> Mapping[str, object]:
-    """What the function returns, by default within an invocation whose time falls with each reading."""
+    """What the function returns, by default within an invocation whose time falls with each
+    reading.
+    """
     return handler.forward_logs(payload, context or InvocationContext(4_500, falls_by_ms=100))
 
 

@@ -65,7 +65,9 @@ def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
 
 
 def test_a_file_that_is_replaced_is_never_written_through_a_link(tmp_path: Path) -> None:
-    """In a folder that others may write to, a link with the page's name may lead to a file of the user's."""
+    """In a folder that others may write to, a link with the page's name may lead to a file of
+    the user's.
+    """
     precious, page = tmp_path / "precious", tmp_path / "task-report.html"
     precious.write_text("precious")
     page.symlink_to(precious)

@@ -1,9 +1,11 @@
-"""Call stacks are read, and the reader, the target or the profiler is killed meanwhile: nothing may stay stopped.
+"""Call stacks are read, and the reader, the target or the profiler is killed meanwhile: nothing
+may stay stopped.
 
-Each round starts py-spy with the sampler's options on one of several Python processes with threads. Three of four
-rounds kill py-spy with SIGKILL after a random part of its usual duration, and one of ten kills the target. In addition,
-``task-profiler run --stacks`` is killed with SIGKILL around a batch. After each kill the targets are read: no thread
-may be stopped (state T or t) or traced, and each process must go on computing.
+Each round starts py-spy with the sampler's options on one of several Python processes with threads.
+Three of four rounds kill py-spy with SIGKILL after a random part of its usual duration, and one of
+ten kills the target. In addition, ``task-profiler run --stacks`` is killed with SIGKILL around a
+batch. After each kill the targets are read: no thread may be stopped (state T or t) or traced, and
+each process must go on computing.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""The monitor as a process of its own while what it lives with fails: what the record says, and what is lost."""
+"""The monitor as a process of its own while what it lives with fails: what the record says, and
+what is lost.
+"""
 
 import signal
 import time
@@ -118,7 +120,9 @@ def wait_for_a_checkpoint(sidecar: Sidecar) -> None:
 def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(
     endpoint: FaultyEndpoint, logs: LogApi
 ) -> None:
-    """Peaks and percentiles from before stand in the checkpoints alone; CPU time is a counter and whole."""
+    """Peaks and percentiles from before stand in the checkpoints alone; CPU time is a counter
+    and whole.
+    """
     with Sidecar(logs.environment(), endpoint=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
         wait_for_a_checkpoint(sidecar)
         sidecar.kill()
@@ -209,7 +213,9 @@ def test_a_report_that_can_go_nowhere_is_said_to_be_lost(endpoint: FaultyEndpoin
 def test_sigterm_after_the_put_does_not_change_the_exit_code(
     endpoint: FaultyEndpoint, logs: LogApi
 ) -> None:
-    """An essential batch that ends stops the task, so ECS signals a monitor that has just reported."""
+    """An essential batch that ends stops the task, so ECS signals a monitor that has just
+    reported.
+    """
     with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()

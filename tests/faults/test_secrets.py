@@ -1,4 +1,7 @@
-"""No log, error, document or message contains a secret: one word that all secrets have. Servers quote requests."""
+"""No log, error, document or message contains a secret: one word that all secrets have.
+
+Servers quote requests.
+"""
 
 import itertools
 import json

@@ -1,6 +1,8 @@
-"""The first GPU of this machine under load: what is reported against readings of the driver made beside it.
+"""The first GPU of this machine under load: what is reported against readings of the driver made
+beside it.
 
-The load multiplies matrices with PyTorch where that is installed, else it runs a kernel on all multiprocessors.
+The load multiplies matrices with PyTorch where that is installed, else it runs a kernel on all
+multiprocessors.
 
 Run by ``make gpu`` on a machine with a GPU; skipped everywhere else.
 """
@@ -62,7 +64,9 @@ def load(nvml: Any, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen
 
 
 def watched_beside(nvml: Any) -> tuple[Gpu, float, int]:
-    """The record's entry, and by our own readings 20 times a second: joules, and the most bytes in use."""
+    """The record's entry, and by our own readings 20 times a second: joules, and the most bytes
+    in use.
+    """
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     clock = SystemClock()
     watch = GpuCollector(

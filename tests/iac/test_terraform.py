@@ -1,4 +1,6 @@
-"""The modules of taskdef/terraform, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
+"""The modules of taskdef/terraform, applied by a real OpenTofu (``make iac`` builds it from its
+Go module).
+"""
 
 import json
 import os
@@ -60,7 +62,9 @@ def applied(tofu: str, folder: Path, text: str) -> Any:
 
 
 def test_one_module_has_the_containers_of_all_tasks(tofu: str, tmp_path: Path) -> None:
-    """The containers are those of the command; what a task sets counts before what all tasks have."""
+    """The containers are those of the command; what a task sets counts before what all tasks
+    have.
+    """
     result = applied(
         tofu,
         tmp_path,

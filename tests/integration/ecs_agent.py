@@ -2,9 +2,9 @@
 
     python -m tests.integration.ecs_agent ecs wait tasks-stopped --cluster C --tasks ARN
 
-The log streams of the batch and of the monitor get what is written there in ECS: a line of the batch,
-and what the real monitor does beside a served metadata endpoint. MONITOR_PROGRAM is the monitor's
-program; its settings are those of the definition's container.
+The log streams of the batch and of the monitor get what is written there in ECS: a line of the
+batch, and what the real monitor does beside a served metadata endpoint. MONITOR_PROGRAM is the
+monitor's program; its settings are those of the definition's container.
 """
 
 import os

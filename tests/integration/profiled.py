@@ -49,7 +49,9 @@ def report_of(stderr: bytes) -> Report:
 def profiled(
     environment: Mapping[str, str], *words: str, **settings: str
 ) -> tuple[Record, list[str]]:
-    """The record of a command that succeeds, with these settings, and what stood on stderr before it."""
+    """The record of a command that succeeds, with these settings, and what stood on stderr
+    before it.
+    """
     own = {f"TASK_PROFILER_{name}": value for name, value in settings.items()}
     done = run(*words, options=("--interval", "0.1"), env={**os.environ, **environment, **own})
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,9 @@ NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 
 
 class Sidecar:
-    """A running monitor and the task it watches: one of its own that behaves, or that of a given endpoint."""
+    """A running monitor and the task it watches: one of its own that behaves, or that of a given
+    endpoint.
+    """
 
     def __init__(
         self,
@@ -92,7 +94,9 @@ class Sidecar:
 
 
 def problems(errors: list[Line]) -> list[str]:
-    """What was said at level error; on a busy machine a request may time out, and that is a warning."""
+    """What was said at level error; on a busy machine a request may time out, and that is a
+    warning.
+    """
     return [line["event"] for line in errors if line["level"] == "error"]
 
 

@@ -1,4 +1,6 @@
-"""The AWS commands of the documentation, parsed and validated by the real AWS CLI; tests/search types the tutorial."""
+"""The AWS commands of the documentation, parsed and validated by the real AWS CLI; tests/search
+types the tutorial.
+"""
 
 import json
 import os
@@ -22,7 +24,10 @@ SaidOf = Callable[[list[list[str]], Path], list[str]]
 
 @pytest.fixture(scope="module")
 def said_of(aws_cli_python: Path) -> Iterator[SaidOf]:
-    """What the AWS CLI has against each command; empty is nothing. It takes a second to start: once for all pages."""
+    """What the AWS CLI has against each command; empty is nothing.
+
+    It takes a second to start: once for all pages.
+    """
     environment = {
         **CREDENTIALS,
         "AWS_DEFAULT_REGION": "us-west-2",

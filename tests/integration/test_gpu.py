@@ -110,7 +110,8 @@ def test_the_monitor_reports_them_too(driver: Mapping[str, str]) -> None:
     with Sidecar(
         {**NO_AWS, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", REPORT_STREAM="monitor"
     ) as sidecar:
-        # The driver is opened beside the sampling, which takes as long as its binding takes to import.
+        # The driver is opened beside the sampling, which takes as long as its binding takes to
+        # import.
         (report,), _ = sidecar.watch(30)
     (gpu,) = report["record"]["gpus"]
     assert gpu["uuid"] == BUSY

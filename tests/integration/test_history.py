@@ -53,7 +53,10 @@ def test_the_line_is_kept_as_it_was_printed() -> None:
 def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(
     tmp_path: Path,
 ) -> None:
-    """The memory rises after the last sample that reads each process. A command that did not start is not kept."""
+    """The memory rises after the last sample that reads each process.
+
+    A command that did not start is not kept.
+    """
     program = "import time; time.sleep(0.2); x = b'x' * (80 << 20); time.sleep(0.02)"
     run(
         os.path.realpath(sys.executable),
@@ -83,9 +86,14 @@ def test_a_run_has_its_redacted_command_line_and_a_single_process_one_memory(
 def test_what_was_written_stands_in_the_series_where_it_was_written(
     history_file: Path, tmp_path: Path
 ) -> None:
-    """A child of the command writes 8 MiB through to the disk, the command waits for it, then idles."""
+    """A child of the command writes 8 MiB through to the disk, the command waits for it, then
+    idles.
+    """
     out = tmp_path / "out"
-    write = f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(8 * 2**20)); f.flush(); os.fsync(f.fileno())"
+    write = (
+        f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(8 * 2**20)); f.flush(); "
+        "os.fsync(f.fileno())"
+    )
     program = (
         f"{READINGS}import subprocess, sys\nsubprocess.run([sys.executable, '-c', {write!r}])\n"
     )

@@ -1,4 +1,6 @@
-"""``task-profiler kibana import`` against a server that answers as Kibana and OpenSearch Dashboards do."""
+"""``task-profiler kibana import`` against a server that answers as Kibana and OpenSearch
+Dashboards do.
+"""
 
 import json
 from collections.abc import Iterator

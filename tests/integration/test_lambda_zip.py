@@ -1,4 +1,6 @@
-"""The zip alone, run by the real Lambda runtime client with a minimal Runtime API and a fake cluster."""
+"""The zip alone, run by the real Lambda runtime client with a minimal Runtime API and a fake
+cluster.
+"""
 
 import gzip
 import hashlib
@@ -83,7 +85,9 @@ Lambda = Callable[..., tuple[list[tuple[str, Any]], str]]
 
 @pytest.fixture
 def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
-    """The runtime client, started as Lambda does: with its own folder and the zip's, and nothing else."""
+    """The runtime client, started as Lambda does: with its own folder and the zip's, and nothing
+    else.
+    """
 
     def answers(
         handler: str, *events: dict[str, Any], **settings: str
@@ -144,7 +148,10 @@ def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
 
 def test_building_needs_only_the_standard_library_and_pip() -> None:
     """The environment that builds a release has nothing else."""
-    code = f"import sys; sys.path.append({str(ROOT)!r}); import profiler.aws_account.setup.forwarder_zip"
+    code = (
+        f"import sys; sys.path.append({str(ROOT)!r}); import "
+        "profiler.aws_account.setup.forwarder_zip"
+    )
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
@@ -212,7 +219,9 @@ def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeEla
 def test_the_real_runtime_client_reads_a_stream(
     function: Lambda, cluster: FakeElasticsearch
 ) -> None:
-    """A health check, a report and a damaged record; Lambda's partial batch response is one key with a list."""
+    """A health check, a report and a damaged record; Lambda's partial batch response is one key
+    with a list.
+    """
     event = json.loads(STREAM_EVENT.read_text())
     (answer,), output = function("forward_logs", event, ELASTICSEARCH_URL=cluster.url)
     damaged = event["Records"][-1]["kinesis"]["sequenceNumber"]
@@ -266,5 +275,8 @@ def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, env={}
     )
     loaded = set(done.stdout.split())
-    clients = "elasticsearch opensearchpy boto3 botocore aws_lambda_powertools slack_sdk zoneinfo profiler.otlp"
+    clients = (
+        "elasticsearch opensearchpy boto3 botocore aws_lambda_powertools slack_sdk zoneinfo "
+        "profiler.otlp"
+    )
     assert loaded.isdisjoint(clients.split())

@@ -1,4 +1,6 @@
-"""The time between the fork of a command's process and its execution: nothing runs that the profiler does not watch."""
+"""The time between the fork of a command's process and its execution: nothing runs that the
+profiler does not watch.
+"""
 
 import os
 import resource
@@ -57,7 +59,9 @@ def test_a_command_is_not_executed_if_the_profiler_ends_before(body: str, tmp_pa
 def test_a_signal_may_end_the_process_before_the_command(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """Ctrl-C, for example: the signal is blocked, so it ends the process just before the command would start."""
+    """Ctrl-C, for example: the signal is blocked, so it ends the process just before the command
+    would start.
+    """
     finished = _hold(tmp_path, enter=f"os.kill(os.getpid(), {int(number)})", body=_EXECUTE)
     assert finished.stdout == f"b'' {int(number)}\n"
     assert not (tmp_path / "executed").exists()

@@ -73,7 +73,10 @@ def test_several_platforms_are_built_by_buildx_and_pushed_on_request() -> None:
         ((), "No Docker daemon answers: install Docker, start it, and run make image again\n"),
         (
             ("TARGET=toaster",),
-            "There is no image called 'toaster': run make image with TARGET=monitor or TARGET=neuron",
+            (
+                "There is no image called 'toaster': run make image with TARGET=monitor or "
+                "TARGET=neuron"
+            ),
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""The monitor as a process of its own, against a served task and a played CloudWatch Logs; its live metrics."""
+"""The monitor as a process of its own, against a served task and a played CloudWatch Logs; its
+live metrics.
+"""
 
 import os
 import signal
@@ -53,7 +55,8 @@ def test_with_the_own_stream_the_report_is_printed_and_cloudwatch_is_not_asked(
     assert new_lines() == []
 
 
-# As where the batch has used up the machine's limit on processes. Root, who runs tests in CI, has no such limit.
+# As where the batch has used up the machine's limit on processes. Root, who runs tests in CI, has
+# no such limit.
 WITHOUT_THREADS = """
 import threading
 
@@ -77,7 +80,10 @@ def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(
         output, errors = sidecar.watch(15)
     assert {line["type"] for line in output} == {"task.checkpoint"}
     assert problems(errors) == [
-        "The system starts no further thread, so there are no live metrics: raise its limit on processes."
+        (
+            "The system starts no further thread, so there are no live metrics: raise its limit "
+            "on processes."
+        )
     ]
     (report,) = new_lines()
     assert report["record"]["status"] == "success"
@@ -87,7 +93,9 @@ def test_a_monitor_that_can_start_no_thread_prints_samples_and_reports(
 def test_sigterm_before_python_has_imported_anything_is_not_lost(
     aws: FakeAws, new_lines: NewLines
 ) -> None:
-    """The handlers are there as soon as the first module is; a signal from then on gives a report."""
+    """The handlers are there as soon as the first module is; a signal from then on gives a
+    report.
+    """
     with Sidecar(aws.environment()) as sidecar:
         wait_until(lambda: catches_sigterm(sidecar.process.pid), 120, "the signal handlers")
         sidecar.process.send_signal(signal.SIGTERM)
@@ -147,7 +155,10 @@ def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_n
 
 
 class TaskThatAwaitsTags(Task):
-    """A task that ended before the monitor began. Its documents come when its tags were asked for."""
+    """A task that ended before the monitor began.
+
+    Its documents come when its tags were asked for.
+    """
 
     def __init__(self) -> None:
         super().__init__(2)
@@ -180,7 +191,9 @@ def test_the_tags_are_asked_for_at_the_start(capfd: pytest.CaptureFixture[str]) 
 def run_monitor_until_its_end(
     program: tuple[str, ...] = ("-m", "profiler"), **environment: str
 ) -> str:
-    """What a monitor writes to standard error that ends by itself; it exits with 0 and without a traceback."""
+    """What a monitor writes to standard error that ends by itself; it exits with 0 and without a
+    traceback.
+    """
     done = subprocess.run(
         [sys.executable, *program, "monitor"],
         env={"PATH": os.environ["PATH"], **environment},

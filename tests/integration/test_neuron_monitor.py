@@ -1,4 +1,6 @@
-"""The source with a real process that plays neuron-monitor (``tests/fake_neuron_monitor.py``), and its records."""
+"""The source with a real process that plays neuron-monitor (``tests/fake_neuron_monitor.py``),
+and its records.
+"""
 
 import os
 import signal
@@ -227,7 +229,9 @@ def in_path(program: Path) -> dict[str, str]:
 
 
 def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_path: Path) -> None:
-    """neuron-monitor ends and is started anew while the command runs: neither life is counted or left."""
+    """neuron-monitor ends and is started anew while the command runs: neither life is counted or
+    left.
+    """
     burn = {"burn_seconds": 0.2}
     # The command ends, however slow the machine is, once the program has played a step.
     fifo = tmp_path / "until-reported"
@@ -241,7 +245,8 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     assert record.neuron is not None
     assert present(record.neuron.cores[0].utilization_percent).max == 75
     assert record.neuron.restarts == 1
-    # On a busy machine, the run may end before the report of the second life is read: a warning names the outage then.
+    # On a busy machine, the run may end before the report of the second life is read: a warning
+    # names the outage then.
     is_out = any("Neuron values" in warning for warning in present(record.monitor).warnings)
     assert ("neuron-monitor" in present(record.sampling).sources) is not is_out
     assert len(starts(program)) == 2

@@ -1,4 +1,6 @@
-"""Outputs that take nothing, whose reader leaves, or that nobody reads, as behind a log driver that hangs."""
+"""Outputs that take nothing, whose reader leaves, or that nobody reads, as behind a log driver
+that hangs.
+"""
 
 import json
 import os
@@ -147,7 +149,9 @@ def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(
 
 
 def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
-    """`run` and its command share one standard error: a command that writes much must not see EAGAIN."""
+    """`run` and its command share one standard error: a command that writes much must not see
+    EAGAIN.
+    """
     code = "import os; print(os.get_blocking(2)); os.write(2, b'y' * 100_000)"
     with subprocess.Popen(
         (*RUN, "--no-history", "--", sys.executable, "-c", code),

@@ -14,7 +14,9 @@ _LONG_SECONDS = 60.0
 def test_the_end_of_a_process_or_an_event_of_a_file_ends_one_wait_and_a_wake_up_is_neither() -> (
     None
 ):
-    """Like a changed ``cgroup.events``, a pipe without a reader is reported with POLLERR until something is done."""
+    """Like a changed ``cgroup.events``, a pipe without a reader is reported with POLLERR until
+    something is done.
+    """
     before, waiter = open_files("anon_inode:"), ProcessExitWaiter()
     waiter.open()
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)

@@ -18,7 +18,10 @@ from tests.values import present
 from tools.waiting import wait_until
 
 # What a run inherits: its input and open files, and the signals that are blocked and ignored.
-_INHERITED = "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status; echo end"
+_INHERITED = (
+    "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|Ign|Cgt)' "
+    "/proc/self/status; echo end"
+)
 THRICE = ("--runs", "3")
 
 
@@ -95,7 +98,8 @@ def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path, history_file: P
         assert database.execute("SELECT count(*) FROM run").fetchone() == (3,)
 
 
-# The first run leaves a process with a child behind. The second ends the process: its child becomes the profiler's.
+# The first run leaves a process with a child behind. The second ends the process: its child becomes
+# the profiler's.
 _LEAVES_BEHIND = """
 if [ -e parent ]; then
     kill $(cat parent)
@@ -166,7 +170,10 @@ def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 0)])
 def test_a_signal_between_two_runs(number: signal.Signals, expected: int) -> None:
-    """A request to stop is not lost, and no other signal hits the next run. A report that is not read makes the gap."""
+    """A request to stop is not lost, and no other signal hits the next run.
+
+    A report that is not read makes the gap.
+    """
     with Pipe() as pipe:
         pipe.fill()
         output = f"/proc/{os.getpid()}/fd/{pipe.write_end}"

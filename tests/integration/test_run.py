@@ -171,7 +171,9 @@ def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
 
 
 def _on_terminal(*words: str, inherited: int | None = None) -> tuple[int, int]:
-    """The profiler around a command as the foreground job of a new terminal: its process id and the terminal."""
+    """The profiler around a command as the foreground job of a new terminal: its process id and
+    the terminal.
+    """
     return fork_on_terminal((*RUN, "--output", "/dev/null", "--", *words), inherited)
 
 
@@ -206,7 +208,10 @@ def test_a_terminal_that_hangs_up_is_heard_once() -> None:
 
 
 def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
-    program = "import os; print(os.tcgetpgrp(0) == os.getpgrp(), os.isatty(1), os.get_terminal_size().columns > -1)"
+    program = (
+        "import os; print(os.tcgetpgrp(0) == os.getpgrp(), os.isatty(1), "
+        "os.get_terminal_size().columns > -1)"
+    )
     pid, terminal = _on_terminal(*python(program))
     assert b"True True True" in read_until(terminal, b"\n")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -239,7 +244,8 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     script.write_text(until_read)
     shell_script = tmp_path / "all.sh"
     shell_script.write_text(
-        f'export PROFILER=$PPID\n{sys.executable} {script} secret\n{sys.executable} -c "$(cat {script})" x.py\n'
+        f'export PROFILER=$PPID\n{sys.executable} {script} secret\n{sys.executable} -c "$(cat '
+        f'{script})" x.py\n'
     )
     record = _record("sh", str(shell_script), options=("--interval", "0.1"))
     python = Path(sys.executable).name
@@ -255,7 +261,8 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     assert "secret" not in repr(record)
 
 
-# A child of the shell has the shell's name until it executes its program. dash lists no jobs in a substitution.
+# A child of the shell has the shell's name until it executes its program. dash lists no jobs in a
+# substitution.
 _TWO_SLEEP = """
 for each in 1 2; do
     sleep 60 >&- 2>&- &
@@ -341,9 +348,8 @@ def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None
 
 def test_pages_shared_by_several_processes_count_once() -> None:
     program = (
-        f"{READINGS}block = bytearray(200 * 2**20)\n"
-        "for i in range(4):\n    if os.fork() == 0:\n        wait_for_readings(20)\n        os._exit(0)\n"
-        "for i in range(4): os.wait()\n"
+        f"{READINGS}block = bytearray(200 * 2**20)\nfor i in range(4):\n    if os.fork() == 0:\n  "
+        "      wait_for_readings(20)\n        os._exit(0)\nfor i in range(4): os.wait()\n"
     )
     record = _record(*python(program), options=("--interval", "0.1"))
     metrics = record.metrics
@@ -390,7 +396,10 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(
 
 
 def test_a_short_command_is_run_without_slow_modules() -> None:
-    """Each of them would delay every command. What the history, a sample or a GPU needs is imported for these alone."""
+    """Each of them would delay every command.
+
+    What the history, a sample or a GPU needs is imported for these alone.
+    """
     command = (
         sys.executable,
         "-X",

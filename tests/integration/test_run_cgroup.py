@@ -69,7 +69,9 @@ def _is_in_use(group: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Only groups of this test's profilers count: others profile here, and kill profilers, at the same time."""
+    """Only groups of this test's profilers count: others profile here, and kill profilers, at
+    the same time.
+    """
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     pids = set()
 
@@ -99,17 +101,16 @@ def _sources(record: Record) -> tuple[str, ...]:
 
 # --- CPU time ------------------------------------------------------------------------------------
 
-# The last wait ends, with an error, when there are no children any more. The group's counter also has what their forks
-# and ends cost, which depends on the machine.
+# The last wait ends, with an error, when there are no children any more. The group's counter also
+# has what their forks and ends cost, which depends on the machine.
 _IGNORES = (
-    "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-    "for i in range(8):\n    if os.fork() == 0:\n"
-    "        end = time.process_time() + 0.15\n        while time.process_time() < end: pass\n        os._exit(0)\n"
-    "try: os.wait()\nexcept ChildProcessError: pass\n"
-    "from profiler.readers.cgroup.hierarchy import GroupCounters, read_own_cgroups\n"
-    "groups = read_own_cgroups()\ngroup = groups.location('cpuacct') or groups.location('')\n"
-    "counters = GroupCounters(None, group.folder, is_v1=group.hierarchy == 'cpuacct')\n"
-    "print(time.process_time(), counters.cpu_ns() / 1e9, flush=True)\nos._exit(0)\n"
+    "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor i in "
+    "range(8):\n    if os.fork() == 0:\n        end = time.process_time() + 0.15\n        while "
+    "time.process_time() < end: pass\n        os._exit(0)\ntry: os.wait()\nexcept "
+    "ChildProcessError: pass\nfrom profiler.readers.cgroup.hierarchy import GroupCounters, "
+    "read_own_cgroups\ngroups = read_own_cgroups()\ngroup = groups.location('cpuacct') or "
+    "groups.location('')\ncounters = GroupCounters(None, group.folder, is_v1=group.hierarchy == "
+    "'cpuacct')\nprint(time.process_time(), counters.cpu_ns() / 1e9, flush=True)\nos._exit(0)\n"
 )
 
 
@@ -127,7 +128,10 @@ def test_cpu_seconds_are_those_of_the_control_group() -> None:
 
 # --- memory --------------------------------------------------------------------------------------
 
-_SPIKE = "import time\ntime.sleep({})\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel block\ntime.sleep(0.3)\n"
+_SPIKE = (
+    "import time\ntime.sleep({})\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel "
+    "block\ntime.sleep(0.3)\n"
+)
 _ONE_OF_SEVERAL = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
 
 
@@ -159,7 +163,8 @@ _MAPS_FILE = (
     f"{READINGS}import mmap, sys\nbegan = time.monotonic()\nfile = open(sys.argv[1], 'rb')\n"
     "pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
     "touched = sum(pages[place] for place in range(0, len(pages), 4096))\nwait_for_readings(10)\n"
-    "time.sleep(time.monotonic() - began)\n"  # the pages are there for half of the time, however slow the machine is
+    # The pages are there for half of the time, however slow the machine is.
+    "time.sleep(time.monotonic() - began)\n"
 )
 _MAPPED_MIB = 100
 
@@ -191,7 +196,9 @@ def test_a_mapped_file_that_was_in_memory_counts(tmp_path: Path, *, is_only_proc
 
 @_needs_memory
 def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) -> None:
-    """The command needs some 11 MiB. The file is page cache, in its active part since it was read again."""
+    """The command needs some 11 MiB. The file is page cache, in its active part since it was
+    read again.
+    """
     file = tmp_path / "file"
     with file.open("wb") as writing:
         for _ in range(500):
@@ -241,9 +248,8 @@ def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where
 ):
     reading, writing = os.pipe()
     program = (
-        "import os, sys\n"
-        "if os.fork() == 0:\n    sys.stdin.readline()\n    print(open('/proc/self/cgroup').read(), flush=True)\n"
-        "    os._exit(0)\n"
+        "import os, sys\nif os.fork() == 0:\n    sys.stdin.readline()\n    "
+        "print(open('/proc/self/cgroup').read(), flush=True)\n    os._exit(0)\n"
     )
     with os.fdopen(writing, "wb", buffering=0) as to_the_orphan:
         command = (*RUN, "--output", "/dev/null", "--", *python(program))
@@ -270,7 +276,8 @@ def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
         assert Path(f"/proc/{command_pid}").exists()
         os.close(writing)
         assert output.read() == b""
-    # The command's process has ended when its output is closed; whoever adopted it may not have waited for it yet.
+    # The command's process has ended when its output is closed; whoever adopted it may not have
+    # waited for it yet.
     wait_until(lambda: not _is_running(command_pid), LIMIT_SECONDS, "the command's end")
     _run("true")
     assert not any(str(process.pid) in group.name for group in _left_over())
@@ -294,7 +301,9 @@ main()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
-    """In a process that has loaded everything before: that user may not see the interpreter's files."""
+    """In a process that has loaded everything before: that user may not see the interpreter's
+    files.
+    """
     report = tmp_path / "report"
     report.touch(0o666)
     report.chmod(0o666)
@@ -313,7 +322,9 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
 @_needs_cpu
 @_needs_mounts
 def test_orphans_that_end_with_the_command_leave_no_group() -> None:
-    """In a pid namespace, where they are the profiler's at once: some are between ending and being gone."""
+    """In a pid namespace, where they are the profiler's at once: some are between ending and
+    being gone.
+    """
     orphans = "for i in 1 2 3 4 5 6 7 8; do (true &) ; done; exit 0"
     command = ("unshare", "--pid", "--fork", "--mount-proc", *RUN, "--", "sh", "-c", orphans)
     for _ in range(5):

@@ -1,4 +1,6 @@
-"""What ``run`` shows a person, live and at its end, on terminals, in pipes and files; and who ran what where."""
+"""What ``run`` shows a person, live and at its end, on terminals, in pipes and files; and who
+ran what where.
+"""
 
 import fcntl
 import json
@@ -218,7 +220,10 @@ def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identit
 
 
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
-    work = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from the command')"
+    work = (
+        "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from "
+        "the command')"
+    )
     text, _ = shown("--no-history", "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
     for part in (
         "\x1b[1;20r",
@@ -289,10 +294,11 @@ def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stop
 def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     program = (
-        "import sys; from profiler.cli import app; from profiler.cli.wiring import build_session\n"
-        "build_session.Collectors.stop = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
-        "words = ['run', '--no-history', '--output', sys.argv[1], '--', 'true']\n"
-        "sys.exit(app.group.main(words, standalone_mode=False))\n"
+        "import sys; from profiler.cli import app; from profiler.cli.wiring import "
+        "build_session\nbuild_session.Collectors.stop = lambda _accelerators: "
+        "print(open(sys.argv[1]).read().count('task.report'))\nwords = ['run', '--no-history', "
+        "'--output', sys.argv[1], '--', 'true']\nsys.exit(app.group.main(words, "
+        "standalone_mode=False))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True

@@ -33,8 +33,8 @@ _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
 NewLines = Callable[[], list[Line]]
-# One function for each of the things that a program does; the arguments are its name and the seconds, for those that
-# compute of CPU time: where others delay py-spy, they last longer.
+# One function for each of the things that a program does; the arguments are its name and the
+# seconds, for those that compute of CPU time: where others delay py-spy, they last longer.
 _PROGRAM = """
 import socket, subprocess, sys, threading, time
 
@@ -118,7 +118,8 @@ _WAITING = ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child")
 
 @pytest.fixture(scope="module")
 def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    # Of a run of more than two seconds, one sample a second is kept, and the first one may come late.
+    # Of a run of more than two seconds, one sample a second is kept, and the first one may come
+    # late.
     commands = {what: (sys.executable, program, what, 3.5) for what in _RUNNING}
     return run_together(tmp_path_factory.mktemp("running"), commands, at_once=2)
 
@@ -142,7 +143,8 @@ def test_the_function_that_runs_is_named(
     assert stacks["samples"] >= 3
     top = stacks["top"][0]
     assert (top["function"], top["file"]) == ("burn", "job.py")
-    # On a busy machine, samples see the start of the interpreter, and two see the call of the function.
+    # On a busy machine, samples see the start of the interpreter, and two see the call of the
+    # function.
     running_stacks = {
         stack: n
         for stack, n in seen.items()
@@ -187,7 +189,10 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "__init__.py").touch()
     (tmp_path / "code" / "load.py").write_text(_USERS_MODULE)
-    job = "import sys; sys.modules.pop('code', None)\nfrom code.load import load_orders\nload_orders()\n"
+    job = (
+        "import sys; sys.modules.pop('code', None)\nfrom code.load import "
+        "load_orders\nload_orders()\n"
+    )
     (tmp_path / "job.py").write_text(job)
     words = (sys.executable, str(tmp_path / "job.py"))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -1,4 +1,6 @@
-"""``task-profiler taskdef add-monitor``: files, standard input, settings, and what is said where."""
+"""``task-profiler taskdef add-monitor``: files, standard input, settings, and what is said
+where.
+"""
 
 import json
 import shlex

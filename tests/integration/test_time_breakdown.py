@@ -31,14 +31,20 @@ connection = socket.create_connection(listening.getsockname())
 _PROGRAMS = {
     "sleep": "import time; time.sleep(2)",
     "lock": "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=2)",
-    "pipe": "import os, threading; r, w = os.pipe(); threading.Timer(2, os.write, (w, b'x')).start(); os.read(r, 1)",
+    "pipe": (
+        "import os, threading; r, w = os.pipe(); threading.Timer(2, os.write, (w, "
+        "b'x')).start(); os.read(r, 1)"
+    ),
     "network": _CONNECTED + "connection.recv(1)",
     # The peer of a connection is named.
     "network: poll": _CONNECTED
     + "import select\npoll = select.poll()\npoll.register(connection, 1)\npoll.poll()",
     "network: select": _CONNECTED + "import select\nselect.select([connection], [], [], 30)",
     "network: epoll": _CONNECTED
-    + "import selectors\nloop = selectors.EpollSelector()\nloop.register(connection, 1)\nloop.select()",
+    + (
+        "import selectors\nloop = selectors.EpollSelector()\nloop.register(connection, "
+        "1)\nloop.select()"
+    ),
 }
 _BURN = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\n"
 
@@ -54,7 +60,9 @@ def _breakdown(program: str, *prefix: str) -> TimeBreakdown:
 
 
 def _of_waits(made: TimeBreakdown, kind: str) -> float:
-    """The share of a wait in all waits but the wait for a CPU, which depends on the load of the machine."""
+    """The share of a wait in all waits but the wait for a CPU, which depends on the load of the
+    machine.
+    """
     rest = 100 - (made.on_cpu_percent or 0) - (made.waiting_for_cpu_percent or 0)
     return float(100 * (getattr(made, f"{kind}_percent") or 0) / rest)
 

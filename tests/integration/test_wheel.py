@@ -78,8 +78,13 @@ def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
 
 
 def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
-    """Building it takes ten seconds of pip; its own files and the hashes of its packages decide what it contains."""
-    program = "from profiler.aws_account.setup import forwarder_zip as it; print(it.__file__, it.fingerprint())"
+    """Building it takes ten seconds of pip; its own files and the hashes of its packages decide
+    what it contains.
+    """
+    program = (
+        "from profiler.aws_account.setup import forwarder_zip as it; print(it.__file__, "
+        "it.fingerprint())"
+    )
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(
         (sys.executable, "-c", program),

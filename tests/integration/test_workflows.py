@@ -44,7 +44,9 @@ def _git(folder: Path, *arguments: str) -> None:
 
 
 def _check_out(repository: Path, workspace: Path) -> None:
-    """Do what both steps of actions/checkout do: the newest commit is the pull request, its parent the base."""
+    """Do what both steps of actions/checkout do: the newest commit is the pull request, its
+    parent the base.
+    """
     for step in _STEPS:
         if "checkout" in step.get("uses", ""):
             revision = "HEAD~" if "base.sha" in step["with"].get("ref", "") else "HEAD"

@@ -1,4 +1,7 @@
-"""What Airflow says about the tasks whose names are on standard input. Runs in an environment of its own."""
+"""What Airflow says about the tasks whose names are on standard input.
+
+Runs in an environment of its own.
+"""
 
 import json
 import logging

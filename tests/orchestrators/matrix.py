@@ -1,4 +1,6 @@
-"""Tasks of every outcome of batch and monitor, and an AWS that describes them and has their log lines."""
+"""Tasks of every outcome of batch and monitor, and an AWS that describes them and has their log
+lines.
+"""
 
 import json
 from collections.abc import Iterator
@@ -94,11 +96,15 @@ class Case(Struct, frozen=True):
         }
 
     def has_stream(self, container: str) -> bool:
-        """Whether the log driver made the stream of a container: it did when the container was started."""
+        """Whether the log driver made the stream of a container: it did when the container was
+        started.
+        """
         return container == "batch" or "exitCode" in _MONITORS[self.monitor]
 
     def lines(self, container: str) -> list[str]:
-        """The lines in the log stream of a container: those of the batch, and the report where it arrives."""
+        """The lines in the log stream of a container: those of the batch, and the report where
+        it arrives.
+        """
         lines = ["reading", LAST_LINE] if container == "batch" else []
         printing = {
             one.name for one in read_containers(self.definition()) if prints_report(one.environment)

@@ -1,4 +1,7 @@
-"""What Prefect says about the tasks whose names are on standard input. Runs in an environment of its own."""
+"""What Prefect says about the tasks whose names are on standard input.
+
+Runs in an environment of its own.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""What the functions of Airflow, Dagster and Prefect say about a task with a monitor (``make orchestrators``)."""
+"""What the functions of Airflow, Dagster and Prefect say about a task with a monitor (``make
+orchestrators``).
+"""
 
 import json
 import os
@@ -126,7 +128,10 @@ def xcom(value: str | None) -> str:
 
 
 def table(verdicts: Verdicts) -> str:
-    """The verdicts as a table. Functions that always agree share a column; batches and monitors share a row."""
+    """The verdicts as a table.
+
+    Functions that always agree share a column; batches and monitors share a row.
+    """
     columns: dict[tuple[str, ...], list[str]] = {}
     keys = [(batch, monitor) for batch in BATCHES for monitor in MONITORS]
     for title, name in COLUMNS.items():

@@ -1,4 +1,6 @@
-"""Fixtures of the tests against a real OpenTelemetry Collector, which passes on what it understood as JSON."""
+"""Fixtures of the tests against a real OpenTelemetry Collector, which passes on what it
+understood as JSON.
+"""
 
 import json
 import os
@@ -38,7 +40,10 @@ service:
 
 
 class Backend(FakeHttpServer):
-    """Behind the collector: keeps the documents of each signal by its path. ``status`` answers all requests."""
+    """Behind the collector: keeps the documents of each signal by its path.
+
+    ``status`` answers all requests.
+    """
 
     def __init__(self) -> None:
         super().__init__()

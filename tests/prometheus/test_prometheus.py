@@ -1,4 +1,5 @@
-"""What the dashboard asks, answered by a real Prometheus that scraped real monitors; how Prometheus finds tasks.
+"""What the dashboard asks, answered by a real Prometheus that scraped real monitors; how
+Prometheus finds tasks.
 
 Two monitors are scraped every half second.
 """
@@ -217,7 +218,9 @@ CONFIGURATIONS = re.findall(r"^```yaml\n(scrape_configs:\n.*?)^```", PAGE, re.MU
 
 
 def without_aws(configuration: str, file: Path) -> str:
-    """Targets from a file: Prometheus before 3.8 does not know ``aws_sd_configs``, and there is no AWS here."""
+    """Targets from a file: Prometheus before 3.8 does not know ``aws_sd_configs``, and there is
+    no AWS here.
+    """
     discovery = re.compile(r"( +)aws_sd_configs:\n(?:\1  .*\n)+")
     return discovery.sub(rf"\1file_sd_configs: [{{files: [{file}]}}]\n", configuration)
 

@@ -1,6 +1,8 @@
-"""Plays Amazon ECS for its agent: the API, the websocket of commands, and the one of telemetry, which it ignores.
+"""Plays Amazon ECS for its agent: the API, the websocket of commands, and the one of telemetry,
+which it ignores.
 
-A task is started from a definition as `register-task-definition` reads it; `stopped_event` is EventBridge's event.
+A task is started from a definition as `register-task-definition` reads it; `stopped_event` is
+EventBridge's event.
 """
 
 import datetime as dt

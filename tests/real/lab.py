@@ -1,6 +1,8 @@
-"""One machine with AWS's own programs: the ECS agent on a Docker daemon, and the forwarder's zip in Lambda's emulator.
+"""One machine with AWS's own programs: the ECS agent on a Docker daemon, and the forwarder's zip
+in Lambda's emulator.
 
-The agent needs the addresses and ports that it has on an instance. All that was started ends with the block.
+The agent needs the addresses and ports that it has on an instance. All that was started ends with
+the block.
 """
 
 import contextlib
@@ -56,7 +58,9 @@ class Function(Struct, frozen=True):
     failed: list[tuple[dict[str, Any], Any]]
 
     def invoke(self, event: dict[str, Any]) -> Any:
-        """Invoke it as a subscription or a rule does, again when it fails; return the last answer."""
+        """Invoke it as a subscription or a rule does, again when it fails; return the last
+        answer.
+        """
         for _ in range(3):  # Lambda repeats a failed asynchronous invocation twice
             answer = requests.post(self.url, json=event, timeout=_PATIENCE_SECONDS).json()
             if not (answer.get("errorMessage") or answer.get("failed")):
@@ -114,7 +118,10 @@ class Agent:
 
 
 class Daemon:
-    """dockerd's process, which can be stopped and started again. Its containers go on meanwhile (live-restore)."""
+    """dockerd's process, which can be stopped and started again.
+
+    Its containers go on meanwhile (live-restore).
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -170,7 +177,9 @@ class Lab(Struct, frozen=True):
 
 @contextlib.contextmanager
 def running_lab() -> Iterator[Lab]:
-    """Start everything; the images are made first, on the daemon whose containers the agent starts."""
+    """Start everything; the images are made first, on the daemon whose containers the agent
+    starts.
+    """
     with contextlib.ExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="task-profiler-real-"))
@@ -206,8 +215,11 @@ def running_lab() -> Iterator[Lab]:
 
 
 def _network(stack: contextlib.ExitStack) -> None:
-    """The addresses of an instance: a bridge for containers, and the agent's own at its well-known port."""
-    # Without an address of its own, a bridge gets another one whenever a container ends, and others lose their route.
+    """The addresses of an instance: a bridge for containers, and the agent's own at its
+    well-known port.
+    """
+    # Without an address of its own, a bridge gets another one whenever a container ends, and others
+    # lose their route.
     bridge = ("ip", "link", "add", _BRIDGE, "address", "02:00:0a:d5:4d:01", "type", "bridge")
     _for_now(stack, bridge, ("ip", "link", "del", _BRIDGE))
     run_command("ip", "address", "add", f"{GATEWAY}/24", "dev", _BRIDGE)
@@ -246,7 +258,9 @@ def _for_now(stack: contextlib.ExitStack, command: tuple[str, ...], undo: tuple[
 
 
 def _save_pause_image(stack: contextlib.ExitStack, engine: Engine, folder: Path) -> None:
-    """Make the image of the container whose namespaces a task shares, where the agent looks for it."""
+    """Make the image of the container whose namespaces a task shares, where the agent looks for
+    it.
+    """
     program = folder / "pause"
     (folder / "pause.c").write_text(_PAUSE)
     run_command("gcc", "-Os", "-static", str(folder / "pause.c"), "-o", str(program))

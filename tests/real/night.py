@@ -1,4 +1,6 @@
-"""One night: task definitions that people have, what happens to each, and what is left of each run."""
+"""One night: task definitions that people have, what happens to each, and what is left of each
+run.
+"""
 
 import json
 import re
@@ -28,7 +30,9 @@ PRINTED = re.compile(r"done, held (\d+) bytes, used ([\d.]+) CPU seconds")
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """A family with one run; ``load`` are arguments of ``batch_load.py``, ``command`` is another program."""
+    """A family with one run; ``load`` are arguments of ``batch_load.py``, ``command`` is another
+    program.
+    """
 
     family: str
     load: tuple[str, ...] = ()
@@ -131,7 +135,9 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Night(Struct, frozen=True, kw_only=True):
-    """The runs by their families, and the agent's answers to one task while it ran and after its end."""
+    """The runs by their families, and the agent's answers to one task while it ran and after its
+    end.
+    """
 
     runs: dict[str, Run]
     answers: dict[str, Any]
@@ -161,7 +167,9 @@ def run_night(lab: Lab) -> Night:
 
 
 def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
-    """Restart the agent in the middle of the task, whose batch ends afterwards; return what it answered, and where."""
+    """Restart the agent in the middle of the task, whose batch ends afterwards; return what it
+    answered, and where.
+    """
     wait_until(lambda: container_of(lab, task, "task-monitor"), END_SECONDS, "the monitor")
     batch = batch_of(lab, task)
     address = next(
@@ -175,7 +183,9 @@ def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
 
 
 def _go_on(lab: Lab, job: Job, task: StartedTask) -> None:
-    """When the batch is ready for a signal, and the monitor runs: stop the task, or let the batch go on to its end."""
+    """When the batch is ready for a signal, and the monitor runs: stop the task, or let the
+    batch go on to its end.
+    """
     wait_until(lambda: "ready" in printed_by(lab, task), END_SECONDS, f"the batch of {task.family}")
     wait_until(
         lambda: container_of(lab, task, "task-monitor"),
@@ -189,7 +199,9 @@ def _go_on(lab: Lab, job: Job, task: StartedTask) -> None:
 
 
 def definition_of(job: Job, lab: Lab, *, is_plain: bool = False) -> dict[str, Any]:
-    """The family's definition, to which the command has added the monitor, unless it is to know nothing of it."""
+    """The family's definition, to which the command has added the monitor, unless it is to know
+    nothing of it.
+    """
     logs = {"awslogs-group": LOG_GROUP, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"}
     batch = _beside("batch", *job.load, memory=job.memory_mib, cpu=256, essential=True)
     batch["logConfiguration"] = {"logDriver": "awslogs", "options": logs}

@@ -1,4 +1,6 @@
-"""What the night needs of this machine; ``python -m tests.real.programs`` prints what is missing."""
+"""What the night needs of this machine; ``python -m tests.real.programs`` prints what is
+missing.
+"""
 
 import os
 import shutil

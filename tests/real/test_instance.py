@@ -1,4 +1,6 @@
-"""What one monitor for an instance, which a DAEMON service runs, reports of a day of tasks that know nothing of it."""
+"""What one monitor for an instance, which a DAEMON service runs, reports of a day of tasks that
+know nothing of it.
+"""
 
 import json
 import os
@@ -97,7 +99,10 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Day(Struct, frozen=True, kw_only=True):
-    """``written`` is all that the monitors have written anywhere. The costs for the crowd are in percent of a core."""
+    """``written`` is all that the monitors have written anywhere.
+
+    The costs for the crowd are in percent of a core.
+    """
 
     runs: dict[str, Seen]
     written: str
@@ -106,7 +111,9 @@ class Day(Struct, frozen=True, kw_only=True):
 
 
 class _Gate(AwsProxy):
-    """CloudWatch Logs as the monitor sees it; the put of the report of ``held_task`` is never answered."""
+    """CloudWatch Logs as the monitor sees it; the put of the report of ``held_task`` is never
+    answered.
+    """
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -196,7 +203,9 @@ class _Instance:
         self._wait_reported(("beside-held",))
 
     def _replace_monitor(self, monitor: StartedTask) -> StartedTask:
-        """Kill the monitor while a put is held up, let another batch end, and start the next one."""
+        """Kill the monitor while a put is held up, let another batch end, and start the next
+        one.
+        """
         self._lab.engine.command("kill", str(container_of(self._lab, monitor, "task-monitor")))
         self._wait_stopped(monitor)
         self._gate.held_task = ""
@@ -217,7 +226,9 @@ class _Instance:
         self._go_on("two-dockerds")
 
     def _start_monitor(self, *, has_processes: bool = False) -> StartedTask:
-        """Start the definition that users paste, where this machine has the folders of an instance."""
+        """Start the definition that users paste, where this machine has the folders of an
+        instance.
+        """
         definition: dict[str, Any] = json.loads(_DEFINITION.read_text())
         folders = {
             "/var/run": self._lab.engine.api.socket_path.parent,
@@ -347,7 +358,9 @@ def test_each_task_has_one_report_in_the_stream_of_its_batch(run: Seen) -> None:
 @_REPORTED
 def test_the_numbers_are_those_of_the_batch_and_of_the_kernel(run: Seen) -> None:
     if run.job.family == "own-monitor":
-        return  # it may have started after the batch's work, and the kernel's numbers are of both containers
+        # It may have started after the batch's work, and the kernel's numbers are of both
+        # containers.
+        return
     metrics = run.record["metrics"]
     assert metrics["cpuSeconds"] == pytest.approx(run.kernel.cpu_seconds, rel=0.005, abs=0.002)
     if run.figures is not None:

@@ -1,4 +1,6 @@
-"""What the night left: one document and one notification of each run, with the batch's own figures."""
+"""What the night left: one document and one notification of each run, with the batch's own
+figures.
+"""
 
 import json
 import os
@@ -63,7 +65,9 @@ def in_ms(docker_time: str) -> str:
 
 @_FAMILIES
 def test_the_figures_are_those_of_the_batch(run: Run) -> None:
-    """CPU time that was used after the last sample is missing: the record says how much of the run it covers."""
+    """CPU time that was used after the last sample is missing: the record says how much of the
+    run it covers.
+    """
     assert run.figures or not run.job.load or {"--oom", "--until-term"} & set(run.job.load)
     if run.record is None or run.figures is None or "cpuSeconds" not in run.record["metrics"]:
         return

@@ -1,4 +1,6 @@
-"""Fixtures of the tests against real search servers; each server starts once, for the first test that needs it."""
+"""Fixtures of the tests against real search servers; each server starts once, for the first test
+that needs it.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -29,14 +31,17 @@ _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
     "opensearch": running_opensearch,
     "secured": partial(running_elasticsearch, VERSION_8, has_security=True),
 }
-# For what every server answers alike: the newest Elasticsearch, and the engine that was forked from Elasticsearch 7.10.
+# For what every server answers alike: the newest Elasticsearch, and the engine that was forked from
+# Elasticsearch 7.10.
 TWO_SERVERS = pytest.mark.parametrize(
     "search_server", ["elasticsearch8", "opensearch"], indirect=True
 )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give all tests of a server to one process. pytest-xdist 3.8 ignores its own groups with pytest 9."""
+    """Give all tests of a server to one process. pytest-xdist 3.8 ignores its own groups with
+    pytest 9.
+    """
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = _server_of
     return scheduler
@@ -50,7 +55,9 @@ def _server_of(nodeid: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Wait a minute for answers that an invocation waits 5 s for: a new server on a busy machine takes longer."""
+    """Wait a minute for answers that an invocation waits 5 s for: a new server on a busy machine
+    takes longer.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handler, "COMPARISON_SECONDS", 60.0)
         patch.setattr(event_document, "_MAX_REQUEST_SECONDS", 60.0)

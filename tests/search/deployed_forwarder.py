@@ -1,8 +1,10 @@
-"""Plays the account-wide subscription: the deployed function forward_logs gets the reports of all log groups.
+"""Plays the account-wide subscription: the deployed function forward_logs gets the reports of
+all log groups.
 
     python -m tests.search.deployed_forwarder
 
-The function is the zip in the stack's bucket with the stack's variables, run by a new process that sees nothing else.
+The function is the zip in the stack's bucket with the stack's variables, run by a new process that
+sees nothing else.
 """
 
 import io

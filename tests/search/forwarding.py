@@ -1,4 +1,6 @@
-"""The forwarder over a real search cluster; a stopped task whose report is in a played CloudWatch Logs."""
+"""The forwarder over a real search cluster; a stopped task whose report is in a played
+CloudWatch Logs.
+"""
 
 import contextlib
 import json
@@ -33,7 +35,10 @@ CONTAINERS = [container("task-monitor", essential=False, memory=64), container("
 
 
 class Context:
-    """An invocation of these seconds. The default is more than a busy machine needs for any test."""
+    """An invocation of these seconds.
+
+    The default is more than a busy machine needs for any test.
+    """
 
     function_name = "function"
 
@@ -102,7 +107,9 @@ def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> 
 
 @contextlib.contextmanager
 def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
-    """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by webhook."""
+    """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by
+    webhook.
+    """
     settings = {
         "IDEMPOTENCY_TABLE": "posted-once",
         "REPORT_WAIT_SECONDS": "0",

@@ -1,8 +1,9 @@
-"""Lines of runs as the profiler writes them: the real monitor on a fake clock, in tasks simulated by scripts.
+"""Lines of runs as the profiler writes them: the real monitor on a fake clock, in tasks
+simulated by scripts.
 
 What the endpoint answers are JSON documents of the shape of ECS's, read by the real decoders. Each
-task has 2 vCPU and 4 GiB on Fargate, its batch container at most 1024 MiB; each second a batch receives 1000 bytes,
-sends 10, reads 4096 and writes 512.
+task has 2 vCPU and 4 GiB on Fargate, its batch container at most 1024 MiB; each second a batch
+receives 1000 bytes, sends 10, reads 4096 and writes 512.
 """
 
 import json
@@ -47,7 +48,9 @@ class Phase(Struct, frozen=True):
 
 
 class Script(Struct, frozen=True):
-    """A run: its phases, and how it ends half a second after them unless the task is told to stop before."""
+    """A run: its phases, and how it ends half a second after them unless the task is told to
+    stop before.
+    """
 
     task_id: str
     family: str
@@ -110,7 +113,9 @@ def arn(script: Script) -> str:
 
 @cache
 def produced() -> dict[str, list[str]]:
-    """All scripts' lines by their log stream: the monitor's own, with devices in them (see :func:`with_devices`)."""
+    """All scripts' lines by their log stream: the monitor's own, with devices in them (see
+    :func:`with_devices`).
+    """
     by_stream: dict[str, list[str]] = {}
     for script in SCRIPTS:
         task = PlayedTask(script)
@@ -124,11 +129,12 @@ def produced() -> dict[str, list[str]]:
 
 
 def with_devices(line: bytes) -> str:
-    """Add to a line of the monitor what it does not know in a played task, through the record's own model.
+    """Add to a line of the monitor what it does not know in a played task, through the record's
+    own model.
 
-    A played task has neither GPUs nor NeuronCores nor processes for its sources to read. The checkpoints and the
-    batch's report of the task `a` get two GPUs and a core, whose utilization is 10 % and 20 points more with each; the
-    batches `a` and `b` get a processor and a time breakdown.
+    A played task has neither GPUs nor NeuronCores nor processes for its sources to read. The
+    checkpoints and the batch's report of the task `a` get two GPUs and a core, whose utilization is
+    10 % and 20 points more with each; the batches `a` and `b` get a processor and a time breakdown.
     """
     report = decode(line)
     record = report.record

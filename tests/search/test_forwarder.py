@@ -1,4 +1,6 @@
-"""The forwarder's handler against real search clusters, one of which is killed during a bulk request."""
+"""The forwarder's handler against real search clusters, one of which is killed during a bulk
+request.
+"""
 
 import json
 import socket
@@ -63,7 +65,9 @@ def test_repeated_deliveries_of_a_report_give_one_document_with_the_templates_ma
 
 
 def test_user_data_is_never_rejected(forward: Forward, search_server: SearchServer) -> None:
-    """Huge texts, numbers out of range, odd times, unknown fields: all are taken, searchable or not."""
+    """Huge texts, numbers out of range, odd times, unknown fields: all are taken, searchable or
+    not.
+    """
     odd = [
         report("1", family="f" * 100_000, container={"name": "batch", "image": "i" * 40_000}),
         report("2", startedAt="not a time", exitCode=2**62),
@@ -78,7 +82,9 @@ def test_user_data_is_never_rejected(forward: Forward, search_server: SearchServ
 def test_a_rejected_document_does_not_delay_the_others(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An index that somebody made without the template, an invalid report, and an id that no engine takes."""
+    """An index that somebody made without the template, an invalid report, and an id that no
+    engine takes.
+    """
     mappings = {"mappings": {"properties": {"task": {"type": "keyword"}}}}
     other = {"index_patterns": ["task-reports-2026.05"], "priority": 900, "template": mappings}
     call(search_server, "PUT", "_index_template/other", other)
@@ -127,7 +133,9 @@ FAULTS: dict[str, list[tuple[str, str, Any]]] = {
 def test_an_index_fault_raises_and_the_retry_writes_the_run(
     forward: Forward, search_server: SearchServer, error: str
 ) -> None:
-    """On the first of a month; the run of the other month, whose index works, is written at once."""
+    """On the first of a month; the run of the other month, whose index works, is written at
+    once.
+    """
     begin, end = FAULTS[error]
     for index in ("task-reports-2026.03", *([APRIL] if APRIL in begin[1] else [])):
         call(search_server, "PUT", index)
@@ -233,7 +241,9 @@ CUT, UNANSWERED = "after half of the request", "after the write and before the a
 
 
 class Relay(FakeHttpServer):
-    """Passes requests on to a server, which it kills in the middle of the next bulk when told to."""
+    """Passes requests on to a server, which it kills in the middle of the next bulk when told
+    to.
+    """
 
     def __init__(self, server: SearchServer) -> None:
         super().__init__()

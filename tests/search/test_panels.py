@@ -1,4 +1,5 @@
-"""The searches of all dashboard panels on real servers, with lines of the real monitor that the handlers indexed.
+"""The searches of all dashboard panels on real servers, with lines of the real monitor that the
+handlers indexed.
 
 The numbers are worked out by hand from the scripts of :mod:`tests.search.produced`.
 """
@@ -94,7 +95,10 @@ STOPPED = stopped_event(
 
 @pytest.fixture(scope="module")
 def filled(search_server: SearchServer) -> Iterator[SearchServer]:
-    """A server with all lines. ECS's event comes before the report of the killed task, after the stopped one's."""
+    """A server with all lines.
+
+    ECS's event comes before the report of the killed task, after the stopped one's.
+    """
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         slack = stack.enter_context(FakeSlack())
@@ -136,7 +140,9 @@ def shown(filled: SearchServer) -> Shown:
 
 
 def send_notices(forward: Forward, server: SearchServer) -> None:
-    """A notice of a running task by subscription, and two of a schedule as ``watch_schedules`` indexes them."""
+    """A notice of a running task by subscription, and two of a schedule as ``watch_schedules``
+    indexes them.
+    """
     stuck = stuck_notice()
     record = replace(stuck.record, task_id="c", task_arn=None, family="nightly")
     line = encode_notice(replace(stuck, time="2026-03-01T11:00:01.000Z", record=record)).decode()
@@ -247,7 +253,9 @@ def close(value: float) -> Any:
 
 
 def test_the_documents_come_from_lines_of_the_monitor(filled: SearchServer) -> None:
-    """Eight reports (one task has two containers) and two checkpoints; each document holds its line."""
+    """Eight reports (one task has two containers) and two checkpoints; each document holds its
+    line.
+    """
     written = {line for of_it in produced().values() for line in of_it}
     for index, number_of_lines in (("reports", 8), ("checkpoints", 2)):
         hits = search(filled, f"task-{index}-*")["hits"]["hits"]
@@ -274,7 +282,8 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(
         found = rows_of[panel.key]
         assert found, panel.key
         for column, metric in enumerate(panel.metrics):
-            # No kernel kills a process in a played task, no Kibana is known, and the task on an instance has no GPU.
+            # No kernel kills a process in a played task, no Kibana is known, and the task on an
+            # instance has no GPU.
             if metric.field in {"usage.memory.kills", "links.run", "usage.gpu.count"}:
                 continue
             assert any(row[column] is not None for row in found.values()), (panel.key, metric.label)
@@ -308,7 +317,8 @@ ROWS: dict[str, Rows] = {
     "memory-peak-against-size": {("hourly",): (256, 1024), ("nightly",): (1000, 1024)},
     # Means of `a` and `b`; only `a` knows what it waited for. No run of hourly has a breakdown.
     "time-by-family": {("nightly",): tuple(map(close, (40, 10, 2.5, 40, 5, 2, 1.5, 0.5, 23)))},
-    # By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had received 120 x 1000.
+    # By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had
+    # received 120 x 1000.
     "run-cpu": {(OF_A, ONE): (close(20),), (OF_A, TWO): (close(40),)},
     "run-memory": {(OF_A, ONE): (256, 1024), (OF_A, TWO): (512, 1024)},
     "run-containers": {
@@ -343,7 +353,9 @@ def test_totals_are_those_of_the_families(shown: Shown) -> None:
 
 
 def test_durations(shown: Shown, filled: SearchServer) -> None:
-    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.15, 600.5 and 700.5 s."""
+    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.15, 600.5 and
+    700.5 s.
+    """
     rows = shown("task-duration")
     assert list(rows) == [("nightly",), ("hourly",)]  # most reports first
     assert rows[("nightly",)][0] == 150_500
@@ -378,7 +390,9 @@ def test_where_the_time_went(shown: Shown) -> None:
 
 
 def test_peaks(shown: Shown) -> None:
-    """In percent of the container's limit of 1024 MiB: `killed` 1000 MiB, `d` 64, `failed` 128, `stopped` 256."""
+    """In percent of the container's limit of 1024 MiB: `killed` 1000 MiB, `d` 64, `failed` 128,
+    `stopped` 256.
+    """
     found = shown("task-peak-memory")
     assert found[("nightly", TEN)] == (close(100_000 / 1024),)
     assert found[("hourly", TEN)] == (close(6.25),)
@@ -386,7 +400,9 @@ def test_peaks(shown: Shown) -> None:
 
 
 def test_failures_and_reasons(shown: Shown) -> None:
-    """Those of which ECS told have its words; of the other only the monitor's exit code is known."""
+    """Those of which ECS told have its words; of the other only the monitor's exit code is
+    known.
+    """
     rows = shown("failures")
     assert {path: (*values[:5], values[6]) for path, values in rows.items()} == {
         ("nightly", "failure"): (
@@ -409,13 +425,15 @@ def usd(billed_seconds: float) -> float:
 
 
 def test_cost_and_waste(shown: Shown) -> None:
-    """Billed is from 20 s before the start, at least 60 s: `a` 171 s, `killed` 60 s; the side of `a` has no cost.
+    """Billed is from 20 s before the start, at least 60 s: `a` 171 s, `killed` 60 s; the side of
+    `a` has no cost.
 
-    Waste by hand. A run may take at most 1.25 times as long. `b` used 1 vCPU: with 1 vCPU and 2 GiB, half the price, it
-    takes as long. Pull and start take as long with any size. The rest of `d` takes at most 1.101 times as long with
-    1 vCPU: 682 instead of 621 s at half the price save 45.1 %. `failed` saves nothing: a failure alone does not show
-    how much a run needs. The others would take too long with 1 vCPU: `a` up to 1.321 times, `stopped` 1.3, `killed`
-    1.8, `c` 1.9. The family that wastes most is first: `nightly` half of 621 s, `hourly` 45.1 % of it.
+    Waste by hand. A run may take at most 1.25 times as long. `b` used 1 vCPU: with 1 vCPU and 2
+    GiB, half the price, it takes as long. Pull and start take as long with any size. The rest of
+    `d` takes at most 1.101 times as long with 1 vCPU: 682 instead of 621 s at half the price save
+    45.1 %. `failed` saves nothing: a failure alone does not show how much a run needs. The others
+    would take too long with 1 vCPU: `a` up to 1.321 times, `stopped` 1.3, `killed` 1.8, `c` 1.9.
+    The family that wastes most is first: `nightly` half of 621 s, `hourly` 45.1 % of it.
     """
     cost = shown("cost-by-family")
     assert cost[("nightly", TEN)] == (close(usd(171) + usd(621) + usd(60)),)
@@ -461,7 +479,9 @@ def test_one_task(shown: Shown) -> None:
 
 
 def test_the_sizes_of_one_task(shown: Shown) -> None:
-    """`c` used 1.8 of 2 vCPU and 768 of 1024 MiB throughout; with one vCPU it would have taken 1.8 times as long."""
+    """`c` used 1.8 of 2 vCPU and 768 of 1024 MiB throughout; with one vCPU it would have taken
+    1.8 times as long.
+    """
     sizes = shown("run-size")
     cpu_size, cpu, saturated, size, peak, peak_percent, kills, vcpu, memory = sizes[("c", "batch")]
     assert (cpu_size, cpu, saturated) == (2, close(90), 0)

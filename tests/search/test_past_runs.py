@@ -1,4 +1,5 @@
-"""The reading commands find the same in the forwarder's documents on real servers as in every other source.
+"""The reading commands find the same in the forwarder's documents on real servers as in every
+other source.
 
 The other sources of the list of runs: tests/contract/test_run_sources.py.
 """
@@ -207,8 +208,8 @@ def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) ->
     done = command("recommend", "--from", f"{search_server.url}/nobodys")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "task-profiler: No runs in the indices nobodys-reports-*: check --from https://HOST/PREFIX, and "
-        "that the forwarder works.\n"
+        "task-profiler: No runs in the indices nobodys-reports-*: check --from "
+        "https://HOST/PREFIX, and that the forwarder works.\n"
     )
 
 

@@ -1,4 +1,6 @@
-"""``task-profiler kibana import`` against real clusters, and the tutorial with 101 nightly tasks and Elasticsearch."""
+"""``task-profiler kibana import`` against real clusters, and the tutorial with 101 nightly tasks
+and Elasticsearch.
+"""
 
 import json
 import os

@@ -96,7 +96,9 @@ ENDS: dict[str, dict[str, Any]] = {
 def test_any_order_and_repetition_give_the_same_document(
     aws: Any, forward: Forward, search_server: SearchServer, status: str, verdict: str
 ) -> None:
-    """The report by subscription; the event when it finds the report, and when it finds only a checkpoint; a replay."""
+    """The report by subscription; the event when it finds the report, and when it finds only a
+    checkpoint; a replay.
+    """
     text = run_report(status=status, exitCode=0 if status == "success" else None)
     checkpoint = run_report(
         status="running", exitCode=9, finishedAt=None, metrics={"maxMemoryUsedMB": 5}
@@ -129,7 +131,10 @@ def test_any_order_and_repetition_give_the_same_document(
 def test_the_duration_is_compared_with_recent_runs(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
-    """Those of the same account and Region. The notice of a run that took longer says what it waited for."""
+    """Those of the same account and Region.
+
+    The notice of a run that took longer says what it waited for.
+    """
     elsewhere = {**PLACE, "accountId": "999988887777"}
     last = {"processor": {"model": "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"}}
     recent = [
@@ -151,9 +156,9 @@ def test_the_duration_is_compared_with_recent_runs(
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), Context())
     posted = json.dumps(slack.messages, ensure_ascii=False)
     assert (
-        "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, the last "
-        in posted
-    )
+        "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, "
+        "the last "
+    ) in posted
     assert "success on 8375C." in posted
     assert "80 % of the time it waited for the network, 75 % for 10.0.3.9:5432." in posted
 

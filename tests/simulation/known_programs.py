@@ -1,11 +1,13 @@
-"""Programs whose phases are known, for the comparison with the time breakdown and the call stacks.
+"""Programs whose phases are known, for the comparison with the time breakdown and the call
+stacks.
 
     python known_programs.py TRUTH_FILE SERVER_PORT DISK_FILE PHASE:SECONDS …
 
-The file alone is the program: it uses only the standard library. A phase is one function. After each phase the program
-appends a JSON line to ``TRUTH_FILE``: when the phase began and ended, the CPU time of its processes, and the time that
-they waited for a CPU. The server at ``SERVER_PORT`` of the loopback interface (known_runs.py) answers after the number
-of seconds that it receives. ``DISK_FILE`` is read past the page cache.
+The file alone is the program: it uses only the standard library. A phase is one function. After
+each phase the program appends a JSON line to ``TRUTH_FILE``: when the phase began and ended, the
+CPU time of its processes, and the time that they waited for a CPU. The server at ``SERVER_PORT`` of
+the loopback interface (known_runs.py) answers after the number of seconds that it receives.
+``DISK_FILE`` is read past the page cache.
 """
 
 import contextlib
@@ -42,7 +44,8 @@ _ENTRIES_OFFSET, _READ = 0x10000000, 22  # of an io_uring
 _START_TICKS = 19  # in /proc/self/stat, counted from the state
 
 
-# Runs for the seconds; returns the nanoseconds that other threads and processes of the phase waited for a CPU.
+# Runs for the seconds; returns the nanoseconds that other threads and processes of the phase waited
+# for a CPU.
 Phase = Callable[[float], int | None]
 
 
@@ -63,7 +66,10 @@ def _spin(seconds: float) -> None:
 
 
 def compute_half(seconds: float) -> None:
-    """Half the time one thread computes, half the time it sleeps. A period would coincide with that of the samples."""
+    """Half the time one thread computes, half the time it sleeps.
+
+    A period would coincide with that of the samples.
+    """
     until, randomness = time.monotonic() + seconds, random.Random(1)
     while time.monotonic() < until:
         _spin(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
@@ -135,7 +141,9 @@ def _ask_in_shell(script: str, seconds: float) -> int:
 
 
 def pool_of_one(seconds: float) -> int:
-    """The work in the only process of a pool, whose parent has threads that wait for pipes and locks."""
+    """The work in the only process of a pool, whose parent has threads that wait for pipes and
+    locks.
+    """
     with multiprocessing.get_context("fork").Pool(1) as pool:
         waited_ns = pool.apply(_waited, (ask_again, seconds))
         pool.close()
@@ -279,9 +287,12 @@ def _phases_in_processes(*phases: Phase) -> Phase:
 
 
 def _herd(threads: int, seconds: float) -> int:
-    """Threads that wake together once a second. The time until the last of them runs, less their CPU time, is waited.
+    """Threads that wake together once a second.
 
-    They pass on Python's lock only when they sleep: threads that wait for it would wake again and again.
+    The time until the last of them runs, less their CPU time, is waited.
+
+    They pass on Python's lock only when they sleep: threads that wait for it would wake again and
+    again.
     """
     sys.setswitchinterval(_HOLD_SECONDS)
     began, cpu_before = time.monotonic(), _cpu_seconds()
@@ -313,7 +324,10 @@ def _compute_together(began: float, seconds: float) -> list[int]:
 
 
 def pool_of_32(seconds: float) -> int:
-    """32 processes compute together for a moment once a second. In each, the longest wait of a process counts."""
+    """32 processes compute together for a moment once a second.
+
+    In each, the longest wait of a process counts.
+    """
     began = time.monotonic()
     waits_of_all = _in_processes([partial(_compute_together, began, seconds)] * _WORKERS)
     _sleep_until(began + seconds)

@@ -1,7 +1,7 @@
 """Runs the programs of known_programs.py: by ``task-profiler run``, and beside a monitor.
 
-The monitor watches a simulated task whose batch is the program. With root's capabilities, the monitor sees what
-``SYS_PTRACE`` shows; without any, what every container sees.
+The monitor watches a simulated task whose batch is the program. With root's capabilities, the
+monitor sees what ``SYS_PTRACE`` shows; without any, what every container sees.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
 _MAX_CPU_SHARES = 262144
 _MAX_SECONDS = 600
-# The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its first sample.
+# The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its
+# first sample.
 _FIRST_PHASE = "pause:6"
 _CGROUPS = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("cpu", "memory", "blkio", "pids")
@@ -77,7 +78,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """A run of a program: what it says, what was measured, and how long its control group was throttled."""
+    """A run of a program: what it says, what was measured, and how long its control group was
+    throttled.
+    """
 
     phases: tuple[PhaseTruth, ...]
     record: Record
@@ -101,7 +104,9 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextlib.contextmanager
 def answering_server() -> Iterator[int]:
-    """Serve on a free port of the loopback interface; answers each request, a number of seconds, after this time."""
+    """Serve on a free port of the loopback interface; answers each request, a number of seconds,
+    after this time.
+    """
     with _Server(("127.0.0.1", 0), _Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
@@ -133,7 +138,9 @@ def control_group(limits: Limits, name: str, disk_file: Path) -> Iterator[tuple[
 
 
 def can_limit() -> bool:
-    """Whether this machine has the control groups that the scenarios with limits use (version 1, root)."""
+    """Whether this machine has the control groups that the scenarios with limits use (version 1,
+    root).
+    """
     return os.geteuid() == 0 and all(
         (_CGROUPS / name / "cgroup.procs").exists() for name in _CONTROLLERS
     )
@@ -164,8 +171,8 @@ class Execution(Struct, frozen=True, kw_only=True):
     def by_run(self) -> tuple[Record, StacksLine | None]:
         """Run the program by ``task-profiler run``.
 
-        The profiler shares the memory limit, which it reads. If it shared the CPU limit, the group would be throttled
-        for its sake, too.
+        The profiler shares the memory limit, which it reads. If it shared the CPU limit, the group
+        would be throttled for its sake, too.
         """
         own = [folder for folder in self.folders if folder.parent.name == "memory"]
         others = [folder for folder in self.folders if folder not in own]
@@ -180,7 +187,9 @@ class Execution(Struct, frozen=True, kw_only=True):
     def by_monitor(
         self, *, is_privileged: bool, enter: Sequence[str] = ()
     ) -> tuple[Record, StacksLine | None]:
-        """Run the program beside a monitor that watches it; ``enter`` is what the monitor's command follows."""
+        """Run the program beside a monitor that watches it; ``enter`` is what the monitor's
+        command follows.
+        """
         task = self.task
         task_group = control_group(Limits(), task.docker_id("batch"), self.folder)
         settings = {

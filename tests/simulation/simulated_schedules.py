@@ -1,8 +1,10 @@
-"""Schedules of all kinds for a year, and an AWS that starts their tasks: in time, late, more than once, or never.
+"""Schedules of all kinds for a year, and an AWS that starts their tasks: in time, late, more
+than once, or never.
 
-The due times come from the oracle of the tests, so that they owe nothing to the code that is measured. What nobody
-could distinguish does not occur: two faults of schedules whose tasks look the same lie hours apart, and a task that is
-late does not start in the minute, or in the window, of another run.
+The due times come from the oracle of the tests, so that they owe nothing to the code that is
+measured. What nobody could distinguish does not occur: two faults of schedules whose tasks look the
+same lie hours apart, and a task that is late does not start in the minute, or in the window, of
+another run.
 """
 
 import random
@@ -33,9 +35,11 @@ GRACE_NS = 15 * MINUTE_NS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARN = "arn:aws:ecs:eu-central-1:123456789012:"
 _QUIET_NS = 4 * HOUR_NS
-# Time is left for a quarter of an hour in which ECS does not answer, before the due time is too old to be judged.
+# Time is left for a quarter of an hour in which ECS does not answer, before the due time is too old
+# to be judged.
 _LATEST_NS = 35 * MINUTE_NS
-# How often each fate befalls a run of a schedule with at most a run an hour; the others are started in time.
+# How often each fate befalls a run of a schedule with at most a run an hour; the others are started
+# in time.
 _FATES = {
     "missed": 0.006,
     "late": 0.004,
@@ -207,7 +211,8 @@ def _simulated(
     )
     if kind == "rule" and expression.startswith("at"):
         expression = f"cron({randomness.randrange(60)} 2 * * ? *)"
-    # ECS stores the first 19 characters of a schedule's name: these look the same, by pairs in their family, too.
+    # ECS stores the first 19 characters of a schedule's name: these look the same, by pairs in
+    # their family, too.
     twins = {
         8: ("nightly-report-customer-", "report"),
         9: ("nightly-report-customer-", f"report-{number}"),

@@ -1,9 +1,10 @@
-"""Advice from Container Insights' minutes, against the advice from whole records of the same generated runs.
+"""Advice from Container Insights' minutes, against the advice from whole records of the same
+generated runs.
 
-A run is a series of one second: phases of computing and waiting with noise, memory that grows and shrinks by phases.
-The whole record has all of its seconds and the kernel's peak; Container Insights has the means of its minutes, of which
-some are lost. Both are asked for a size with the same margin. Families whose peak is far above every minute are left
-out.
+A run is a series of one second: phases of computing and waiting with noise, memory that grows and
+shrinks by phases. The whole record has all of its seconds and the kernel's peak; Container Insights
+has the means of its minutes, of which some are lost. Both are asked for a size with the same
+margin. Families whose peak is far above every minute are left out.
 """
 
 import math
@@ -44,7 +45,8 @@ NOISES: Final = (0.02, 0.05, 0.1)
 _MEMORY_NOISE: Final = 0.002
 
 
-# A part of a run: its seconds, its CPU, the CPUs that its threads can use, its memory, and how much CPU varies.
+# A part of a run: its seconds, its CPU, the CPUs that its threads can use, its memory, and how much
+# CPU varies.
 Phase = tuple[int, float, int, float, float]
 
 
@@ -105,7 +107,8 @@ def run(
 def whole(run: Run, number: int) -> Report:
     """The report of a monitor that saw each second and the success, with the kernel's peak.
 
-    Without a success, no smaller size is recommended. Container Insights does not know how a run ended.
+    Without a success, no smaller size is recommended. Container Insights does not know how a run
+    ended.
     """
     vcpu, memory_mb = run.size
     statistics, demand = TimeWeightedStatistics(), CpuDemand(vcpu)
@@ -133,7 +136,10 @@ def whole(run: Run, number: int) -> Report:
 
 
 def by_minute(run: Run, number: int, chance: random.Random | None = None) -> Report:
-    """The run that Container Insights saw. Each minute's value is the mean of its seconds in the run."""
+    """The run that Container Insights saw.
+
+    Each minute's value is the mean of its seconds in the run.
+    """
     events = list(minutes_of(run, number))
     kept = [event for event in events if chance is None or chance.random() > _LOST_SHARE] or events
     task = SeenTask("jobs", kept[0][0])

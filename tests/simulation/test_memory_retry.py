@@ -1,8 +1,9 @@
-"""Which runs pass on their retry, over generated families whose memory is steady, grows, has two sorts, or leaks.
+"""Which runs pass on their retry, over generated families whose memory is steady, grows, has two
+sorts, or leaks.
 
-A family's memory is known to the generator alone. Every event comes twice, and in a random order; the runs go through
-the decision and the request of the retry, and the answers of AWS are those of ``FakeAws``. The same seed gives the same
-families.
+A family's memory is known to the generator alone. Every event comes twice, and in a random order;
+the runs go through the decision and the request of the retry, and the answers of AWS are those of
+``FakeAws``. The same seed gives the same families.
 """
 
 from collections import Counter
@@ -125,7 +126,10 @@ def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counte
 
 
 def retry_passes(world: World, run: Run, request: dict[str, Any], task_id: str) -> bool:
-    """Run the retry as it was requested, and return whether its memory suffices. Its own end starts nothing."""
+    """Run the retry as it was requested, and return whether its memory suffices.
+
+    Its own end starts nothing.
+    """
     size = Size(int(request["overrides"]["cpu"]) / 1024, int(request["overrides"]["memory"]))
     assert size in LEGAL_SIZES
     count = len(world.aws.tasks)

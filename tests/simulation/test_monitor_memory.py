@@ -1,6 +1,7 @@
 """The memory that a monitor without privileges reports, against the control group of its batch.
 
-The task stats are the group's own counters in the form of version 2, without a high-water mark, and change rarely.
+The task stats are the group's own counters in the form of version 2, without a high-water mark, and
+change rarely.
 """
 
 import contextlib
@@ -57,7 +58,9 @@ with open(sys.argv[1]) as stat, open(sys.argv[2], "w") as meminfo:
 
 
 class _GroupTask(Task):
-    """A task with the stats of its batch's group as they are from time to time: on Fargate, every ten seconds."""
+    """A task with the stats of its batch's group as they are from time to time: on Fargate,
+    every ten seconds.
+    """
 
     def __init__(self, stats_period_seconds: float, launch_type: str = "EC2") -> None:
         super().__init__(2, stats_period_seconds=stats_period_seconds)
@@ -90,7 +93,9 @@ class _GroupTask(Task):
 
 @contextlib.contextmanager
 def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
-    """A machine without other programs, as a command that enters it: its memory is the group's and half a GiB more."""
+    """A machine without other programs, as a command that enters it: its memory is the group's
+    and half a GiB more.
+    """
     stat = f"/sys/fs/cgroup/memory/{task.docker_id('batch')}/memory.stat"
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         follow = subprocess.Popen(
@@ -118,7 +123,9 @@ def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
 def test_no_page_counts_twice_and_none_is_forgotten(
     program: str, period: float, least_mib: float, most_mib: float
 ) -> None:
-    """A file that was in memory before the batch maps it counts, too, although the group does not count it."""
+    """A file that was in memory before the batch maps it counts, too, although the group does
+    not count it.
+    """
     task, folder = _GroupTask(period), Path("/var/tmp")
     with (
         tempfile.NamedTemporaryFile(dir=folder) as file,

@@ -1,9 +1,10 @@
 """Precision and recall of the notices over generated nights with injected faults.
 
-A :class:`Course` has a value for each second of a run: CPU time, bytes and memory of the program itself. Its readings
-come every second (EC2) or every ten seconds (Fargate), have noise of the network (ARP, keepalives, on Fargate the
-monitor's own lines), and can have gaps. The programs know nothing of the detectors. A notice is right if the run has
-the fault that it names. The same seed gives the same nights.
+A :class:`Course` has a value for each second of a run: CPU time, bytes and memory of the program
+itself. Its readings come every second (EC2) or every ten seconds (Fargate), have noise of the
+network (ARP, keepalives, on Fargate the monitor's own lines), and can have gaps. The programs know
+nothing of the detectors. A notice is right if the run has the fault that it names. The same seed
+gives the same nights.
 """
 
 from array import array
@@ -39,7 +40,10 @@ class Point(Struct, frozen=True):
 
 
 class Course:
-    """A run, second by second. Methods append to it; ``memory_mb`` and ``disk_mb`` are the current values."""
+    """A run, second by second.
+
+    Methods append to it; ``memory_mb`` and ``disk_mb`` are the current values.
+    """
 
     def __init__(self, rng: Random, memory_limit_mb: int, disk_size_mb: int) -> None:
         self.rng = rng
@@ -76,7 +80,8 @@ Program = Callable[[Course], None]
 class Batch(Struct, frozen=True, kw_only=True):
     """A generated run, and how it is measured. ``fault`` is what is wrong with it.
 
-    ``gaps`` are seconds without readings, by their first second. ``expected_seconds`` is the setting of the family.
+    ``gaps`` are seconds without readings, by their first second. ``expected_seconds`` is the
+    setting of the family.
     """
 
     name: str
@@ -88,7 +93,10 @@ class Batch(Struct, frozen=True, kw_only=True):
     expected_seconds: int | None
 
     def points(self, prints: Callable[[int], bool]) -> Iterator[Point]:
-        """The readings, except in the gaps. ``prints`` returns whether the monitor prints a line in this second."""
+        """The readings, except in the gaps.
+
+        ``prints`` returns whether the monitor prints a line in this second.
+        """
         course, period = self.course, FARGATE_PERIOD if self.is_fargate else EC2_PERIOD
         rng, noise, gap_until = Random(course.rng.random()), 0, 0
         restarts, before = sorted(course.restarts), (0, 0)
@@ -168,7 +176,9 @@ def _sleep(minutes: tuple[int, int]) -> Program:
 
 
 def _sawtooth(course: Course) -> None:
-    """A heap that a collector empties: periods of 5 s to 25 min, tops of 60 to 90 % of the limit."""
+    """A heap that a collector empties: periods of 5 s to 25 min, tops of 60 to 90 % of the
+    limit.
+    """
     rng = course.rng
     period = rng.choice((5, 20, 60, 150, 400, 900, 1500))
     low, top = (
@@ -213,7 +223,9 @@ def _load_and_stop(course: Course) -> None:
 
 
 def _slow_leak(course: Course) -> None:
-    """Grows without pause, and ends with 75 to 95 % of the memory, more than an hour away from the limit."""
+    """Grows without pause, and ends with 75 to 95 % of the memory, more than an hour away from
+    the limit.
+    """
     rng = course.rng
     length, end = rng.randint(60 * 60, 180 * 60), rng.uniform(0.75, 0.95) * course.memory_limit_mb
     begin = end - (course.memory_limit_mb - end) * length / rng.uniform(3600, 7200)
@@ -254,7 +266,9 @@ def _disk_plateau(course: Course) -> None:
 def _hang(
     minutes: tuple[int, int], idle_cpu_ms: tuple[float, float] = (0, 0), heartbeat: int = 0
 ) -> Program:
-    """Work, and then nothing more: of Python 0 ms, of a JVM 1 to 3 ms a second; perhaps a metrics thread."""
+    """Work, and then nothing more: of Python 0 ms, of a JVM 1 to 3 ms a second; perhaps a
+    metrics thread.
+    """
 
     def program(course: Course) -> None:
         rng = course.rng
@@ -266,7 +280,9 @@ def _hang(
 
 
 def _leak(minutes: tuple[float, float], teeth: float = 0, power: float = 1) -> Program:
-    """Grow to the limit, with noise, perhaps with the teeth of a collector, or faster and faster."""
+    """Grow to the limit, with noise, perhaps with the teeth of a collector, or faster and
+    faster.
+    """
 
     def program(course: Course) -> None:
         rng = course.rng
@@ -315,7 +331,8 @@ def _fill_disk(*, in_parts: bool) -> Program:
     return program
 
 
-# The batches without a fault, with their weight. A poll's numbers are its CPU time, its bytes and its period.
+# The batches without a fault, with their weight. A poll's numbers are its CPU time, its bytes and
+# its period.
 HEALTHY: dict[str, tuple[float, Program]] = {
     "ETL": (8, _etl),
     "HTTP poll, keep-alive": (2, _poll((2, 20), (700, 3_000), (1, 2, 5, 10, 30, 60, 300))),
@@ -384,7 +401,8 @@ def _batch(rng: Random, name: str, program: Program, fault: str | None) -> Batch
             expected_seconds = round(course.seconds * rng.uniform(1.2, 2))
     gaps = {}
     if rng.random() < 0.25 and fault is None and course.seconds > 900:
-        # The endpoint does not answer; a quarter of the gaps are longer than the limit of a stuck batch.
+        # The endpoint does not answer; a quarter of the gaps are longer than the limit of a stuck
+        # batch.
         length = rng.randint(2200, 3000) if rng.random() < 0.25 else rng.randint(5, 1200)
         gaps[rng.randint(300, course.seconds)] = length
     if rng.random() < 0.1 and fault is None:
@@ -408,7 +426,10 @@ Outcome = tuple[Batch, Mapping[str, int]]
 
 
 def watch(batch: Batch) -> Outcome:
-    """Run the detectors over a batch's readings, as the monitor does. On Fargate, its lines pass the same network."""
+    """Run the detectors over a batch's readings, as the monitor does.
+
+    On Fargate, its lines pass the same network.
+    """
     notices = RunNotices(0, expected_seconds=batch.expected_seconds)
     is_fargate, own_line_ns = batch.is_fargate, None
 
@@ -493,7 +514,9 @@ def test_a_fault_is_noticed(fault: str, outcomes: list[Outcome]) -> None:
 
 @pytest.mark.slow
 def test_the_notices_of_thirty_nights() -> None:
-    """A thread that sends metrics looks like a poll, and a straight rise may stop below the limit."""
+    """A thread that sends metrics looks like a poll, and a straight rise may stop below the
+    limit.
+    """
     outcomes = [watch(batch) for seed in range(1, 31) for batch in night(seed)]
     assert not [
         one for one, notices in outcomes if one.name in POLLS_WITH_IO and "stuck" in notices

@@ -1,6 +1,8 @@
-"""Eight weeks of forty families in an account on moto, with ``taskdef resize --register`` each week.
+"""Eight weeks of forty families in an account on moto, with ``taskdef resize --register`` each
+week.
 
-What a run needs is known here only. The command reads reports and the account, as it would from AWS.
+What a run needs is known here only. The command reads reports and the account, as it would from
+AWS.
 """
 
 import json
@@ -183,7 +185,9 @@ class World:
         return str(target["EcsParameters"]["TaskDefinitionArn"])
 
     def deploy(self, name: str, base: str = "") -> None:
-        """A new image in the newest revision, or in another one; of another one, without its tags."""
+        """A new image in the newest revision, or in another one; of another one, without its
+        tags.
+        """
         definition, tags = self.described(base or name)
         family = self.families[name]
         family.image = f"{family.image}+"

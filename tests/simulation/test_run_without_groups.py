@@ -1,7 +1,9 @@
-"""What ``task-profiler run`` reports without a control group. The hierarchies are read-only, as in most containers.
+"""What ``task-profiler run`` reports without a control group.
 
-Its CPU time, against what the processes say; its memory, against the kernel's count in a group that the profiler cannot
-use.
+The hierarchies are read-only, as in most containers.
+
+Its CPU time, against what the processes say; its memory, against the kernel's count in a group that
+the profiler cannot use.
 """
 
 import os

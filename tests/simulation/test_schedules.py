@@ -1,8 +1,10 @@
-"""A simulated year of 100 schedules in three time zones: what the watcher of schedules reports, and what it should.
+"""A simulated year of 100 schedules in three time zones: what the watcher of schedules reports,
+and what it should.
 
-The tasks are those of a simulated AWS that uses the tests' oracle for its due times. Every five minutes the due times
-of the last 55 minutes are judged by the tasks that ECS shows then. One call in 100 does not take place, and now and
-then the tasks of a cluster cannot be read for a quarter of an hour.
+The tasks are those of a simulated AWS that uses the tests' oracle for its due times. Every five
+minutes the due times of the last 55 minutes are judged by the tasks that ECS shows then. One call
+in 100 does not take place, and now and then the tasks of a cluster cannot be read for a quarter of
+an hour.
 """
 
 import random
@@ -44,7 +46,9 @@ Notification = tuple[int, int, str]
 
 
 class VisibleTasks:
-    """The tasks that ECS shows of a cluster: those that run, and those that stopped within the last hour."""
+    """The tasks that ECS shows of a cluster: those that run, and those that stopped within the
+    last hour.
+    """
 
     def __init__(self, tasks: Sequence[StartedTask]) -> None:
         self._coming = sorted(tasks, key=lambda task: task.created_ns, reverse=True)
@@ -122,7 +126,10 @@ class Watcher:
                     self.reported.add((self._numbers[one.schedule.name], due.due_ns, due.outcome))
 
     def _to_judge(self, since_ns: int, now_ns: int) -> list[Schedule]:
-        """The schedules of which one has a due time now, or no known one. Of the others, nothing can be said."""
+        """The schedules of which one has a due time now, or no known one.
+
+        Of the others, nothing can be said.
+        """
         found = []
         for numbers in self._groups.values():
             until_ns = now_ns + MINUTE_NS
@@ -134,7 +141,9 @@ class Watcher:
         return [schedule for schedule in found if schedule is not None]
 
     def _due_times(self, schedule: Schedule, since_ns: int, until_ns: int) -> Iterable[int]:
-        """The due times of the measured code, found once for the whole year; not those that a rule's tasks show."""
+        """The due times of the measured code, found once for the whole year; not those that a
+        rule's tasks show.
+        """
         if schedule.kind == "rule" and schedule.starts_ns is not None:
             return due_times(schedule, since_ns, until_ns)
         return self._between(self._numbers[schedule.name], since_ns, until_ns)
@@ -159,7 +168,9 @@ def true_notifications(simulated: Sequence[Simulated]) -> set[Notification]:
 
 
 def _overlapped(members: Iterable[tuple[int, Simulated]]) -> Iterator[Notification]:
-    """The due times of whose tasks the first starts while another one of these schedules still runs."""
+    """The due times of whose tasks the first starts while another one of these schedules still
+    runs.
+    """
     tasks = [(task, number) for number, one in members for task in one.tasks]
     end_ns = 0
     seen: set[tuple[int, int]] = set()
@@ -176,9 +187,9 @@ def compare(
 ) -> tuple[set[Notification], set[Notification]]:
     """What was sent wrongly, and what was overlooked.
 
-    Nobody can distinguish the tasks of schedules that look the same: one of them may stand for the other. A late run
-    was missed at first, and a task that does not start overlaps the previous run until it stops. The previous run may
-    be one of the other schedule.
+    Nobody can distinguish the tasks of schedules that look the same: one of them may stand for the
+    other. A late run was missed at first, and a task that does not start overlaps the previous run
+    until it stops. The previous run may be one of the other schedule.
     """
     before = {"late": "missed", "refused": "overlapped"}
     allowed = {
@@ -190,7 +201,8 @@ def compare(
     for members in looks.values():
         allowed.update(_overlapped(members))
     false, overlooked = reported - truth - allowed, truth - reported
-    # AWS does not return from when the rate of a rule counts: its due times are about those of its tasks, or unknown.
+    # AWS does not return from when the rate of a rule counts: its due times are about those of its
+    # tasks, or unknown.
     rates = {
         n
         for n, one in enumerate(simulated)
@@ -217,7 +229,9 @@ def compare(
 def watched(
     count: int, days: int, since: datetime, *, has_memory: bool = False
 ) -> set[Notification]:
-    """What happened in a simulated time, of which the watcher reported everything and nothing else."""
+    """What happened in a simulated time, of which the watcher reported everything and nothing
+    else.
+    """
     randomness = random.Random(1)
     until = since + days * DAY
     simulated = simulate(count, since, until, randomness)
@@ -242,7 +256,9 @@ def test_the_watcher_reports_what_happened_and_nothing_else(since: str) -> None:
 def test_no_false_notification_in_a_simulated_time_and_none_overlooked(
     *, has_memory: bool, days: int, faults: int
 ) -> None:
-    """Of 2,000 faults none is overlooked: with 95 % confidence, fewer than 3 / 2,000 are (the rule of three)."""
+    """Of 2,000 faults none is overlooked: with 95 % confidence, fewer than 3 / 2,000 are (the
+    rule of three).
+    """
     found = watched(100, days, utc("2026-01-01T00:00"), has_memory=has_memory)
     assert len(found) >= faults
     assert {outcome for _, _, outcome in found} == {"missed", "late", "overlapped", "refused"}

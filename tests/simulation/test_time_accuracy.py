@@ -1,9 +1,10 @@
 """The time breakdown and the call stacks of programs whose phases are known (`make bench-why`).
 
-The programs (known_programs.py) write down themselves when each phase began and ended, how much CPU time it used and
-how long it waited for a CPU. Each program runs by ``task-profiler run``, beside a monitor with ``SYS_PTRACE`` and
-beside one without. The rest of a phase's time belongs to the phase's kind. Another witness of the wait for a CPU is the
-time for which a limited control group was throttled.
+The programs (known_programs.py) write down themselves when each phase began and ended, how much CPU
+time it used and how long it waited for a CPU. Each program runs by ``task-profiler run``, beside a
+monitor with ``SYS_PTRACE`` and beside one without. The rest of a phase's time belongs to the
+phase's kind. Another witness of the wait for a CPU is the time for which a limited control group
+was throttled.
 """
 
 import os
@@ -83,7 +84,10 @@ _KNOWN_WITHOUT_PRIVILEGES = frozenset({"disk", "other"})
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """A program, and the surroundings that it needs. ``phases`` are names and their share of the duration."""
+    """A program, and the surroundings that it needs.
+
+    ``phases`` are names and their share of the duration.
+    """
 
     phases: Mapping[str, float]
     seconds: float
@@ -227,7 +231,8 @@ def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
     assert 100 * right >= _MIN_RIGHT_PERCENT * everything
 
 
-# 600 threads wake together once a second and end. The program writes down the sum of what they waited for a CPU.
+# 600 threads wake together once a second and end. The program writes down the sum of what they
+# waited for a CPU.
 _HERD_PROGRAM = """
 import sys, threading, time
 sys.setswitchinterval(600)

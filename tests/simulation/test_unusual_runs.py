@@ -1,11 +1,13 @@
-"""Generated families of runs, and the successes that the forwarder reports as unlike their family.
+"""Generated families of runs, and the successes that the forwarder reports as unlike their
+family.
 
-No run of these families is unusual, so each notification is a false alarm. The measures of a run are its duration, CPU
-seconds, and bytes read and written. All of them follow the amount of the run's work, which has log-normal noise, and
-each has noise of its own. Some families do not read or write at all. The comparison begins with a family's 9th run.
+No run of these families is unusual, so each notification is a false alarm. The measures of a run
+are its duration, CPU seconds, and bytes read and written. All of them follow the amount of the
+run's work, which has log-normal noise, and each has noise of its own. Some families do not read or
+write at all. The comparison begins with a family's 9th run.
 
-After every 10th run, the next one is also compared as if it had gone wrong: it did nothing, it did a part of the work,
-or ten times as much. The share of these that are sent is the recall.
+After every 10th run, the next one is also compared as if it had gone wrong: it did nothing, it did
+a part of the work, or ten times as much. The share of these that are sent is the recall.
 """
 
 import math
@@ -31,9 +33,10 @@ _MAX_GROWTH: Final = math.log(1e4)
 class Kind(Struct, frozen=True, kw_only=True):
     """How the work of a family changes from run to run.
 
-    ``growth`` is the largest change per run. Every ``period``-th run does up to 30 times as much or as little work, and
-    each run does so with a probability of up to ``other_share``. A longer period than a week's is left out: the first
-    of these runs comes after the comparison begins, and its notification cannot be avoided.
+    ``growth`` is the largest change per run. Every ``period``-th run does up to 30 times as much or
+    as little work, and each run does so with a probability of up to ``other_share``. A longer
+    period than a week's is left out: the first of these runs comes after the comparison begins, and
+    its notification cannot be avoided.
     """
 
     name: str
@@ -100,7 +103,9 @@ def _between(rng: random.Random, low: float, high: float) -> float:
 
 
 def reported_percent(kind: Kind, *, families: int, runs: int) -> dict[str, float]:
-    """The reported share of the usual runs of several families of one kind, and of each injected run."""
+    """The reported share of the usual runs of several families of one kind, and of each injected
+    run.
+    """
     rng, found = (
         random.Random(f"{SEED} {kind.name}"),
         {name: list[bool]() for name in (USUAL, *INJECTED)},

@@ -138,7 +138,9 @@ def test_the_forwarder_imports_only_what_its_zip_ships() -> None:
 
 
 def test_only_the_command_line_builds_real_things() -> None:
-    """Real clocks and the environment are used in profiler.cli alone (and wrapped in one module each)."""
+    """Real clocks and the environment are used in profiler.cli alone (and wrapped in one module
+    each).
+    """
     wrappers = {"profiler.core.clock", "profiler.cli", "profiler.core.stop_request"}
     for module, path in modules().items():
         text = path.read_text()
@@ -180,7 +182,8 @@ _READERS = tuple(
 @pytest.mark.parametrize(
     ("roots", "reached", "without"),
     [
-        # What the monitor reaches is in memory beside the batch. Right-sizing is imported for the report.
+        # What the monitor reaches is in memory beside the batch. Right-sizing is imported for the
+        # report.
         (
             _MONITOR,
             "profiler.monitor.loop",
@@ -224,7 +227,8 @@ _READERS = tuple(
                 "profiler.sizing.prices",
             ],
         ),
-        # Its process is forked before the rest is imported: the kernel moves it into its control group meanwhile.
+        # Its process is forked before the rest is imported: the kernel moves it into its control
+        # group meanwhile.
         (
             RUN,
             "profiler.local_run.prepared_run",
@@ -243,7 +247,9 @@ _READERS = tuple(
 def test_heavy_modules_are_imported_only_when_needed(
     roots: Sequence[str], reached: str, without: Sequence[str]
 ) -> None:
-    """What the top-level imports of these modules reach has some modules, with all below them, not."""
+    """What the top-level imports of these modules reach has some modules, with all below them,
+    not.
+    """
     seen: set[str] = set()
     waiting = [*roots]
     while waiting:

@@ -31,7 +31,10 @@ def test_an_unknown_name_is_refused_as_in_any_module() -> None:
 def test_importing_the_package_loads_no_other_module_and_the_first_use_of_a_name_the_model_but_no_program() -> (
     None
 ):
-    code = "import sys; before = {*sys.modules}; import profiler; print(*({*sys.modules} - before)); profiler.decode; "
+    code = (
+        "import sys; before = {*sys.modules}; import profiler; print(*({*sys.modules} - "
+        "before)); profiler.decode; "
+    )
     words = [sys.executable, "-c", f"{code}print(*sys.modules)"]
     first, later = subprocess.run(
         words, check=True, capture_output=True, text=True

@@ -171,8 +171,8 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
 
 def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
     words = (
-        "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS SERIES_POINTS PROCESS_ARGUMENTS EMF EMF_METRICS "
-        "PROMETHEUS_PORT STUCK_MINUTES EXPECTED_SECONDS GPU NEURON GPU_UUIDS"
+        "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS SERIES_POINTS PROCESS_ARGUMENTS EMF "
+        "EMF_METRICS PROMETHEUS_PORT STUCK_MINUTES EXPECTED_SECONDS GPU NEURON GPU_UUIDS"
     )
     bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in (*words.split(), *PRICES)}
     settings = read_settings({**V4, **bad})

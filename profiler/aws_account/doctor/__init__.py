@@ -1,1 +1,3 @@
-"""What works and what to change: in a task, in a task definition before the first run, and in a deployed forwarder."""
+"""What works and what to change: in a task, in a task definition before the first run, and in a
+deployed forwarder.
+"""

@@ -41,7 +41,10 @@ class LastReports(Struct, frozen=True, kw_only=True):
 
 
 class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A family of the cluster, as ``doctor --cluster --json`` prints it. ``permission`` None: it needs none."""
+    """A family of the cluster, as ``doctor --cluster --json`` prints it.
+
+    ``permission`` None: it needs none.
+    """
 
     family: str
     monitor: MonitorState
@@ -97,7 +100,9 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
 
 
 def _writer(monitor: FamilyMonitor) -> DefinedContainer:
-    """The container whose log stream contains the report: the batch, or a monitor that prints the report."""
+    """The container whose log stream contains the report: the batch, or a monitor that prints
+    the report.
+    """
     containers = monitor.planned.changed.containers
     named = [
         one for one in containers if one.name == monitor.planned.changed.batch or one.wraps_batch
@@ -107,7 +112,10 @@ def _writer(monitor: FamilyMonitor) -> DefinedContainer:
 
 
 class ClusterChecks(Struct):
-    """Judges the families of the cluster. ``is_indexed``: a log group without a subscription is wrong."""
+    """Judges the families of the cluster.
+
+    ``is_indexed``: a log group without a subscription is wrong.
+    """
 
     add_command: str
     schedules: Sequence[Schedule]
@@ -146,9 +154,12 @@ class ClusterChecks(Struct):
                 family = quote(monitor.planned.family)
                 yield problem(
                     _MONITOR,
-                    "Airflow starts it, and reads XCom from the last line of the batch's log stream: the report.",
-                    "Send the report to the monitor's own stream: task-profiler taskdef add-monitor --family "
-                    f"{family} --report-stream monitor --register.",
+                    (
+                        "Airflow starts it, and reads XCom from the last line of the batch's log "
+                        "stream: the report."
+                    ),
+                    "Send the report to the monitor's own stream: task-profiler taskdef "
+                    f"add-monitor --family {family} --report-stream monitor --register.",
                 )
             case "outdated":
                 what = "The monitor differs from a newly added one."
@@ -162,7 +173,10 @@ class ClusterChecks(Struct):
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
-            advice = f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}."
+            advice = (
+                "Create it: aws logs create-log-group --log-group-name "
+                f"{quote(health.log_group or '')}."
+            )
             yield problem(
                 _LOG,
                 f"The log group {health.log_group} does not exist, so ECS starts no task.",
@@ -171,9 +185,12 @@ class ClusterChecks(Struct):
         elif health.log_group_class != STANDARD:
             yield problem(
                 _LOG,
-                f"The log group {health.log_group} has the class {health.log_group_class}, so CloudWatch Logs does not "
-                "forward its reports, and only Logs Insights reads them.",
-                "Let the batch log to a group of the class Standard. The class of a group cannot be changed.",
+                f"The log group {health.log_group} has the class {health.log_group_class}, so "
+                "CloudWatch Logs does not forward its reports, and only Logs Insights reads them.",
+                (
+                    "Let the batch log to a group of the class Standard. The class of a group "
+                    "cannot be changed."
+                ),
             )
         elif (
             health.log_group_exists
@@ -199,13 +216,18 @@ class ClusterChecks(Struct):
         if due_ns is None:
             yield note(_REPORT, f"There is no report of the last {DAYS} days.")
         else:
-            what = f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} days."
+            what = (
+                f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} "
+                "days."
+            )
             yield problem(
                 _REPORT, what, "See why: task-profiler schedules, then docs/troubleshooting.md."
             )
 
     def _missing_due(self, monitor: FamilyMonitor) -> int | None:
-        """The last due time of more than a day ago, after the revision's registration and the schedule's change."""
+        """The last due time of more than a day ago, after the revision's registration and the
+        schedule's change.
+        """
         document = monitor.planned.document
         if document is None or document.registered_ns is None:
             return None
@@ -223,12 +245,16 @@ class ClusterChecks(Struct):
 
 
 class LimitedPages(Struct):
-    """Reads only some pages of each log group, as one can have thousands. ``unread`` groups have more pages."""
+    """Reads only some pages of each log group, as one can have thousands.
+
+    ``unread`` groups have more pages.
+    """
 
     read_pages: ReadPages
     unread: set[str] = set()
 
-    def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
+    # Boto3's own.
+    def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
         for count, page in enumerate(self.read_pages(**parameters), start=1):
             yield page
             if count == _MAX_PAGES and page.get("nextToken"):
@@ -239,7 +265,9 @@ class LimitedPages(Struct):
 def newest_reports(
     source: RunSource, families: frozenset[str], arn: str, now_ns: int
 ) -> Mapping[str, int]:
-    """The start of the newest run of each family, in the account and Region of the ARN. Raises TaskProfilerError."""
+    """The start of the newest run of each family, in the account and Region of the ARN. Raises
+    TaskProfilerError.
+    """
     newest: dict[str, int] = {}
     since_ns = max(now_ns - DAYS * NS_PER_DAY, 0)
     for run in source.last_runs(RunFilter(since_ns=since_ns), 1):

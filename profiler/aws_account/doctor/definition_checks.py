@@ -1,4 +1,6 @@
-"""Diagnoses a task definition before the first run: the findings of ``task_checks`` that it can answer."""
+"""Diagnoses a task definition before the first run: the findings of ``task_checks`` that it can
+answer.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -37,7 +39,9 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 def schedule_findings(
     revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
 ) -> Iterator[Finding]:
-    """Whether the pinned schedules of a family, each with the definition that it starts, start ``revision``."""
+    """Whether the pinned schedules of a family, each with the definition that it starts, start
+    ``revision``.
+    """
     for target, pinned_definition in pinned:
         if target.pinned_revision == revision:
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
@@ -57,7 +61,9 @@ def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
 def definition_findings(
     definition: Mapping[str, object], add_command: str, *, default_image: str
 ) -> Iterator[Finding]:
-    """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is for the advice."""
+    """All findings about a definition as RegisterTaskDefinition accepts it; ``add_command`` is
+    for the advice.
+    """
     containers = read_containers(definition)
     try:
         monitor = find_monitor(containers)
@@ -96,8 +102,8 @@ def definition_findings(
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             _MONITOR,
-            f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, which does not have "
-            "it.",
+            f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, "
+            "which does not have it.",
             "Push it with task-profiler setup image, and set the address that it prints.",
         )
 
@@ -115,9 +121,12 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
     if permission == "denied":
         return problem(
             EXECUTION_ROLE,
-            f"The execution role {name} does not allow the pull of the monitor's image ({monitor.image}).",
-            "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, ecr:BatchGetImage "
-            "and ecr:GetDownloadUrlForLayer.",
+            (
+                f"The execution role {name} does not allow the pull of the monitor's image "
+                f"({monitor.image})."
+            ),
+            "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow "
+            "ecr:GetAuthorizationToken, ecr:BatchGetImage and ecr:GetDownloadUrlForLayer.",
         )
     if permission == "allowed":
         return ok(
@@ -133,7 +142,10 @@ def role_problems(
     paths: ReportPaths,
     add_command: str,
 ) -> Iterator[Finding]:
-    """What the roles of a definition do not allow its monitor. ``permission`` is whether the task role may report."""
+    """What the roles of a definition do not allow its monitor.
+
+    ``permission`` is whether the task role may report.
+    """
     pull, role = execution_role_finding(definition, paths), task_role(definition)
     if pull is not None and pull.level == "problem":
         yield pull
@@ -162,7 +174,10 @@ def _without_monitor(
     if wrapped is not None:
         yield ok(
             _MONITOR,
-            f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.",
+            (
+                f"The container {wrapped.name} runs the batch with 'task-profiler run', without a "
+                "monitor."
+            ),
         )
         return
     try:

@@ -1,4 +1,6 @@
-"""Diagnoses a deployment: the stack, its functions, their input, what failed, and the index templates."""
+"""Diagnoses a deployment: the stack, its functions, their input, what failed, and the index
+templates.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +40,10 @@ _TEMPLATES, _SOURCE = "templates", "past runs"
 
 
 def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Iterator[Finding]:
-    """All findings about a stack, each as soon as it is known. A part that cannot be read is a problem."""
+    """All findings about a stack, each as soon as it is known.
+
+    A part that cannot be read is a problem.
+    """
     try:
         stack = existing_stack(open_client, name)
     except TaskProfilerError as error:
@@ -120,7 +125,10 @@ class _DeploymentChecks(Struct):
         name = self.stack.outputs.get(output)
         if name is None:
             if topic == _TASKS:  # the other one is off by default
-                text = "The stack sends no notifications of stopped tasks, because TaskStopped is false."
+                text = (
+                    "The stack sends no notifications of stopped tasks, because TaskStopped is "
+                    "false."
+                )
                 yield note(_TASKS, text, _UPDATE)
             return
         function, events = self._function(name), self.open_client("events")
@@ -157,7 +165,10 @@ class _DeploymentChecks(Struct):
         elif not invocations:
             advice = "Run a task with the monitor, and look for its REPORT line in the log group."
             if topic == _SCHEDULES:
-                advice = "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
+                advice = (
+                    "Look at its metric Throttles and at FailedInvocations of its rule in "
+                    "CloudWatch."
+                )
             yield note(topic, f"{name} was not invoked in the last 24 hours.", advice)
         else:
             yield ok(
@@ -181,7 +192,9 @@ class _DeploymentChecks(Struct):
         return round(sum(float(point["Sum"]) for point in response["Datapoints"]))
 
     def _last_error(self, function: str) -> str:
-        """The newest line of an error in the function's log, from at most ten pages of the last 24 hours."""
+        """The newest line of an error in the function's log, from at most ten pages of the last
+        24 hours.
+        """
         with aws_errors(f"The log of {function} cannot be read", "logs:FilterLogEvents"):
             paginator = self.open_client("logs").get_paginator("filter_log_events")
             pages = paginator.paginate(
@@ -215,10 +228,13 @@ class _DeploymentChecks(Struct):
                 return
             yield problem(
                 _SUBSCRIPTION,
-                "The account-wide subscription does not deliver Task Profiler's lines to this stack.",
+                (
+                    "The account-wide subscription does not deliver Task Profiler's lines to "
+                    "this stack."
+                ),
                 "AWS allows one account-wide subscription for each account and Region: aws logs "
-                "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
-                "set Subscribe=groups.",
+                "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. "
+                "Remove the other one, or set Subscribe=groups.",
             )
             return
         groups = [group for group in self.stack.parameters.get("LogGroups", "").split(",") if group]
@@ -239,11 +255,16 @@ class _DeploymentChecks(Struct):
         ):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
-            what = f"{group} has no subscription filter that delivers Task Profiler's lines to this stack."
+            what = (
+                f"{group} has no subscription filter that delivers Task Profiler's lines to this "
+                "stack."
+            )
             yield problem(_SUBSCRIPTION, what, _UPDATE)
 
     def _delivers(self, filters: Iterable[tuple[object, object]], destination: str) -> bool:
-        """Whether one of the filters, each a destination and a pattern, delivers what the stack forwards."""
+        """Whether one of the filters, each a destination and a pattern, delivers what the stack
+        forwards.
+        """
         wants_reports = self.stack.parameters.get("ElasticsearchUrl") != ""
         return any(
             one == destination and (passes_reports(pattern) or not wants_reports)
@@ -260,7 +281,10 @@ class _DeploymentChecks(Struct):
         if states and all(state == "Enabled" for state in states):
             yield ok(_STREAM, f"The data stream invokes {function}.")
             return
-        text = f"The data stream does not invoke {function} (event source mapping: {', '.join(states) or 'none'})."
+        text = (
+            f"The data stream does not invoke {function} (event source mapping: "
+            f"{', '.join(states) or 'none'})."
+        )
         yield problem(
             _STREAM,
             text,
@@ -280,8 +304,14 @@ class _DeploymentChecks(Struct):
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
         elif output == _REJECTED_QUEUE:
-            text = f"The search cluster rejected documents, or runs were not exported: about {messages} in {name}."
-            advice = "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import."
+            text = (
+                "The search cluster rejected documents, or runs were not exported: about "
+                f"{messages} in {name}."
+            )
+            advice = (
+                "Read `reason` in a message. Often, index templates are missing: task-profiler "
+                "kibana import."
+            )
             yield problem(_QUEUES, text, advice)
         else:
             # The messages of a data stream have only the positions of the lines in it.

@@ -8,7 +8,10 @@ Level = Literal["ok", "note", "problem"]
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The fact, and the change to make. Level ``problem``: there will be no report, or an incomplete one."""
+    """The fact, and the change to make.
+
+    Level ``problem``: there will be no report, or an incomplete one.
+    """
 
     topic: str
     level: Level

@@ -40,12 +40,13 @@ _TASK, BATCH, MEMORY, _OWN, PIDS = (
 GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
 _STATS, LOG, _VISIBLE = "stats", "log stream", "visible size"
 GPU_ADVICE = (
-    "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
-    "environment of the monitor's container definition, without a GPU requirement."
+    "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and "
+    "NVIDIA_DRIVER_CAPABILITIES=utility in the environment of the monitor's container "
+    "definition, without a GPU requirement."
 )
 NEURON_ADVICE = (
-    "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
-    "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
+    "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add "
+    "IPC_LOCK, run it as root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
 )
 _SET_MEMORY = (
     'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
@@ -56,7 +57,10 @@ _STEP_SECONDS = 0.2
 _MIN_REFRESHES = 2
 _OK_SECONDS = 2.0
 LEVEL, STACKS, KERNEL = "level", "call stacks", "kernel"
-_ACCESS = 'set "pidMode": "task", the capability SYS_PTRACE and "user": "0": task-profiler taskdef add-monitor --stacks.'
+_ACCESS = (
+    'set "pidMode": "task", the capability SYS_PTRACE and "user": "0": task-profiler taskdef '
+    "add-monitor --stacks."
+)
 _NEXT_LEVEL = (
     f"For level 2, which also shows network, sleep, locks, pipes and child processes, {_ACCESS}"
 )
@@ -93,7 +97,10 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         yield note(
             _TASK,
             "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
-            "task-profiler run -- CMD profiles a command here; doctor with FILE, FAMILY or --cluster checks ECS tasks.",
+            (
+                "task-profiler run -- CMD profiles a command here; doctor with FILE, FAMILY or "
+                "--cluster checks ECS tasks."
+            ),
         )
         yield kernel_finding(probes.kernel_view(None))
         return
@@ -136,13 +143,16 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
         )
     name = task.family if task.revision is None else f"{task.family}:{task.revision}"
     launch = "" if task.launch_type is None else f" on {task.launch_type}"
-    text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
+    text = (
+        f"Version {version} answers: task {task_id(task.arn)} of "
+        f"{name or 'an unknown family'}{launch}."
+    )
     if version < _PREFERRED_VERSION:
         return note(
             _TASK,
             f"{text} It does not return the log configuration of containers.",
-            "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 requires "
-            "Fargate platform 1.4.0 or container agent 1.39.0.",
+            "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 "
+            "requires Fargate platform 1.4.0 or container agent 1.39.0.",
         )
     return ok(_TASK, text)
 
@@ -167,18 +177,26 @@ def limits_findings(
     else:
         yield note(
             MEMORY,
-            "Neither the batch nor the task has a memory limit, so a report cannot show how close the batch came.",
+            (
+                "Neither the batch nor the task has a memory limit, so a report cannot show how "
+                "close the batch came."
+            ),
             'Set "memory" for the container of the batch or for the task.',
         )
     if own is not None and own.memory_limit_bytes is None:
-        advice = f"Add {_OWN_LIMIT} to its container definition, so that it never uses memory of the batch."
+        advice = (
+            f"Add {_OWN_LIMIT} to its container definition, so that it never uses memory of the "
+            "batch."
+        )
         yield note(_OWN, "The monitor has no memory limit.", advice)
 
 
 def unseen_limits_findings(
     batch: ContainerMetadata, task: TaskMetadata, host: Host
 ) -> Iterator[Finding]:
-    """The task's limits that programs do not see; a memory limit of the batch's own is in its control group."""
+    """The task's limits that programs do not see; a memory limit of the batch's own is in its
+    control group.
+    """
     visible, size = visible_of(host), task_size_of(task)
     memory = unseen_memory_limit(
         visible, size, size.memory_mb if size and not batch.memory_limit_bytes else None
@@ -194,7 +212,9 @@ def unseen_limits_findings(
 
 
 def processes_not_visible(batch: str) -> Finding:
-    """The finding that the monitor, in its own process namespace, cannot see the batch's processes."""
+    """The finding that the monitor, in its own process namespace, cannot see the batch's
+    processes.
+    """
     return note(
         PIDS,
         f"The processes of {batch} are not visible from the monitor's container.",
@@ -215,7 +235,10 @@ def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
 def gpu_findings(
     reading: DriverReading | Unavailable | None, selection: GpuSelection
 ) -> Iterator[Finding]:
-    """The GPUs, and which of them belong to the batch. ``reading`` None: no NVIDIA driver is visible."""
+    """The GPUs, and which of them belong to the batch.
+
+    ``reading`` None: no NVIDIA driver is visible.
+    """
     if reading is None:
         yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
         return
@@ -235,7 +258,10 @@ def gpu_findings(
         yield note(
             _SCOPE,
             "The batch's GPUs are unknown, so the report includes all GPUs.",
-            'If the instance runs other tasks, set TASK_PROFILER_GPU_UUIDS, or "pidMode": "task" in the definition.',
+            (
+                'If the instance runs other tasks, set TASK_PROFILER_GPU_UUIDS, or "pidMode": '
+                '"task" in the definition.'
+            ),
         )
     elif selection.selectors is None:
         yield ok(_SCOPE, "All GPUs belong to the batch.")
@@ -312,8 +338,14 @@ def _activity(
     else:
         yield note(
             PIDS,
-            f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
-            "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
+            (
+                f"{seen}; this user cannot read the kernel's own peak of the container, so peaks "
+                "are sampled."
+            ),
+            (
+                "Run the monitor as the batch's user with no fewer capabilities, or as root with "
+                "SYS_PTRACE."
+            ),
         )
     view = probes.kernel_view(lookup_id if visible else None)
     may_trace = visible > 0 and view.system_calls
@@ -381,7 +413,10 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
         return note(
             LEVEL,
             "There is no time breakdown, because the batch's processes are not visible.",
-            f'For level 1, the time on a CPU, waiting for one, and on disks, set "pidMode": "task". {_NEXT_LEVEL}',
+            (
+                'For level 1, the time on a CPU, waiting for one, and on disks, set "pidMode": '
+                f'"task". {_NEXT_LEVEL}'
+            ),
         )
     if may_trace:
         return ok(LEVEL, "The time breakdown has level 2: it shows what the batch waits for.")
@@ -393,7 +428,10 @@ def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
 
 
 def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
-    """Whether the enabled call stacks can be read. ``py_spy`` is its version, empty if unknown; None: not found."""
+    """Whether the enabled call stacks can be read.
+
+    ``py_spy`` is its version, empty if unknown; None: not found.
+    """
     setting = f"TASK_PROFILER_STACKS is {mode}"
     if not may_trace:
         return problem(
@@ -411,7 +449,10 @@ def kernel_finding(view: KernelView) -> Finding:
     """The features of the kernel, regardless of the monitor's privileges."""
     scope = "none" if view.ptrace_scope is None else view.ptrace_scope
     version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
-    rest = f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: {version}."
+    rest = (
+        f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: "
+        f"{version}."
+    )
     if view.schedstat:
         return ok(
             KERNEL, f"The kernel counts the time that processes wait for a CPU (schedstat). {rest}"

@@ -1,6 +1,7 @@
 """The running batches, from the lines of their monitors and from the tasks that ECS lists.
 
-A run goes on if its newest line is a recent checkpoint or notice, and no report came. ECS's own status precedes.
+A run goes on if its newest line is a recent checkpoint or notice, and no report came. ECS's own
+status precedes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +36,8 @@ LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
 _RUNNING = "running"
 
 RunKey = tuple[str, str]
-# Lines arrive seconds after they were written, and their times come from other clocks. A repeated line does no harm.
+# Lines arrive seconds after they were written, and their times come from other clocks. A repeated
+# line does no harm.
 _OVERLAP_MS = 120_000
 PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
 
@@ -61,11 +63,16 @@ class RunningRun(Struct, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> Interval:
-        """The measurements since the checkpoint before the newest one; empty without a checkpoint."""
+        """The measurements since the checkpoint before the newest one; empty without a
+        checkpoint.
+        """
         return self.report.record.interval or Interval()
 
     def elapsed_ms(self, now_ns: int) -> float | None:
-        """The time since the start; for an ended run, its duration. It is never less than in the newest checkpoint."""
+        """The time since the start; for an ended run, its duration.
+
+        It is never less than in the newest checkpoint.
+        """
         record = self.report.record
         measured_ms = record.metrics.duration_ms
         if not self.is_running:
@@ -84,7 +91,10 @@ class RunningRuns(Struct):
     _shown: dict[RunKey, RunningRun] = {}
 
     def add(self, message: str) -> None:
-        """Take a line of a log stream. Other lines are ignored, and lines may come repeatedly and in any order."""
+        """Take a line of a log stream.
+
+        Other lines are ignored, and lines may come repeatedly and in any order.
+        """
         text = message.strip()
         if not text.startswith("{") or not any(f'"{name}"' in text for name in LINE_TYPES):
             return
@@ -117,7 +127,10 @@ class RunningRuns(Struct):
                 self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
-        """The runs that go on, and those that have ended since the last refresh. ``tasks`` None: ECS was not asked."""
+        """The runs that go on, and those that have ended since the last refresh.
+
+        ``tasks`` None: ECS was not asked.
+        """
         if tasks is None:
             found = [self._run(report, now_ns) for report in self._newest.values()]
             running = {
@@ -153,7 +166,10 @@ class RunningRuns(Struct):
         ]
 
     def notices_of(self, report: Report) -> tuple[SeenNotice, ...]:
-        """The notices of a run, in the order of time. The newest checkpoint also lists notices of unread lines."""
+        """The notices of a run, in the order of time.
+
+        The newest checkpoint also lists notices of unread lines.
+        """
         notices = dict(self._notices.get(_key(report), {}))
         for raised in report.record.notices:
             notices.setdefault(raised.kind, SeenNotice(kind=raised.kind, at=raised.at))
@@ -177,7 +193,9 @@ def _key(report: Report) -> RunKey:
 
 
 def _precedence(report: Report) -> tuple[bool, bool, int]:
-    """A report counts before checkpoints, and these before the records of notices, which have no interval."""
+    """A report counts before checkpoints, and these before the records of notices, which have no
+    interval.
+    """
     return report.type != CHECKPOINT, report.record.interval is not None, parse_ns(report.time) or 0
 
 
@@ -199,14 +217,20 @@ def _with_end(line: Report, task: Report) -> Report:
 
 
 class FollowedLogs(Struct):
-    """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line."""
+    """Reads the lines of monitors.
+
+    The first read of a group is the time in which a running task writes a line.
+    """
 
     read_pages: ReadPages
     clock: Clock
     _read_until_ms: dict[str, int] = {}
 
     def read(self, groups: Iterable[str], add: Callable[[str], None]) -> tuple[str, ...]:
-        """Read the new lines of the groups. Returns a sentence for each group that could not be read."""
+        """Read the new lines of the groups.
+
+        Returns a sentence for each group that could not be read.
+        """
         problems = []
         for group in groups:
             now_ms = self.clock.wall_ns() // NS_PER_MS

@@ -1,4 +1,6 @@
-"""The tasks that run in an ECS cluster, and what ``task-profiler watch`` shows of them, refreshed."""
+"""The tasks that run in an ECS cluster, and what ``task-profiler watch`` shows of them,
+refreshed.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC
@@ -40,7 +42,9 @@ _STOPPED = "STOPPED"
 
 
 class _Definition(Struct, frozen=True, kw_only=True):
-    """The facts of a task definition: its containers, and where the monitor and the batch write lines."""
+    """The facts of a task definition: its containers, and where the monitor and the batch write
+    lines.
+    """
 
     monitor: str | None = None
     candidates: tuple[str, ...] = ()
@@ -53,7 +57,9 @@ class _Definition(Struct, frozen=True, kw_only=True):
 
 
 class RunningTasks(Struct):
-    """Lists the running tasks of a cluster, which is a name or an ARN; those of services only ``with_services``."""
+    """Lists the running tasks of a cluster, which is a name or an ARN; those of services only
+    ``with_services``.
+    """
 
     open_client: OpenClient
     cluster: str
@@ -64,7 +70,10 @@ class RunningTasks(Struct):
     problems: tuple[str, ...] = ()
 
     def read(self, now_ns: int) -> tuple[Report, ...]:
-        """The running tasks, and those that have ended since the last call. Raises TaskProfilerError."""
+        """The running tasks, and those that have ended since the last call.
+
+        Raises TaskProfilerError.
+        """
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
             found = read_tasks(
@@ -89,7 +98,9 @@ class RunningTasks(Struct):
         )
 
     def _definition(self, arn: str, problems: list[str]) -> _Definition:
-        """The definition's data; empty if it cannot be read now: the task is then shown with ECS's data alone."""
+        """The definition's data; empty if it cannot be read now: the task is then shown with
+        ECS's data alone.
+        """
         if arn not in self._definitions:
             what = "Task definitions of running tasks cannot be read"
             with noted_errors(problems.append, what, "ecs:DescribeTaskDefinition"):
@@ -166,7 +177,9 @@ class WatchedRun(Struct, frozen=True, kw_only=True):
 
 
 class WatchedTasks(Struct, kw_only=True):
-    """Reads the running tasks of a cluster and of its log groups; without a cluster, of ``log_groups`` alone."""
+    """Reads the running tasks of a cluster and of its log groups; without a cluster, of
+    ``log_groups`` alone.
+    """
 
     collected: RunningRuns
     logs: FollowedLogs
@@ -209,7 +222,9 @@ class WatchedTasks(Struct, kw_only=True):
         return ()
 
     def runs(self) -> tuple[WatchedRun, ...]:
-        """The runs at this moment: those that have ended, then the largest share of the usual duration first."""
+        """The runs at this moment: those that have ended, then the largest share of the usual
+        duration first.
+        """
         now_ns = self.clock.wall_ns()
         watched = [
             WatchedRun(

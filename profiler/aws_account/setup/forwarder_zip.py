@@ -1,9 +1,12 @@
-"""Build the forwarder's zip for all Python versions and processors of Lambda. Builds are reproducible.
+"""Build the forwarder's zip for all Python versions and processors of Lambda.
+
+Builds are reproducible.
 
     python -m profiler.aws_account.setup.forwarder_zip OUT
 
-msgspec is the only compiled package: the zip contains its extension module for each Python version and processor, under
-different file names. pip verifies the hash of each wheel against lambda/requirements.txt, which `make hashes` updates.
+msgspec is the only compiled package: the zip contains its extension module for each Python version
+and processor, under different file names. pip verifies the hash of each wheel against
+lambda/requirements.txt, which `make hashes` updates.
 """
 
 import hashlib
@@ -57,7 +60,10 @@ def requirements_file() -> Path:
 
 
 def build_zip(out: Path) -> None:
-    """Write the zip. Raises TaskProfilerError if pip is missing or fails, or the installation lacks the forwarder."""
+    """Write the zip.
+
+    Raises TaskProfilerError if pip is missing or fails, or the installation lacks the forwarder.
+    """
     with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
         folder = Path(name)
         for requirements, options in wheels(requirements_with_hashes(requirements_file())):
@@ -67,7 +73,9 @@ def build_zip(out: Path) -> None:
 
 
 def fingerprint() -> str:
-    """A hash of everything that determines the zip: its own files, the hashes of its wheels, and this module."""
+    """A hash of everything that determines the zip: its own files, the hashes of its wheels, and
+    this module.
+    """
     digest = hashlib.sha256()
     for name, path in sorted(
         [*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]
@@ -113,7 +121,8 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
             *options,
         )
         command = [*_pip(), *words, "-r", str(listed)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own arguments
+        # Our own arguments.
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             lines = done.stderr.split("\n")
             reason = next(
@@ -121,13 +130,16 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
                 lines[-1],
             )
             raise TaskProfilerError(
-                f"pip cannot install the forwarder's packages: check the package index ({' '.join(reason.split())})."
+                "pip cannot install the forwarder's packages: check the package index "
+                f"({' '.join(reason.split())})."
             )
         shutil.copytree(target, folder, dirs_exist_ok=True)
 
 
 def _pip() -> tuple[str, ...]:
-    """This interpreter's pip, else any, as it downloads for other interpreters. uv makes environments without pip."""
+    """This interpreter's pip, else any, as it downloads for other interpreters. uv makes
+    environments without pip.
+    """
     if find_spec("pip") is not None:
         return sys.executable, "-m", "pip"
     program = shutil.which("pip3") or shutil.which("pip")
@@ -149,7 +161,9 @@ def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
 
 
 def own_files() -> Iterator[tuple[str, Path]]:
-    """Yield the name in the zip and the path of each file of the forwarder, and of the profiler's part in the zip."""
+    """Yield the name in the zip and the path of each file of the forwarder, and of the
+    profiler's part in the zip.
+    """
     package = Path(__file__).resolve().parents[2]
     modules = [package / f"{name}.py" for name in _SHARED_MODULES]
     packages = {
@@ -164,7 +178,10 @@ def own_files() -> Iterator[tuple[str, Path]]:
 
 
 def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:
-    """Write the zip. All entries have the same modification time and mode, so that builds are reproducible."""
+    """Write the zip.
+
+    All entries have the same modification time and mode, so that builds are reproducible.
+    """
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in entries:
             info = zipfile.ZipInfo(name)  # of 1980

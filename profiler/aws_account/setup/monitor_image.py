@@ -1,4 +1,6 @@
-"""The monitor's image: its repository in Amazon ECR, its build context, and the local Docker, which builds it."""
+"""The monitor's image: its repository in Amazon ECR, its build context, and the local Docker,
+which builds it.
+"""
 
 import json
 import re
@@ -90,14 +92,18 @@ class ImageRepository:
                     filter(None, (str(rule.get("rulePriority", "")), text(rule.get("description"))))
                 )
                 yield (
-                    f"The lifecycle rule {title} of {self.name} also expires the image {tag}, and then no task with "
-                    "the monitor's container starts: exclude the tag from the rule."
+                    f"The lifecycle rule {title} of {self.name} also expires the image {tag}, and "
+                    "then no task with the monitor's container starts: exclude the tag from the "
+                    "rule."
                 )
         policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
         for statement in statements_of(_document(policy, "policyText")):
             if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
                 title = text(statement.get("Sid")) or "without a Sid"
-                yield f"The statement {title} in the policy of {self.name} allows others to delete the image."
+                yield (
+                    f"The statement {title} in the policy of {self.name} allows others to delete "
+                    "the image."
+                )
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""
@@ -118,7 +124,10 @@ class ImageRepository:
 def check_default_image(
     open_client: OpenClient, remedy: str, note: Callable[[str], object], *, must_exist: bool
 ) -> None:
-    """Look for the default image. ``note`` gets a sentence. Raises TaskProfilerError if a missing one must exist."""
+    """Look for the default image.
+
+    ``note`` gets a sentence. Raises TaskProfilerError if a missing one must exist.
+    """
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
         repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
@@ -138,7 +147,9 @@ def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, obje
 
 
 def _selects(selection: Mapping[str, object], tag: str) -> bool:
-    """Whether a lifecycle rule selects an image with this tag alone: by all prefixes or patterns, or as any image."""
+    """Whether a lifecycle rule selects an image with this tag alone: by all prefixes or
+    patterns, or as any image.
+    """
     if selection.get("tagStatus") == "any":
         return True
     prefixes, patterns = (
@@ -153,7 +164,9 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
 
 
 class ImageBuild(Struct, frozen=True, kw_only=True):
-    """How the image is built: for ``platforms`` by buildx, perhaps with another builder, else by ``docker build``."""
+    """How the image is built: for ``platforms`` by buildx, perhaps with another builder, else by
+    ``docker build``.
+    """
 
     platforms: tuple[str, ...] = ()
     needs_builder: bool = False
@@ -181,7 +194,10 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
 
 
 class Docker:
-    """The command ``docker`` of this machine. Its processes get the variables of ``environment``."""
+    """The command ``docker`` of this machine.
+
+    Its processes get the variables of ``environment``.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -191,23 +207,27 @@ class Docker:
         """Raise TaskProfilerError if Docker is missing or its daemon does not answer."""
         if self._program is None:
             raise TaskProfilerError(
-                "Docker is not installed: install it (https://docs.docker.com/engine/install/), or run this command "
-                "where Docker is."
+                "Docker is not installed: install it (https://docs.docker.com/engine/install/), "
+                "or run this command where Docker is."
             )
         done = self._ask("version", "--format", "{{.Server.Version}}")
         if done.returncode:
             raise TaskProfilerError(
-                f"The Docker daemon does not answer ({_reason(done)}): start it, or let this user use it "
-                "(https://docs.docker.com/engine/install/linux-postinstall/)."
+                f"The Docker daemon does not answer ({_reason(done)}): start it, or let this user "
+                "use it (https://docs.docker.com/engine/install/linux-postinstall/)."
             )
 
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
-        """Plan the build; without ``platforms``, for both where buildx is installed. Raises TaskProfilerError."""
+        """Plan the build; without ``platforms``, for both where buildx is installed.
+
+        Raises TaskProfilerError.
+        """
         if self._ask("buildx", "version").returncode:
             if platforms:
                 raise TaskProfilerError(
-                    "--platform needs Docker's plugin buildx: install it (https://docs.docker.com/build/), or omit "
-                    "the option to build for this machine's platform."
+                    "--platform needs Docker's plugin buildx: install it "
+                    "(https://docs.docker.com/build/), or omit the option to build for this "
+                    "machine's platform."
                 )
             return ImageBuild(options=options)
         wanted = tuple(platforms) or PLATFORMS
@@ -223,8 +243,8 @@ class Docker:
         if missing:
             others = ",".join(platform for platform in wanted if platform in possible)
             raise TaskProfilerError(
-                f"This Docker cannot build for {' and '.join(missing)}: install an emulator (docker run --privileged "
-                "--rm tonistiigi/binfmt --install all)"
+                f"This Docker cannot build for {' and '.join(missing)}: install an emulator "
+                "(docker run --privileged --rm tonistiigi/binfmt --install all)"
                 + (f", or use --platform {others}." if others else ".")
             )
         stores_several = (
@@ -235,7 +255,10 @@ class Docker:
 
     @contextmanager
     def signed_in(self, registry: str, user: str, password: str) -> Iterator["Docker"]:
-        """Sign in, and yield the Docker that uses a temporary configuration. Raises TaskProfilerError."""
+        """Sign in, and yield the Docker that uses a temporary configuration.
+
+        Raises TaskProfilerError.
+        """
         own = self._environment.get("DOCKER_CONFIG") or Path(
             self._environment.get("HOME", "/"), ".docker"
         )
@@ -257,7 +280,10 @@ class Docker:
             signal.signal(signal.SIGTERM, previous)
 
     def build_and_push(self, build: ImageBuild, image: str, context: str) -> None:
-        """Run the commands, with their output on standard error. Raises TaskProfilerError if one fails."""
+        """Run the commands, with their output on standard error.
+
+        Raises TaskProfilerError if one fails.
+        """
         if build.needs_builder:
             self._ask("buildx", "rm", _BUILDER)  # left over from a run that was killed
         try:
@@ -268,7 +294,8 @@ class Docker:
                 if done.returncode:
                     name = " ".join(words[: 2 if words[0] == "buildx" else 1])
                     raise TaskProfilerError(
-                        f"docker {name} failed with exit code {done.returncode}: its output above contains the reason."
+                        f"docker {name} failed with exit code {done.returncode}: its output above "
+                        "contains the reason."
                     )
         finally:
             if build.needs_builder:
@@ -293,7 +320,8 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
-    """Link to everything in Docker's configuration except ``config.json``, of which the copy gets the password.
+    """Link to everything in Docker's configuration except ``config.json``, of which the copy
+    gets the password.
 
     An empty credential helper makes Docker store the password of this registry in the file.
     """
@@ -319,7 +347,10 @@ def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
 
 @contextmanager
 def build_context() -> Iterator[Path]:
-    """Yield the folder that Docker builds from. An installation's is temporary. Raises TaskProfilerError."""
+    """Yield the folder that Docker builds from.
+
+    An installation's is temporary. Raises TaskProfilerError.
+    """
     clone = clone_folder()
     if clone is not None:  # its .dockerignore selects the files
         yield clone
@@ -347,7 +378,9 @@ def _image_folder() -> Path:
 
 
 def _pack_wheel(folder: Path) -> None:
-    """Pack the installed package as a wheel again, so that the image runs the code of this installation."""
+    """Pack the installed package as a wheel again, so that the image runs the code of this
+    installation.
+    """
     from importlib.metadata import (
         PackageNotFoundError,
         distribution,

@@ -1,4 +1,6 @@
-"""The four steps of a setup: what is done already, as AWS shows it, and the next command of each."""
+"""The four steps of a setup: what is done already, as AWS shows it, and the next command of
+each.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +26,9 @@ _Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
 
 
 class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One step: ``is_done`` (None if unknown), the evidence, or why it is missing, and the words of its commands."""
+    """One step: ``is_done`` (None if unknown), the evidence, or why it is missing, and the words
+    of its commands.
+    """
 
     name: str
     is_done: bool | None
@@ -33,7 +37,10 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SetupSteps(Struct):
-    """Looks at clusters of one account and Region; none: all. ``on_progress`` gets the families read, and all."""
+    """Looks at clusters of one account and Region; none: all.
+
+    ``on_progress`` gets the families read, and all.
+    """
 
     open_client: OpenClient
     clusters: tuple[str, ...]
@@ -139,9 +146,15 @@ class SetupSteps(Struct):
             counts["pinned"] += sum(target.pinned_revision is not None for target in monitor.stale)
             self.on_progress(number, len(families))
         current = counts["targets"] - counts["stale"]
-        text = f"{current} of {counts['targets']} schedules and rules start a task with a current monitor."
+        text = (
+            f"{current} of {counts['targets']} schedules and rules start a task with a current "
+            "monitor."
+        )
         if counts["pinned"]:
-            text += f" {counts['pinned']} are pinned to another revision, until --update-schedules moves them."
+            text += (
+                f" {counts['pinned']} are pinned to another revision, until --update-schedules "
+                "moves them."
+            )
         if counts["impossible"]:
             text += f" add-monitor refuses {format_count(counts['impossible'], 'family')}."
         if counts["unknown"]:

@@ -1,4 +1,6 @@
-"""Change sets of a CloudFormation stack: created, applied, and followed to the end event by event."""
+"""Change sets of a CloudFormation stack: created, applied, and followed to the end event by
+event.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +50,10 @@ class StackEvent(Struct, frozen=True):
 
 
 class StackChanges(Struct):
-    """Changes one stack. Methods raise TaskProfilerError. ``on_event`` gets the events that end work on a resource."""
+    """Changes one stack.
+
+    Methods raise TaskProfilerError. ``on_event`` gets the events that end work on a resource.
+    """
 
     name: str
     open_client: OpenClient
@@ -116,7 +121,9 @@ class StackChanges(Struct):
         return tuple(Change(*map(one.get, names)) for one in resources)
 
     def discard(self, change_set: ChangeSet) -> None:
-        """Delete a change set that is not applied, and the empty stack that it made, unless another one was applied."""
+        """Delete a change set that is not applied, and the empty stack that it made, unless
+        another one was applied.
+        """
         cloudformation = self.open_client("cloudformation")
         with aws_errors(
             f"The stack {self.name} keeps a change set", "cloudformation:DeleteChangeSet"
@@ -139,8 +146,8 @@ class StackChanges(Struct):
         state = read_state(self.open_client, change_set.stack_id)
         if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
             problem = obstacle(state) or (
-                f"The stack {self.name} could not be updated, and its previous version is active: remove the cause, "
-                "and run the command again."
+                f"The stack {self.name} could not be updated, and its previous version is active: "
+                "remove the cause, and run the command again."
             )
             raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
         return state
@@ -158,9 +165,12 @@ class StackChanges(Struct):
         return kept
 
     def _follow(self, stack_id: str) -> tuple[str, list[StackEvent], tuple[StackEvent, ...]]:
-        """Wait for the end. Returns the stack's last status, the failed events, and the events of resources that stay.
+        """Wait for the end.
 
-        They are read from events, because the stack's own state may be the one before the change for a moment.
+        Returns the stack's last status, the failed events, and the events of resources that stay.
+
+        They are read from events, because the stack's own state may be the one before the change
+        for a moment.
         """
         failed: list[StackEvent] = []
         kept: list[StackEvent] = []
@@ -206,7 +216,9 @@ def _causes(failed: Sequence[StackEvent]) -> str:
 
 
 def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
-    """The remaining resources, each with the command that deletes it; ``state`` is from before the deletion."""
+    """The remaining resources, each with the command that deletes it; ``state`` is from before
+    the deletion.
+    """
     where = f" --region {state.region}"
     for event in kept:
         text = f"{event.resource} ({event.physical_id})"
@@ -229,5 +241,8 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
         state.parameters.get("ElasticsearchUrl"),
     )
     if address:
-        yield f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in docs/operate.md"
+        yield (
+            f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in "
+            "docs/operate.md"
+        )
     yield "the log groups of the batches and their monitors, with the reports"

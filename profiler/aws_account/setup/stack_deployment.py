@@ -1,4 +1,6 @@
-"""The deployment of the forwarder: code and template in a bucket, secrets by name, and the stack of both."""
+"""The deployment of the forwarder: code and template in a bucket, secrets by name, and the stack
+of both.
+"""
 
 import hashlib
 import json
@@ -62,7 +64,10 @@ class StackRequest(Struct, frozen=True, kw_only=True):
 
 
 class StackPlan(Struct, frozen=True, kw_only=True):
-    """The effects of a deployment. ``given`` are the parameters that are given now, ``tags`` all of the stack."""
+    """The effects of a deployment.
+
+    ``given`` are the parameters that are given now, ``tags`` all of the stack.
+    """
 
     state: StackState
     template: str
@@ -82,10 +87,13 @@ class StackPlan(Struct, frozen=True, kw_only=True):
 
 
 class CodeBucket:
-    """The bucket of code and template, in this account and Region. Methods raise TaskProfilerError with AWS's reason.
+    """The bucket of code and template, in this account and Region.
 
-    Keys contain a hash of the content. Older objects stay: CloudFormation reads them when it undoes an update. Calls
-    contain the account that must own the bucket, because anybody can create one with the expected name.
+    Methods raise TaskProfilerError with AWS's reason.
+
+    Keys contain a hash of the content. Older objects stay: CloudFormation reads them when it undoes
+    an update. Calls contain the account that must own the bucket, because anybody can create one
+    with the expected name.
     """
 
     def __init__(self, name: str, account: str, open_client: OpenClient) -> None:
@@ -95,7 +103,10 @@ class CodeBucket:
         self._open = open_client
 
     def exists(self) -> bool:
-        """Whether the bucket exists. Also raises if the bucket belongs to another account or Region."""
+        """Whether the bucket exists.
+
+        Also raises if the bucket belongs to another account or Region.
+        """
         found = self._head("s3:ListBucket", self._s3.head_bucket)
         region, here = found and found.get("BucketRegion"), self._s3.meta.region_name
         if region is not None and region != here:
@@ -125,7 +136,9 @@ class CodeBucket:
             self._s3.put_object(**self._owner, Key=key, Body=data)
 
     def url(self, key: str) -> str:
-        """The address of an object, as CloudFormation takes a template's: not a VPC endpoint or FIPS endpoint of S3."""
+        """The address of an object, as CloudFormation takes a template's: not a VPC endpoint or
+        FIPS endpoint of S3.
+        """
         s3 = self._s3.meta
         endpoint = f"https://s3.{s3.region_name}.{service_domain(s3.partition)}"
         if (
@@ -134,8 +147,12 @@ class CodeBucket:
             endpoint = s3.endpoint_url
         return f"{endpoint}/{self.name}/{key}"
 
-    def _head(self, permission: str, call: Any, **arguments: str) -> dict[str, Any] | None:  # noqa: ANN401  boto3 has no types
-        """The answer; None if there is nothing. HEAD requests have no error code but the HTTP status."""
+    # Boto3 has no types.
+    def _head(self, permission: str, call: Any, **arguments: str) -> dict[str, Any] | None:  # noqa: ANN401
+        """The answer; None if there is nothing.
+
+        HEAD requests have no error code but the HTTP status.
+        """
         from botocore.exceptions import ClientError  # slow to import
 
         allowed = f"{permission}, or name a bucket of this account with --bucket"
@@ -150,7 +167,10 @@ class CodeBucket:
 
 
 class StackDeployment(Struct, frozen=True):
-    """Carries out a request. Each method raises TaskProfilerError; ``on_step`` gets a sentence about each step."""
+    """Carries out a request.
+
+    Each method raises TaskProfilerError; ``on_step`` gets a sentence about each step.
+    """
 
     request: StackRequest
     open_client: OpenClient
@@ -158,7 +178,10 @@ class StackDeployment(Struct, frozen=True):
     on_step: Callable[[str], None]
 
     def plan(self) -> tuple[StackPlan, CodeBucket]:
-        """Read the stack and the account. Raises UsageError for an unknown parameter before anything is read."""
+        """Read the stack and the account.
+
+        Raises UsageError for an unknown parameter before anything is read.
+        """
         request = self.request
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, tuple(parameter_defaults(template)))
@@ -177,8 +200,8 @@ class StackDeployment(Struct, frozen=True):
             present = given.get(parameter, state.parameters.get(parameter, ""))
             if present not in ("", name):
                 raise TaskProfilerError(
-                    f"The stack {request.name} reads these settings from {present}: change them there, or add "
-                    f"--parameter {parameter}= to let it use {name}."
+                    f"The stack {request.name} reads these settings from {present}: change them "
+                    f"there, or add --parameter {parameter}= to let it use {name}."
                 )
             secrets[name] = values
             given[parameter] = name
@@ -201,7 +224,10 @@ class StackDeployment(Struct, frozen=True):
         return plan, bucket
 
     def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
-        """The template with the log groups' subscriptions. Refuses values that would fail minutes later."""
+        """The template with the log groups' subscriptions.
+
+        Refuses values that would fail minutes later.
+        """
         values = parameter_values(template, given, state.parameters)
         subscribes = subscribes_groups(values)
         before = parameter_values(template, {}, state.parameters)
@@ -257,7 +283,10 @@ class StackDeployment(Struct, frozen=True):
             yield f"  tag {key}={value}"
         monitored = plan.state.parameters.get(MONITORED_CLUSTER)
         if monitored and not plan.values[MONITORED_CLUSTER]:
-            yield f"would remove the instance monitor of {monitored}: --instance-monitor {monitored} keeps it"
+            yield (
+                f"would remove the instance monitor of {monitored}: --instance-monitor "
+                f"{monitored} keeps it"
+            )
         kept = len([name for name in plan.state.parameters if name not in plan.given])
         if kept:
             yield f"  {kept} other parameters keep their values"
@@ -328,10 +357,13 @@ def store_secret(
     key_arn: str = "",
     tags: Mapping[str, str] | None = None,
 ) -> Literal["created", "updated", "unchanged", "restored"]:
-    """Store values in a secret's JSON object, where other values stay. No message of an error contains a value.
+    """Store values in a secret's JSON object, where other values stay.
 
-    A deleted secret, whose name Secrets Manager keeps for 7 to 30 days, is restored without its values. ``key_arn`` is
-    the KMS key of a new secret, empty for AWS's own; ``tags`` are a new secret's, too.
+    No message of an error contains a value.
+
+    A deleted secret, whose name Secrets Manager keeps for 7 to 30 days, is restored without its
+    values. ``key_arn`` is the KMS key of a new secret, empty for AWS's own; ``tags`` are a new
+    secret's, too.
     """
     client = open_client("secretsmanager")
     actions = (

@@ -1,6 +1,8 @@
-"""The forwarder's template, as far as a deployment needs it: parameters, and a subscription for each log group.
+"""The forwarder's template, as far as a deployment needs it: parameters, and a subscription for
+each log group.
 
-The command line has no parser of YAML. Values that pass CloudFormation's checks, and fail after minutes, are refused.
+The command line has no parser of YAML. Values that pass CloudFormation's checks, and fail after
+minutes, are refused.
 """
 
 import re
@@ -28,7 +30,8 @@ _SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTAL
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _HASH_DIGITS = 8
 _MAX_FILTERS = 5  # of a log group, since September 2026
-# The name of the template's filter, and of those that replace it: two resources must not be the same filter.
+# The name of the template's filter, and of those that replace it: two resources must not be the
+# same filter.
 _ONE_FILTER = "${AWS::StackName}-group"
 _FILTER = f"{_ONE_FILTER}s"
 _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
@@ -53,9 +56,11 @@ def parameter_values(
 
 
 def with_subscriptions(template: str, groups: Iterable[str]) -> str:
-    """The template with a subscription of each log group, in place of the subscription of a single group.
+    """The template with a subscription of each log group, in place of the subscription of a
+    single group.
 
-    A logical id depends only on the group's name, so that CloudFormation does not replace the filters of other groups.
+    A logical id depends only on the group's name, so that CloudFormation does not replace the
+    filters of other groups.
     """
     (block,) = _SUBSCRIPTION.findall(template)
     copies = "".join(_subscription(block, name) for name in groups)
@@ -100,7 +105,10 @@ def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, st
 def changed_parameters(
     names: Iterable[str], given: Mapping[str, str], current: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """The parameters as CloudFormation takes them. It rejects those that the template no longer has."""
+    """The parameters as CloudFormation takes them.
+
+    It rejects those that the template no longer has.
+    """
     return [
         {"ParameterKey": name, "ParameterValue": given[name]}
         if name in given
@@ -111,7 +119,9 @@ def changed_parameters(
 
 
 def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Why a stack with these parameters does nothing, as the end of a sentence, and the options it needs; or empty."""
+    """Why a stack with these parameters does nothing, as the end of a sentence, and the options
+    it needs; or empty.
+    """
     if not any(values.get(name) for name in ("ElasticsearchUrl", "OtlpEndpoint", *_CHANNELS)):
         options = "--slack-failure-webhook", "@webhook.txt"
         return "has neither a search cluster nor a channel for notifications", options
@@ -126,21 +136,27 @@ def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
 
 
 def subscribes_groups(values: Mapping[str, str]) -> bool:
-    """Whether the stack subscribes its log groups. Raises UsageError if ``Notify`` needs them and there are none."""
+    """Whether the stack subscribes its log groups.
+
+    Raises UsageError if ``Notify`` needs them and there are none.
+    """
     if values["Subscribe"] == "account":
         return False
     if values["ElasticsearchUrl"] or "running" not in values["Notify"].split(","):
         return bool(values["ElasticsearchUrl"])
     if not values["LogGroups"] or not any(values[channel] for channel in _CHANNELS):
         raise UsageError(
-            "Notify=running without ElasticsearchUrl needs log groups and a channel: add --log-group and one of "
-            f"{', '.join(_CHANNELS)}, or leave running out."
+            "Notify=running without ElasticsearchUrl needs log groups and a channel: add "
+            f"--log-group and one of {', '.join(_CHANNELS)}, or leave running out."
         )
     return True
 
 
 def check_account(open_client: OpenClient, note: Callable[[str], object]) -> None:
-    """Refuse a second account-wide subscription. ``note`` gets a sentence if this cannot be read."""
+    """Refuse a second account-wide subscription.
+
+    ``note`` gets a sentence if this cannot be read.
+    """
     names: list[str] = []
     with noted_errors(
         note, "Whether all log groups can be subscribed is unknown", "logs:DescribeAccountPolicies"
@@ -148,16 +164,19 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
         names += [one["policyName"] for one in account_subscriptions(open_client("logs"))]
     if names:
         raise TaskProfilerError(
-            f"The account-wide subscription {names[0]} exists already, and AWS allows one for each account and Region: "
-            "use --log-group instead of --all-log-groups, or delete it (aws logs delete-account-policy --policy-type "
-            f"SUBSCRIPTION_FILTER_POLICY --policy-name {names[0]})."
+            f"The account-wide subscription {names[0]} exists already, and AWS allows one for "
+            "each account and Region: use --log-group instead of --all-log-groups, or delete it "
+            "(aws logs delete-account-policy --policy-type SUBSCRIPTION_FILTER_POLICY "
+            f"--policy-name {names[0]})."
         )
 
 
 def check_instance_monitor(
     open_client: OpenClient, cluster: str, note: Callable[[str], object]
 ) -> None:
-    """Refuse a missing cluster, or a monitor without an image, for which CloudFormation would wait hours."""
+    """Refuse a missing cluster, or a monitor without an image, for which CloudFormation would
+    wait hours.
+    """
     statuses = ["ACTIVE"]
     with noted_errors(
         note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"
@@ -176,7 +195,10 @@ def check_instance_monitor(
 def check_groups(
     stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]
 ) -> None:
-    """Refuse new groups that are missing, not of the class Standard, or without a free filter. ``note``: unreadable."""
+    """Refuse new groups that are missing, not of the class Standard, or without a free filter.
+
+    ``note``: unreadable.
+    """
     classes: dict[str, str | None] = {}
     filters: dict[str, list[str]] = {}
     permissions = "logs:DescribeLogGroups and DescribeSubscriptionFilters"
@@ -193,8 +215,8 @@ def check_groups(
     ]
     if unfit:
         raise TaskProfilerError(
-            f"Only log groups that exist and have the class Standard can be subscribed, unlike {', '.join(unfit)}: "
-            "create them, leave them out, or check --log-group and --region."
+            "Only log groups that exist and have the class Standard can be subscribed, unlike "
+            f"{', '.join(unfit)}: create them, leave them out, or check --log-group and --region."
         )
     own = _FILTER.replace("${AWS::StackName}", stack)
     full = [
@@ -202,6 +224,7 @@ def check_groups(
     ]
     if full:
         raise TaskProfilerError(
-            f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS allows {_MAX_FILTERS} "
-            "filters for each log group, with different names: delete one, or leave the group out."
+            f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS "
+            f"allows {_MAX_FILTERS} filters for each log group, with different names: delete one, "
+            "or leave the group out."
         )

@@ -1,1 +1,3 @@
-"""``task-profiler doctor``: this container, a task definition, a cluster, or a deployed forwarder."""
+"""``task-profiler doctor``: this container, a task definition, a cluster, or a deployed
+forwarder.
+"""

@@ -1,4 +1,6 @@
-"""``doctor FILE|FAMILY`` and ``doctor --cluster``: what a task definition, or each family of a cluster, lacks."""
+"""``doctor FILE|FAMILY`` and ``doctor --cluster``: what a task definition, or each family of a
+cluster, lacks.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -57,7 +59,10 @@ _TOPICS = ("", "monitor", "role", "log group", "subscription", "report")
 
 
 def findings_of_file(file: str) -> Iterator[Finding]:
-    """The findings about the definition in a file, a template or standard input. Raises TaskProfilerError."""
+    """The findings about the definition in a file, a template or standard input.
+
+    Raises TaskProfilerError.
+    """
     data, name = read_input(file), source_name(file)
     command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
     for definition, arn in read_definitions(data, name):
@@ -65,7 +70,9 @@ def findings_of_file(file: str) -> Iterator[Finding]:
 
 
 def findings_of_family(family: str, region: str | None, profile: str | None) -> Iterator[Finding]:
-    """The findings about a family's latest revision in ECS, or ``family:revision``, and its pinned schedules."""
+    """The findings about a family's latest revision in ECS, or ``family:revision``, and its
+    pinned schedules.
+    """
     open_client = open_clients(region, profile)
     definitions = TaskDefinitions(open_client("ecs"))
     document = read_document(definitions.describe(family), family)
@@ -93,7 +100,10 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
 
 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:
-    """Print the families of the cluster and their problems; return the exit code. TaskProfilerError without any."""
+    """Print the families of the cluster and their problems; return the exit code.
+
+    TaskProfilerError without any.
+    """
     open_client = open_clients(options.region, options.profile)
     add_command = f"{_ADD} --cluster {quote(cluster)}"
     rollout = plan_monitors(open_client, (cluster,), scheduled=False, on_problem=warn)
@@ -129,7 +139,10 @@ def _last_reports(
     options: SourceOptions,
     now_ns: int,
 ) -> LastReports | None:
-    """The last reports; None, and a warning, if they are unreadable. A group is read until its families have one."""
+    """The last reports; None, and a warning, if they are unreadable.
+
+    A group is read until its families have one.
+    """
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
     reporting = [one for one in healths if one.has_reports]

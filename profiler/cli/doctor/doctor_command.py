@@ -78,15 +78,16 @@ def doctor(
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
-    Checks the task metadata, the batch, its processes, its log stream and the permission to write to
-    it, GPUs and Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
-    Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
-    is 1 if there is a problem.
+    Checks the task metadata, the batch, its processes, its log stream and the permission to write
+    to it, GPUs and Neuron devices. To test the permission, the command sends an event that is too
+    old for CloudWatch Logs to accept, so nothing is written; only this test uses --region and
+    --profile. The exit code is 1 if there is a problem.
 
-    FILE is a task definition to check before its first run. FAMILY checks its latest revision in ECS, or
-    FAMILY:REVISION, and the schedules that start it. --cluster checks the families of a cluster: monitor, role, log
-    group, subscription, last report. --deployed checks a forwarder: its stack, subscriptions, functions and their last
-    errors, and queues. https://HOST in --from is searched for reports (--cluster) or index templates.
+    FILE is a task definition to check before its first run. FAMILY checks its latest revision in
+    ECS, or FAMILY:REVISION, and the schedules that start it. --cluster checks the families of a
+    cluster: monitor, role, log group, subscription, last report. --deployed checks a forwarder: its
+    stack, subscriptions, functions and their last errors, and queues. https://HOST in --from is
+    searched for reports (--cluster) or index templates.
     """
     if sum(option is not None for option in (name, cluster, stack)) > 1:
         raise UsageError(
@@ -180,7 +181,10 @@ def _probes(
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         if answers is not None:
             return answers[0]
-        reason = f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
+        reason = (
+            f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a "
+            "route to it."
+        )
         return DeliveryFailure(reason)
 
     return Probes(

@@ -48,16 +48,23 @@ _CREDENTIALS = {
     "ELASTICSEARCH_PASSWORD": "password",
 }
 _GOES_ON = " \\"
-_PERMISSIONS = "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and lambda:InvokeFunction"
+_PERMISSIONS = (
+    "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and "
+    "lambda:InvokeFunction"
+)
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 
 
 def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
-    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
+    """Refuse what AWS would refuse later.
+
+    CloudFormation's answer to an empty name is all stacks.
+    """
     if not _STACK.fullmatch(name):
         raise UsageError(
-            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
+            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, "
+            "a letter first."
         )
     return name
 
@@ -150,8 +157,8 @@ def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
 def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile: str | None) -> int:
     """Send failed events to the forwarder's functions again.
 
-    They are in the dead-letter queues of its stack. Without --yes, they are counted. Repeating the command does no
-    harm.
+    They are in the dead-letter queues of its stack. Without --yes, they are counted. Repeating the
+    command does no harm.
     """
     from profiler.aws_account.aws_errors import aws_errors
     from profiler.aws_account.replay import (
@@ -190,7 +197,8 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
             )
         if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
             warn(
-                "Records of a data stream are not among them: run task-profiler replay on their log groups."
+                "Records of a data stream are not among them: run task-profiler replay on their "
+                "log groups."
             )
         for sentence in reasons:
             warn(f"{sentence} It is still in the queue.")
@@ -235,9 +243,9 @@ def image(
 ) -> None:
     """Build the monitor's image, push it to Amazon ECR, and print its URI.
 
-    Without --yes, the commands are printed. A missing repository is created, with immutable tags. A tag that
-    exists is not pushed again.
-    DOCKER_OPTIONs after -- go to docker build, such as --build-arg BASE_IMAGE=python:3.13-slim.
+    Without --yes, the commands are printed. A missing repository is created, with immutable tags. A
+    tag that exists is not pushed again. DOCKER_OPTIONs after -- go to docker build, such as
+    --build-arg BASE_IMAGE=python:3.13-slim.
     """
     ecr = ImageRepository(open_clients(region, profile)("ecr"), repository)
     uri = ecr.uri()
@@ -257,7 +265,8 @@ def image(
             return
         if not build.platforms:
             warn(
-                "Docker's plugin buildx is not installed, so the image is for this machine's processor only."
+                "Docker's plugin buildx is not installed, so the image is for this machine's "
+                "processor only."
             )
         login = ecr.login()
         if uri is None:
@@ -276,7 +285,10 @@ def image(
 def _dry_run(
     ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild, profile: str | None
 ) -> Iterator[str]:
-    """The commands as a shell would run them. The build context of an installation does not exist before the build."""
+    """The commands as a shell would run them.
+
+    The build context of an installation does not exist before the build.
+    """
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry, _, _ = ecr.login()
     if uri is None:
@@ -359,8 +371,8 @@ def stack(
 ) -> None:
     """Deploy the forwarder by CloudFormation, or update it.
 
-    Settings that are not given keep their values. Webhooks, API keys, passwords and headers are stored in Secrets
-    Manager; @FILE instead of one reads it from a file, @- from standard input.
+    Settings that are not given keep their values. Webhooks, API keys, passwords and headers are
+    stored in Secrets Manager; @FILE instead of one reads it from a file, @- from standard input.
     Without --yes, the command prints what it would do.
     """
     from profiler.aws_account.setup.stack_deployment import (
@@ -410,7 +422,10 @@ def _check_addresses(url: str | None, otlp_url: str | None) -> None:
 
 
 def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
-    """The variables of the sign-in with the options. Raises UsageError for invalid ones, without their values."""
+    """The variables of the sign-in with the options.
+
+    Raises UsageError for invalid ones, without their values.
+    """
     if api_key and user:
         raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
     name, colon, password = (user or "").partition(":")
@@ -431,7 +446,10 @@ def _secrets(
     otlp_headers: str | None,
     credentials: Mapping[str, str],
 ) -> dict[str, dict[str, str]]:
-    """The values of each secret, by the parameter that gets its name. No message contains a value."""
+    """The values of each secret, by the parameter that gets its name.
+
+    No message contains a value.
+    """
     webhooks = {
         "slack_failure_webhook_url": failure_webhook,
         "slack_success_webhook_url": success_webhook,
@@ -439,7 +457,8 @@ def _secrets(
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
     if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
         raise UsageError(
-            "A Slack webhook is not an address: it begins with https://, without spaces and line ends."
+            "A Slack webhook is not an address: it begins with https://, without spaces and line "
+            "ends."
         )
     if otlp_headers:
         from profiler.otlp.otlp_settings import parse_headers  # rarely needed

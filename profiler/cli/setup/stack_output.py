@@ -55,7 +55,10 @@ class ForwarderCluster:
             return None
 
     def install(self, prefix: str, period: str, on_step: Callable[[str], object] = say) -> None:
-        """Install the index templates, and the indices of the month or day (``period``). Raises RejectedError."""
+        """Install the index templates, and the indices of the month or day (``period``).
+
+        Raises RejectedError.
+        """
         if self.engine is None:
             return
         try:
@@ -77,13 +80,17 @@ class ForwarderCluster:
 
     def _warn(self, error: TaskProfilerError) -> None:
         warn(
-            f"The index templates are not installed; run task-profiler kibana import --elasticsearch {self._url} where "
-            f"the cluster can be reached, before the first report ({error})"
+            "The index templates are not installed; run task-profiler kibana import "
+            f"--elasticsearch {self._url} where the cluster can be reached, before the first "
+            f"report ({error})"
         )
 
 
 class StackOutput(Struct, frozen=True, kw_only=True):
-    """Prints the steps, or, unless ``is_applied``, the plan. With ``as_json``, steps go to stderr."""
+    """Prints the steps, or, unless ``is_applied``, the plan.
+
+    With ``as_json``, steps go to stderr.
+    """
 
     is_applied: bool
     as_json: bool
@@ -116,7 +123,10 @@ def deploy(
     cluster: ForwarderCluster | None,
     output: StackOutput,
 ) -> None:
-    """Create or update the stack. The cluster's product is a setting, unless a parameter sets it."""
+    """Create or update the stack.
+
+    The cluster's product is a setting, unless a parameter sets it.
+    """
     engine = None if cluster is None else cluster.engine
     if engine is not None and not any(
         text.startswith("SearchEngine=") for text in request.parameters
@@ -177,7 +187,8 @@ def _interruption_explained(name: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         warn(
-            f"CloudFormation goes on with the stack {name}: repeat the command later to see the result."
+            f"CloudFormation goes on with the stack {name}: repeat the command later to see the "
+            "result."
         )
         raise
 

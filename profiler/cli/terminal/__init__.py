@@ -1,1 +1,3 @@
-"""What a run looks like on a terminal: the end of ``run`` and the page of ``show``, drawn from the same parts."""
+"""What a run looks like on a terminal: the end of ``run`` and the page of ``show``, drawn from
+the same parts.
+"""

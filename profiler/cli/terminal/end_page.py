@@ -63,7 +63,10 @@ _FILE_ENCODING = "utf-8"
 
 
 class EndView(View, frozen=True, kw_only=True):
-    """``printed``: warnings printed before. ``history``: options by which ``show`` finds the run; None: it cannot."""
+    """``printed``: warnings printed before.
+
+    ``history``: options by which ``show`` finds the run; None: it cannot.
+    """
 
     max_lines: int = MAX_LINES
     history: Sequence[str] | None = ()
@@ -71,7 +74,10 @@ class EndView(View, frozen=True, kw_only=True):
 
 
 def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
-    """Draw the end of a run. ``earlier`` are comparable successes of its family, the newest first."""
+    """Draw the end of a run.
+
+    ``earlier`` are comparable successes of its family, the newest first.
+    """
     record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     pointer = (
@@ -110,7 +116,9 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
-    """A command for more about the run; "" for a run that is in no history, or if it does not fit on a line."""
+    """A command for more about the run; "" for a run that is in no history, or if it does not
+    fit on a line.
+    """
     command = (
         ""
         if view.history is None
@@ -120,7 +128,9 @@ def _command(name: str, argument: str, view: EndView) -> str:
 
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
-    """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU time, how to see more."""
+    """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU
+    time, how to see more.
+    """
     dot, text = Span("● ", verdict.tone), printable(verdict.text.removesuffix("."))
     first, *more = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
@@ -276,14 +286,18 @@ def printed_end(
     history: Sequence[str] | None,
     printed: Sequence[str],
 ) -> bytes:
-    """Draw the end of a run, or only a line of it, for a file or standard error. For the parameters, see EndView."""
+    """Draw the end of a run, or only a line of it, for a file or standard error.
+
+    For the parameters, see EndView.
+    """
     encoding = (
         _FILE_ENCODING
         if is_file
         else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
     )
     is_colourful = not is_file and is_coloured(STDERR)
-    # The command may have left the cursor within a line, and a colour: the end begins on its own line.
+    # The command may have left the cursor within a line, and a colour: the end begins on its own
+    # line.
     before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
     view = EndView(
         width=_PIPE_WIDTH if is_file else _stderr_width(),
@@ -300,7 +314,10 @@ def printed_end(
 
 
 def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
-    """The median and range of duration, memory peak and CPU time, below an empty line. One run has none."""
+    """The median and range of duration, memory peak and CPU time, below an empty line.
+
+    One run has none.
+    """
     durations, peaks_mb = (
         [one.duration_ms for one in successes],
         [one.max_memory_used_mb for one in successes],
@@ -322,7 +339,9 @@ def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
 
 
 def _stderr_width() -> int:
-    """The used columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
+    """The used columns of the terminal, within limits; 80 in a pipe, and on a terminal without a
+    size.
+    """
     return min(max(terminal_columns(STDERR) or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
 
 

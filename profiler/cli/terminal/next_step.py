@@ -30,7 +30,10 @@ _MIN_SIZED_MS = 1000
 
 
 def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> str | None:
-    """The most useful advice that the record supports. ``recommend`` is the command for a size; "" without one."""
+    """The most useful advice that the record supports.
+
+    ``recommend`` is the command for a size; "" without one.
+    """
     metrics = record.metrics
     if record.likely_out_of_memory:
         return _more_memory(record, recommend)
@@ -88,9 +91,15 @@ def _saturated(metrics: Metrics) -> str | None:
     percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return None
-    used = f"it used all of its CPU ({format_vcpu(vcpu)}) for {format_percent(min(percent, 100))} of the time"
+    used = (
+        f"it used all of its CPU ({format_vcpu(vcpu)}) for {format_percent(min(percent, 100))} of "
+        "the time"
+    )
     if threads is not None and 0 < threads <= vcpu:
-        return f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly help."
+        return (
+            f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly "
+            "help."
+        )
     least = 1 - min(percent, 100) / 100 / 2
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
@@ -104,7 +113,10 @@ def _waited_for_cpu(record: Record) -> str | None:
     waited = f"its threads waited {least}{format_duration(waited_ms)} in total for a CPU"
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
-        return f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with other programs."
+        return (
+            f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with "
+            "other programs."
+        )
     return f"{waited}: other programs used the CPUs, or it works in short bursts."
 
 
@@ -125,7 +137,9 @@ def may_name_size(record: Record) -> bool:
 
 
 def _enough(record: Record, recommend: str) -> str | None:
-    """The size that the run would have needed as a task; a run of a task has a size to compare with."""
+    """The size that the run would have needed as a task; a run of a task has a size to compare
+    with.
+    """
     recommended = record.recommendation
     if recommended is None or not may_name_size(record):
         return None

@@ -1,4 +1,6 @@
-"""What the pages of a run share: labelled lines, the choice of lines that fit, texts, curves and the time bar."""
+"""What the pages of a run share: labelled lines, the choice of lines that fit, texts, curves and
+the time bar.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -64,7 +66,10 @@ Section = tuple[int, Iterable[Line]]
 
 
 def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
-    """Put the sections below each other, in at most ``max_lines`` lines. A section loses its last lines first."""
+    """Put the sections below each other, in at most ``max_lines`` lines.
+
+    A section loses its last lines first.
+    """
     ranked = [(rank, list(lines)) for rank, lines in sections]
     shown = [lines for _, lines in ranked]
     if len(separated(shown)) <= max_lines:

@@ -1,4 +1,6 @@
-"""One run as a page of at most 40 lines: verdict, facts, usage, series with moments, comparison, advice."""
+"""One run as a page of at most 40 lines: verdict, facts, usage, series with moments, comparison,
+advice.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -222,7 +224,9 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
 
 
 def _drawn(bar: _Bar) -> Iterator[Span]:
-    """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to the peak."""
+    """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to
+    the peak.
+    """
     if not bar.size:
         yield Span(" " * _BAR_WIDTH)
         return
@@ -295,7 +299,9 @@ def _series(
 
 
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
-    """The time axis: 0, the length of the run, and between them the number of each moment where it begins."""
+    """The time axis: 0, the length of the run, and between them the number of each moment where
+    it begins.
+    """
     cells = [" "] * width
     for number, moment in reversed(list(enumerate(moments[:_MAX_NUMBERED], start=1))):
         place = min(int(moment.start_ms / max(length_ms, 1) * width), width - 1)

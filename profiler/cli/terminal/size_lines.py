@@ -20,7 +20,10 @@ _MIN_PERCENT = 0.5
 def find_advice(
     run: PastRun, source: RunSource | None, price_overrides: PriceOverrides
 ) -> Advice | None:
-    """Recommend a size from the family's last 50 runs; without ``source``, from this run. None: none was measured."""
+    """Recommend a size from the family's last 50 runs; without ``source``, from this run.
+
+    None: none was measured.
+    """
     evidence = family_evidence(run, source)
     return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
 
@@ -71,7 +74,9 @@ def _saving_text(percent: float | None) -> str:
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
-    """The recommended size with the runs that it was calculated from, its reasons, GPUs and unseen limits."""
+    """The recommended size with the runs that it was calculated from, its reasons, GPUs and
+    unseen limits.
+    """
     if advice is not None:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)

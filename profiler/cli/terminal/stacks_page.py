@@ -1,4 +1,6 @@
-"""The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
+"""The call stacks of a run as text: the tree of its functions, the functions that ran most, and
+the moments.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -24,7 +26,8 @@ from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, fram
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
 _MAX_TREE_LINES = 80
-# If at least this many functions of Python and of packages follow each other, only their number is shown.
+# If at least this many functions of Python and of packages follow each other, only their number is
+# shown.
 _MIN_FOLDED = 3
 _SHARE_WIDTH = 7
 _MIN_TEXT_WIDTH = 30
@@ -41,7 +44,10 @@ class Node:
 
 
 def function_tree(stacks: StacksLine) -> Node:
-    """Add up the stacks of all steps, from the outermost function on. A function that calls itself is one node."""
+    """Add up the stacks of all steps, from the outermost function on.
+
+    A function that calls itself is one node.
+    """
     root = Node("")
     for folded, count in (
         one for step in stacks.steps for one in step.stacks.items() if one[1] > 0
@@ -63,7 +69,10 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
     root, known = function_tree(stacks), record.stacks or Stacks(source="")
     source = f" by {known.source}" if known.source else ""
-    title = f"{record.family or record.container.name} {record.task_id}: {format_count(root.count, 'stack')}{source}"
+    title = (
+        f"{record.family or record.container.name} {record.task_id}: "
+        f"{format_count(root.count, 'stack')}{source}"
+    )
     return separated(
         (
             wrapped(title, width, style="bold"),
@@ -136,7 +145,10 @@ def _chain(node: Node) -> list[Node]:
 
 
 def _folded(chain: Sequence[Node]) -> Iterator[Span]:
-    """The functions of a chain. A longer row of functions that are not the user's is shown as a number."""
+    """The functions of a chain.
+
+    A longer row of functions that are not the user's is shown as a number.
+    """
     foreign: list[Node] = []
     for place, node in enumerate(chain):
         is_last = place == len(chain) - 1
@@ -195,7 +207,10 @@ def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
         start_ms, end_ms = ((one_ns - started_ns) / NS_PER_MS for one_ns in (from_ns, to_ns))
         title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
     if moment.percent is not None and moment.samples:
-        title += f", this stack in {format_percent(moment.percent)} of {format_count(moment.samples, 'sample')}"
+        title += (
+            f", this stack in {format_percent(moment.percent)} of "
+            f"{format_count(moment.samples, 'sample')}"
+        )
     yield from wrapped(title, width, style="bold")
     for text, frame in zip(moment.stack, frames_of(moment), strict=True):
         yield line(INDENT, Span(shorten(text, width - len(INDENT)), "bold" if frame.is_own else ""))

@@ -1,4 +1,6 @@
-"""A run compared with others: with one run number by number, with the last successes of its family in one line."""
+"""A run compared with others: with one run number by number, with the last successes of its
+family in one line.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -55,7 +57,8 @@ _METRICS: tuple[tuple[str, Unit, str], ...] = (
 )
 # A shorter run has no change that matters.
 _MIN_RUN_MS = 50
-# The numbers of the line: each with its unit, its path, and the least difference, below which it is noise.
+# The numbers of the line: each with its unit, its path, and the least difference, below which it is
+# noise.
 _NOTABLE: tuple[tuple[str, Unit, str, float], ...] = (
     ("duration", "ms", "metrics.duration_ms", 50),
     ("memory", "MB", _MEMORY_PEAK, 1),
@@ -81,7 +84,9 @@ class ComparedRow(Struct, frozen=True, kw_only=True):
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
-    """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as ``last success``."""
+    """The comparison with the run ``other`` (None: there is none) in the role ``name``, such as
+    ``last success``.
+    """
 
     other: PastRun | None
     name: str
@@ -98,7 +103,10 @@ def compare(
     is_complete: bool,
     earlier: Sequence[Record] | None = None,
 ) -> RunComparison:
-    """Compare two runs. Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed."""
+    """Compare two runs.
+
+    Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed.
+    """
     this, that = run.report.record, other.report.record
     usual = () if is_complete else earlier or ()
     of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
@@ -119,11 +127,16 @@ def _peak_note(this: Record, that: Record) -> str | None:
     if None in sources or sources[0] == sources[1]:
         return None
     exact, sampled = ("this", "that") if sources[0] == "kernel" else ("that", "this")
-    return f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have been higher."
+    return (
+        f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have "
+        "been higher."
+    )
 
 
 def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
-    """The numbers that changed by at least 5 %: the important ones, the largest changes and the parts of the time."""
+    """The numbers that changed by at least 5 %: the important ones, the largest changes and the
+    parts of the time.
+    """
     changed = [row for row in rows if row.is_changed]
     numbers = [row for row in changed if not row.is_share]
     first = sorted(
@@ -226,7 +239,9 @@ def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
 
 
 def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
-    """The parts of the time whose shares differ much; of runs with different levels, only the CPU parts."""
+    """The parts of the time whose shares differ much; of runs with different levels, only the
+    CPU parts.
+    """
     if this.time_breakdown is None or that.time_breakdown is None:
         return
     pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
@@ -257,7 +272,9 @@ def _text(value: Number | None, unit: Unit) -> str:
 
 
 def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int) -> Line:
-    """The changes beyond what is usual for ``earlier``, the family's successes, the newest first; () if unknown."""
+    """The changes beyond what is usual for ``earlier``, the family's successes, the newest
+    first; () if unknown.
+    """
     when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
         return _first_fitting(map(line, _texts_of_the_last(earlier[0], when)), width)

@@ -1,4 +1,6 @@
-"""The Region and the profile that the options and the environment select, and clients of AWS for them."""
+"""The Region and the profile that the options and the environment select, and clients of AWS for
+them.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -37,7 +39,10 @@ def aws_environment(
 def search_session(
     url: str, region: str | None, profile: str | None, environment: Mapping[str, str]
 ) -> "requests.Session":
-    """A session with a search cluster or its dashboards, signed in as the variables say. Raises TaskProfilerError."""
+    """A session with a search cluster or its dashboards, signed in as the variables say.
+
+    Raises TaskProfilerError.
+    """
     service, region = signing_service(url, environment), signing_region(url) or region
     if service is not None:
         check_region(region, profile)
@@ -65,7 +70,9 @@ def region_of_environment(region: str | None) -> str | None:
 
 
 def check_region(region: str | None, profile: str | None) -> None:
-    """Raise TaskProfilerError if no Region is set, without the quarter second that the import of boto3 takes."""
+    """Raise TaskProfilerError if no Region is set, without the quarter second that the import of
+    boto3 takes.
+    """
     if region_of_environment(region) is not None:
         return
     name = (
@@ -94,7 +101,10 @@ def check_region(region: str | None, profile: str | None) -> None:
 
 
 def _retry_handler() -> Callable[..., float | None]:
-    """The waits before throttled calls: botocore's double up to minutes, in silence. The first one is announced."""
+    """The waits before throttled calls: botocore's double up to minutes, in silence.
+
+    The first one is announced.
+    """
     waits = count()  # of several threads
 
     def wait_seconds(
@@ -105,7 +115,8 @@ def _retry_handler() -> Callable[..., float | None]:
             return None
         if next(waits) == 0:
             warn(
-                f"AWS returned {code}, because there are too many calls: trying again for up to half a minute."
+                f"AWS returned {code}, because there are too many calls: trying again for up to "
+                "half a minute."
             )
         return min(attempts, _LONGEST_WAIT_SECONDS)
 
@@ -113,7 +124,10 @@ def _retry_handler() -> Callable[..., float | None]:
 
 
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
-    """A function that makes boto3's client of a service, or raises TaskProfilerError. Throttled calls are repeated."""
+    """A function that makes boto3's client of a service, or raises TaskProfilerError.
+
+    Throttled calls are repeated.
+    """
     retry_handler = _retry_handler()
 
     @cache

@@ -1,7 +1,9 @@
-"""Builds the collectors of GPUs, Neuron devices and processes, and the client of the task metadata endpoint.
+"""Builds the collectors of GPUs, Neuron devices and processes, and the client of the task
+metadata endpoint.
 
-The modules of a collector are imported only if this machine has its devices or visible processes, or if the settings
-enable it. `run` outside of ECS does without the client's modules, and the monitor without the modules of `run`.
+The modules of a collector are imported only if this machine has its devices or visible processes,
+or if the settings enable it. `run` outside of ECS does without the client's modules, and the
+monitor without the modules of `run`.
 """
 
 import os
@@ -42,7 +44,10 @@ def batch_processes(
     accelerators: tuple[Collector, ...],
     is_alone: Callable[[], bool],
 ) -> "ProcessDiscovery":
-    """The collector of the batch's processes. ``is_alone``: nothing but them and this process uses the machine."""
+    """The collector of the batch's processes.
+
+    ``is_alone``: nothing but them and this process uses the machine.
+    """
     from profiler.collectors.processes.discovery import (
         ProcessDiscovery,
         pids_of,
@@ -100,9 +105,11 @@ def accelerator_collectors(
     hour_usd: float | None = None,
     gpus_of: Callable[[str], str | None] | None = None,
 ) -> tuple[Collector, ...]:
-    """The collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
+    """The collectors of the devices that the settings ask for or, with ``auto``, that this
+    machine has.
 
-    ``is_local``: for ``run``. ``hour_usd``: the task's price. ``gpus_of``: ``NVIDIA_VISIBLE_DEVICES`` of a Docker id;
+    ``is_local``: for ``run``. ``hour_usd``: the task's price. ``gpus_of``:
+    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id;
     None: by the environment of the container's processes.
     """
     collectors: list[Collector] = []
@@ -117,7 +124,9 @@ def accelerator_collectors(
         from profiler.collectors.nvidia.read_one_gpu import load_binding
         from profiler.collectors.nvidia.visible_gpus import GpuScope
 
-        if is_local:  # other programs may use the visible GPUs, so only the environment shows which are the command's
+        # Other programs may use the visible GPUs, so only the environment shows which are the
+        # command's.
+        if is_local:
             scope = GpuScope(settings.gpu_uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
         else:
             from profiler.collectors.processes.discovery import visible_devices
@@ -136,7 +145,8 @@ def accelerator_collectors(
         )
         collectors.append(gpu)
     program = None if settings.neuron == "off" else find_neuron_monitor(os.environ.get("PATH"))
-    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
+    # Elsewhere than in our image, another program may have the name neuron-monitor: only a device
+    # node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
         from profiler.collectors.neuron.neuron_collector import (
@@ -164,7 +174,9 @@ def metadata_source(
     clock: Clock,
     stop_signal: "SignalHandler | None" = None,
 ) -> "TaskMetadataSource":
-    """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
+    """The client of the endpoint at ``address``; the interval of the reads determines their
+    timeout.
+    """
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors
     from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
     from profiler.readers.linux import proc

@@ -20,7 +20,9 @@ _DEFAULT_ENDPOINT = "http://localhost:4318"
 
 
 def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> str | None:
-    """Export the run with the settings of OpenTelemetry's variables; returns sentences about failures."""
+    """Export the run with the settings of OpenTelemetry's variables; returns sentences about
+    failures.
+    """
 
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
         run = ExportedRun(
@@ -52,14 +54,19 @@ def standard_targets(environment: Mapping[str, str]) -> Targets:
 
 
 def max_export_seconds(environment: Mapping[str, str]) -> float:
-    """The time for the whole export: the variable, in milliseconds, if that is valid and less than our limit."""
+    """The time for the whole export: the variable, in milliseconds, if that is valid and less
+    than our limit.
+    """
     text = environment.get(f"{_PREFIX}_TIMEOUT", "").strip()
     milliseconds = int(text) if text.isascii() and text.isdigit() else 0
     return min(milliseconds / 1000 or MAX_SECONDS, MAX_SECONDS)
 
 
 def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The attributes of the resource that the user has set. A part that is not ``name=value`` is ignored."""
+    """The attributes of the resource that the user has set.
+
+    A part that is not ``name=value`` is ignored.
+    """
     found = {}
     for part in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
         name, _, value = (unquote(text.strip()) for text in part.partition("="))

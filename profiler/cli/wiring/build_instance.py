@@ -1,4 +1,6 @@
-"""``task-profiler monitor`` with ``TASK_PROFILER_SCOPE=instance``: builds the monitor of all tasks of an instance."""
+"""``task-profiler monitor`` with ``TASK_PROFILER_SCOPE=instance``: builds the monitor of all
+tasks of an instance.
+"""
 
 import resource
 import threading
@@ -86,7 +88,9 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
 
 
 def _shared_clients(clock: Clock) -> Connect:
-    """One client of a region for all uploads, which begin at the same time: a client takes megabytes of memory."""
+    """One client of a region for all uploads, which begin at the same time: a client takes
+    megabytes of memory.
+    """
     clients: dict[str | None, tuple[AwsClient, int]] = {}
     lock = threading.Lock()
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def run_monitor(stop: SignalHandler) -> None:
-    """Monitor the task this process runs in. Raises UsageError if the process has no metadata endpoint."""
+    """Monitor the task this process runs in.
+
+    Raises UsageError if the process has no metadata endpoint.
+    """
     settings = read_settings(os.environ)
     if settings.scope == "instance":
         from profiler.cli.wiring.build_instance import (

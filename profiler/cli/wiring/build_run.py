@@ -1,8 +1,9 @@
 """Runs and reports the command of ``task-profiler run``.
 
-This module does what comes before the command's process is forked, and what comes after its end. Its imports delay
-the command. :mod:`profiler.cli.wiring.build_session` is imported while the kernel moves the process into its control
-group, or before the fork if the kernel does that at once (:mod:`profiler.local_run.prepared_run`).
+This module does what comes before the command's process is forked, and what comes after its end.
+Its imports delay the command. :mod:`profiler.cli.wiring.build_session` is imported while the kernel
+moves the process into its control group, or before the fork if the kernel does that at once
+(:mod:`profiler.local_run.prepared_run`).
 """
 
 import gc
@@ -39,7 +40,10 @@ _MAX_OUTPUT_SECONDS = 5.0
 
 
 def run_command(options: RunOptions) -> int:
-    """Run the command, once or several times, and report. Returns the exit code. Raises UsageError before the start."""
+    """Run the command, once or several times, and report.
+
+    Returns the exit code. Raises UsageError before the start.
+    """
     runner = _Runner(options)
     reason = low_limit()
     try:
@@ -51,7 +55,10 @@ def run_command(options: RunOptions) -> int:
 
 
 class _Runner:
-    """Runs the command of the options. Each run is complete: with its own id, control group, report and history."""
+    """Runs the command of the options.
+
+    Each run is complete: with its own id, control group, report and history.
+    """
 
     def __init__(self, options: RunOptions) -> None:
         _check_options(options)
@@ -72,7 +79,9 @@ class _Runner:
         self._memory_bounds_mb: list[float | None] = []
 
     def run_all(self) -> int:
-        """Run the command until the last run, the first failure, or a signal; returns the exit code."""
+        """Run the command until the last run, the first failure, or a signal; returns the exit
+        code.
+        """
         exit_code, is_success = 0, True
         for _ in range(self._options.runs):
             exit_code, is_success = self._run_next()
@@ -87,7 +96,10 @@ class _Runner:
         return exit_code
 
     def run_unprofiled(self, reason: str) -> int:
-        """Execute the command in place of this process, once. Returns the exit code if it does not start."""
+        """Execute the command in place of this process, once.
+
+        Returns the exit code if it does not start.
+        """
         _warn(self._notes, (f"The command runs without a profile: {reason}.",))
         self._notes.drain(_MAX_OUTPUT_SECONDS)
         failure = execute_in_place(
@@ -97,7 +109,9 @@ class _Runner:
         return failure.exit_code
 
     def _run_next(self) -> tuple[int, bool]:
-        """Run the command once; returns the exit code, and whether the command succeeded by itself."""
+        """Run the command once; returns the exit code, and whether the command succeeded by
+        itself.
+        """
         is_first, earlier_cpu_seconds = self._session is None, 0.0
         if not is_first:
             from profiler.local_run.prepared_run import leave_run, take_stop_signal
@@ -140,7 +154,9 @@ class _Runner:
         return finished.exit_code, is_success
 
     def _export(self, session: "RunSession") -> None:
-        """Export the runs after the last one: the imported modules stay in memory, and would count for the next run."""
+        """Export the runs after the last one: the imported modules stay in memory, and would
+        count for the next run.
+        """
         for later, record in zip(reversed(range(len(self._exported))), self._exported, strict=True):
             reason = session.export(record)
             if reason is not None:  # a server that does not answer delays the exit once
@@ -189,13 +205,15 @@ class _Runner:
 def _check_options(options: RunOptions) -> None:
     if not options.words:
         raise UsageError(
-            "The command to run is missing: write it after --, as in task-profiler run -- python etl.py"
+            "The command to run is missing: write it after --, as in task-profiler run -- python "
+            "etl.py"
         )
     if options.name is not None and not options.name.strip():
         raise UsageError("--name is empty: give the run a name or omit the option.")
     if options.name is not None and len(options.name) > MAX_NAME_CHARS:
         raise UsageError(
-            f"--name has {len(options.name)} characters, but a family has at most {MAX_NAME_CHARS}: use a shorter name."
+            f"--name has {len(options.name)} characters, but a family has at most "
+            f"{MAX_NAME_CHARS}: use a shorter name."
         )
     if options.live and options.quiet:
         raise UsageError("--live prints what --quiet does not: omit one of them.")

@@ -1,4 +1,6 @@
-"""Builds what ``task-profiler run`` needs in addition to the command: collectors, history, labels and the live view."""
+"""Builds what ``task-profiler run`` needs in addition to the command: collectors, history,
+labels and the live view.
+"""
 
 import os
 import pwd
@@ -36,7 +38,10 @@ _VIEW_AFTER_NS = NS_PER_SECOND // 4
 
 
 class RunSession:
-    """The run of one command, with the real sources and sinks. ``problems`` are sentences about invalid settings."""
+    """The run of one command, with the real sources and sinks.
+
+    ``problems`` are sentences about invalid settings.
+    """
 
     def __init__(
         self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output
@@ -154,7 +159,9 @@ class RunSession:
         return printed_summary(successes, is_file=self._options.output is not None)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
-        """Add a run that started to the history, unless ``--no-history`` is given; returns sentences about failures."""
+        """Add a run that started to the history, unless ``--no-history`` is given; returns
+        sentences about failures.
+        """
         if self._recorder is None or result.startup_error is not None:
             return ()
         failure = self._recorder.add(line, result.report, result.series, result.stacks_line)
@@ -167,21 +174,28 @@ class RunSession:
 
             return export_run(record, os.environ, self._clock)
         except Exception as error:  # noqa: BLE001  a defect of the export must not change the exit code
-            return f"The run was not exported ({type(error).__name__}): report this as a defect of task-profiler."
+            return (
+                f"The run was not exported ({type(error).__name__}): report this as a defect of "
+                "task-profiler."
+            )
 
     def stop_collectors(self) -> None:
         self._plan.collectors.stop()
 
 
 def _import_history() -> None:
-    """Import what the history needs while the command runs, not when the user waits for the command's start or end."""
+    """Import what the history needs while the command runs, not when the user waits for the
+    command's start or end.
+    """
     with suppress(ImportError):  # a Python without SQLite; the recorder reports it
         import profiler.core.redaction
         import profiler.runs.history.run_database  # noqa: F401
 
 
 def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
-    """Print a notice on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
+    """Print a notice on standard error: as JSON where the report will be printed as JSON, else
+    as a sentence.
+    """
     from profiler.record.notice_model import encode_notice  # most runs have no notice
 
     printed = (
@@ -193,7 +207,9 @@ def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
 
 
 def _find_labels() -> dict[str, str]:
-    """Find the default labels: host, user, git commit of the working directory, and runner, as far as known."""
+    """Find the default labels: host, user, git commit of the working directory, and runner, as
+    far as known.
+    """
     facts: dict[str, str | None] = {"host": os.uname().nodename, "user": str(os.getuid())}
     with suppress(KeyError):  # in many containers, the user has no name
         facts["user"] = pwd.getpwuid(os.getuid()).pw_name
@@ -204,7 +220,9 @@ def _find_labels() -> dict[str, str]:
 
 
 class _LateView:
-    """The live view, which is made some time after the start: its imports delay nothing, and short runs have none."""
+    """The live view, which is made some time after the start: its imports delay nothing, and
+    short runs have none.
+    """
 
     def __init__(self, options: RunOptions, clock: Clock, stderr: Output) -> None:
         self._options = options

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from profiler.local_run.session import RunPlan
 
 _IN_TASK = StackAdvice(
-    missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of task-profiler, or install "
-    "py-spy in yours.",
-    invisible="There are no call stacks because the monitor does not see the batch's processes: set pidMode to task "
-    "(task-profiler taskdef add-monitor --stacks).",
-    refused="There are no call stacks because the monitor may not read the batch's processes: give it the capability "
-    "SYS_PTRACE and user 0 (task-profiler taskdef add-monitor --stacks).",
+    missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of "
+    "task-profiler, or install py-spy in yours.",
+    invisible="There are no call stacks because the monitor does not see the batch's processes: set "
+    "pidMode to task (task-profiler taskdef add-monitor --stacks).",
+    refused="There are no call stacks because the monitor may not read the batch's processes: give "
+    "it the capability SYS_PTRACE and user 0 (task-profiler taskdef add-monitor --stacks).",
 )
 _IN_RUN = StackAdvice(
     missing=f"--stacks needs py-spy, which is not installed: {install_hint('py-spy')}.",
     invisible="There are no call stacks because the command's processes are not visible in /proc.",
-    refused="There are no call stacks because the command's Python processes may not be read: run task-profiler as "
-    "the same user, and as root where kernel.yama.ptrace_scope is not 0.",
+    refused="There are no call stacks because the command's Python processes may not be read: run "
+    "task-profiler as the same user, and as root where kernel.yama.ptrace_scope is not 0.",
 )
 
 

@@ -49,7 +49,10 @@ class MonitorProcess:
         is_alone: Callable[[], bool] = lambda: False,
         gpus_of: Callable[[str], str | None] | None = None,
     ) -> Iterator[Collector]:
-        """All collectors. An instance's monitor has ``gpus_of``, no Neuron devices, and processes only if enabled."""
+        """All collectors.
+
+        An instance's monitor has ``gpus_of``, no Neuron devices, and processes only if enabled.
+        """
         settings, clock, is_instance = self.settings, self.clock, gpus_of is not None
         chosen = settings.accelerators
         accelerators = accelerator_collectors(

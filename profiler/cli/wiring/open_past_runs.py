@@ -1,4 +1,6 @@
-"""Parses and opens the sources of past runs that the options select, and reads the prices of the environment."""
+"""Parses and opens the sources of past runs that the options select, and reads the prices of the
+environment.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """A source of runs: its kind, and its file, address, pattern or cluster; "" for the default history."""
+    """A source of runs: its kind, and its file, address, pattern or cluster; "" for the default
+    history.
+    """
 
     kind: Literal["history", "file", "search", "logs", "insights"]
     name: str
@@ -60,7 +64,10 @@ def is_local(options: SourceOptions) -> bool:
 def open_source(
     options: SourceOptions, *, keeps_stacks: bool = False, shows_progress: bool = True
 ) -> RunSource:
-    """Open the sources. Raises UsageError for an invalid one, TaskProfilerError if none can be opened."""
+    """Open the sources.
+
+    Raises UsageError for an invalid one, TaskProfilerError if none can be opened.
+    """
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [
         Source("history", "")
     ]
@@ -107,7 +114,10 @@ def _open(
 
 
 def _report_failure(error: TaskProfilerError) -> None:
-    """Warn about a source that failed while others are read. The command's exit code becomes 1: see PastRunsCommand."""
+    """Warn about a source that failed while others are read.
+
+    The command's exit code becomes 1: see PastRunsCommand.
+    """
     import click  # not for `run`
 
     warn(str(error))
@@ -130,7 +140,10 @@ def _open_history(file: str) -> RunSource:
 def open_search(
     url: str, options: SourceOptions, show: OpenProgress = no_progress
 ) -> "IndexedRuns":
-    """Open the forwarder's documents. The last part of the address's path is the prefix of the index names."""
+    """Open the forwarder's documents.
+
+    The last part of the address's path is the prefix of the index names.
+    """
     from profiler.cli.wiring.aws_options import search_session
 
     # A missing Region is an error before the slow imports.
@@ -149,7 +162,10 @@ def open_search(
 def run_filter(
     options: SourceOptions, *, run: str | None = None, reads_checkpoints: bool = False
 ) -> RunFilter:
-    """The filter that the options describe. Raises UsageError for a time or a tag that is not valid."""
+    """The filter that the options describe.
+
+    Raises UsageError for a time or a tag that is not valid.
+    """
     now_ms = SystemClock().wall_ns() // NS_PER_MS
     since_ns = None if options.since is None else parse_time(options.since, now_ms) * NS_PER_MS
     until_ns = None if options.until is None else parse_time(options.until, now_ms) * NS_PER_MS
@@ -203,7 +219,10 @@ def _show_progress() -> Iterator[Callable[[int, float], None]]:
 
 
 def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:
-    """The log groups that match the patterns. Raises TaskProfilerError if a pattern matches none."""
+    """The log groups that match the patterns.
+
+    Raises TaskProfilerError if a pattern matches none.
+    """
     from profiler.aws_account.clusters_and_log_groups import (
         matching_log_groups,
     )  # only for this source
@@ -234,7 +253,10 @@ def _clients(options: SourceOptions) -> "OpenClient":
 
 
 def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
-    """Read the prices that replace the table's; problems are warnings. Raises UsageError for what is not a Region."""
+    """Read the prices that replace the table's; problems are warnings.
+
+    Raises UsageError for what is not a Region.
+    """
     if on_fargate == "":
         raise UsageError(
             "--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out."

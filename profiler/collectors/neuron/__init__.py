@@ -1,4 +1,6 @@
-"""AWS Neuron devices, read through the subprocess neuron-monitor, which prints JSON reports, one per line."""
+"""AWS Neuron devices, read through the subprocess neuron-monitor, which prints JSON reports, one
+per line.
+"""
 
 import os
 
@@ -6,7 +8,9 @@ from profiler.core.files import find_program
 
 
 def find_neuron_monitor(search_path: str | None) -> str | None:
-    """Find neuron-monitor in its package's folder, which only login shells have in PATH, then in ``search_path``."""
+    """Find neuron-monitor in its package's folder, which only login shells have in PATH, then in
+    ``search_path``.
+    """
     return find_program("neuron-monitor", "/opt/aws/neuron/bin", search_path)
 
 

@@ -1,8 +1,8 @@
 """Executes another program that the kernel kills when its parent thread ends.
 
-Runs as a separate program (``python -I -S end_with_parent.py PARENT PROGRAM ARGUMENT…``) and is never imported: between
-fork and exec in a process with threads, only a few system calls are safe. Signal settings that the interpreter changed
-for itself are restored.
+Runs as a separate program (``python -I -S end_with_parent.py PARENT PROGRAM ARGUMENT…``) and is
+never imported: between fork and exec in a process with threads, only a few system calls are safe.
+Signal settings that the interpreter changed for itself are restored.
 """
 
 import ctypes

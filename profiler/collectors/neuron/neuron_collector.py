@@ -1,4 +1,6 @@
-"""The usage of the Neuron devices by the reports of neuron-monitor, in aggregates of constant size."""
+"""The usage of the Neuron devices by the reports of neuron-monitor, in aggregates of constant
+size.
+"""
 
 import threading
 from collections import Counter, defaultdict
@@ -21,16 +23,19 @@ from profiler.record.units import MIB, mebibytes
 
 # The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.
 _MIN_PERIOD_FRACTION = 0.5
-# After this many reports without a device, the devices count as missing; the first reports may lack parts.
+# After this many reports without a device, the devices count as missing; the first reports may lack
+# parts.
 _REPORTS_BEFORE_ABSENT = 5
 _REQUIREMENTS = (
-    "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in linuxParameters.devices, "
-    "IPC_LOCK, and root."
+    "the monitor needs an image with neuron-monitor, the batch's /dev/neuron* in "
+    "linuxParameters.devices, IPC_LOCK, and root."
 )
 
 
 class LiveNeuron(Struct, frozen=True, kw_only=True):
-    """The devices at the last report. A core that no process uses is in no mapping; counts are since the start.
+    """The devices at the last report.
+
+    A core that no process uses is in no mapping; counts are since the start.
 
     ``memory_bytes_by_category`` is empty if a process could not be read.
     """
@@ -48,15 +53,19 @@ class LiveNeuron(Struct, frozen=True, kw_only=True):
 
 
 class NeuronUsage:
-    """Aggregates the reports of a run. The thread of the reports may differ from the thread that reads the record.
+    """Aggregates the reports of a run.
 
-    Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization is therefore the
-    maximum over the runtimes, its memory the sum. Both count for the period of the report, and only while there is a
-    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed.
+    The thread of the reports may differ from the thread that reads the record.
 
-    If one of several runtimes could not be read, the report has no utilization or memory: a core may belong to the
-    unreadable one. A period shorter than half the configured one is ignored for utilization only. ``has_devices`` is
-    True if a device, or a process on one, was ever reported.
+    Every runtime lists all cores of the node, with 0 for the cores of others. A core's utilization
+    is therefore the maximum over the runtimes, its memory the sum. Both count for the period of the
+    report, and only while there is a
+    runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a
+    runtime has listed.
+
+    If one of several runtimes could not be read, the report has no utilization or memory: a core
+    may belong to the unreadable one. A period shorter than half the configured one is ignored for
+    utilization only. ``has_devices`` is True if a device, or a process on one, was ever reported.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -114,7 +123,9 @@ class NeuronUsage:
             )
 
     def latest(self) -> LiveNeuron | None:
-        """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
+        """The last report with the counts so far; None if neither a device nor a runtime was
+        ever reported.
+        """
         with self._lock:
             return self._latest if self.has_devices else None
 
@@ -188,7 +199,9 @@ class NeuronUsage:
         return by_core, device_bytes
 
     def _add_errors(self, by_device: Mapping[int, int]) -> int | None:
-        """The increase since the first report, never overstated: whether counts are per period is not documented."""
+        """The increase since the first report, never overstated: whether counts are per period
+        is not documented.
+        """
         increases = (
             self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
             for device, errors in by_device.items()
@@ -209,7 +222,9 @@ def _max_latency(*latencies: Latency | None) -> Latency:
 
 
 class NeuronCollector:
-    """Aggregates the reports of neuron-monitor (``source``, if it is installed), and warns of missing devices."""
+    """Aggregates the reports of neuron-monitor (``source``, if it is installed), and warns of
+    missing devices.
+    """
 
     name = "neuron-monitor"
 
@@ -242,7 +257,9 @@ class NeuronCollector:
 
     @property
     def _failure(self) -> ThreadFailure | None:
-        """The error of our own or, if there were values, the end of neuron-monitor, which ended them."""
+        """The error of our own or, if there were values, the end of neuron-monitor, which ended
+        them.
+        """
         if self._source is None:
             return None
         return self._source.failure or (self._source.outage if self.has_data else None)
@@ -253,15 +270,20 @@ class NeuronCollector:
         else:
             self._source.start(self._on_report)
 
-    def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002  a report cannot be requested
+    # A report cannot be requested.
+    def final_reading(self, max_seconds: float) -> None:  # noqa: ARG002
         self._report_missing("no Neuron device was seen")
 
     def stop(self, max_seconds: float) -> None:
         if self._source is not None:
             self._source.stop(max_seconds)
 
-    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  all devices are every batch's
-        """Return ``neuron``, or a warning about required devices. Checkpoints after the reports' end have none."""
+    # All devices are every batch's.
+    def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002
+        """Return ``neuron``, or a warning about required devices.
+
+        Checkpoints after the reports' end have none.
+        """
         stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)

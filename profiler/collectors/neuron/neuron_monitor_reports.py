@@ -1,4 +1,7 @@
-"""Parses a line of neuron-monitor. Fields without a name here are skipped, such as the long list of loaded models."""
+"""Parses a line of neuron-monitor.
+
+Fields without a name here are skipped, such as the long list of loaded models.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +24,10 @@ _Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
 class _Group(Struct):
-    """A part of the report; ``error`` is the reason if neuron-monitor could not read it. It then has no values."""
+    """A part of the report; ``error`` is the reason if neuron-monitor could not read it.
+
+    It then has no values.
+    """
 
     period: _Seconds | None = None
     error: str | None = None
@@ -86,7 +92,9 @@ class _HardwareCounters(_Group):
 
 
 class _RuntimeGroups(Struct):
-    """The groups of a process that uses the devices; only runtime 1.x has ``inference_stats`` and ``hw_counters``."""
+    """The groups of a process that uses the devices; only runtime 1.x has ``inference_stats``
+    and ``hw_counters``.
+    """
 
     neuroncore_counters: _CoreCounters | None = None
     memory_used: _MemoryUsed | None = None
@@ -118,9 +126,10 @@ class _Document(Struct):
 class RuntimeReport(Struct, frozen=True, kw_only=True):
     """One process that uses the devices, over one period.
 
-    ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the node. Every runtime
-    lists all cores, with 0 for the cores of others. Memory is a reading of the moment; its categories are sums over all
-    cores. ``completed`` and ``failed`` are the executions in the period.
+    ``utilization_percent`` (0 to 100) and ``core_memory_bytes`` are by the core's index on the
+    node. Every runtime lists all cores, with 0 for the cores of others. Memory is a reading of the
+    moment; its categories are sums over all cores. ``completed`` and ``failed`` are the executions
+    in the period.
     """
 
     utilization_percent: Mapping[int, float] | None = None
@@ -135,7 +144,10 @@ class RuntimeReport(Struct, frozen=True, kw_only=True):
 
 
 class NeuronReport(Struct, frozen=True, kw_only=True):
-    """One report. ``ecc_uncorrected`` is by device and adds memory and SRAM; the size is one device's."""
+    """One report.
+
+    ``ecc_uncorrected`` is by device and adds memory and SRAM; the size is one device's.
+    """
 
     runtimes: tuple[RuntimeReport, ...] = ()
     ecc_uncorrected: Mapping[int, int] = {}
@@ -224,7 +236,9 @@ def _ecc_uncorrected(groups: Iterable[_HardwareCounters | None]) -> Mapping[int,
 
 
 def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]]:
-    """The cores by their index on the node; the parts of Trn2's logical cores, such as ``nc_v3.0``, are skipped."""
+    """The cores by their index on the node; the parts of Trn2's logical cores, such as
+    ``nc_v3.0``, are skipped.
+    """
     for core, value in cores.items():
         if value is not None and core.isdecimal() and len(core) <= _MAX_INDEX_DIGITS:
             yield int(core), value
@@ -239,7 +253,8 @@ def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:
 def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     totals: Counter[str] = Counter()
     for sizes in cores:
-        # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.
+        # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds
+        # of the time.
         if not totals or any(sizes.values()):
             totals.update(sizes)
     return totals

@@ -1,4 +1,7 @@
-"""Keeps the subprocess neuron-monitor running in a thread, and passes on each report. Its end leaves nothing behind."""
+"""Keeps the subprocess neuron-monitor running in a thread, and passes on each report.
+
+Its end leaves nothing behind.
+"""
 
 import math
 import os
@@ -32,7 +35,10 @@ _MAX_PROBLEMS_LOGGED = 10
 
 
 class LineSplitter:
-    """Splits bytes into lines (up to 450 kB) and skips empty ones. A line above 16 MiB is not a report."""
+    """Splits bytes into lines (up to 450 kB) and skips empty ones.
+
+    A line above 16 MiB is not a report.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
@@ -65,7 +71,10 @@ def configuration(period_seconds: int) -> bytes:
 
 
 class _NeuronProcess:
-    """A running neuron-monitor. A descendant that outlives it and holds its output open counts as silence."""
+    """A running neuron-monitor.
+
+    A descendant that outlives it and holds its output open counts as silence.
+    """
 
     def __init__(self, popen: "subprocess.Popen[bytes]", wake: WakeEvent) -> None:
         self._popen = popen
@@ -160,14 +169,22 @@ def _describe_exit(code: int | None) -> str:
 
 
 class Outage(ThreadFailure, frozen=True):
-    """The time and the reason of neuron-monitor's end or silence. Its next report, after a restart, ends the outage."""
+    """The time and the reason of neuron-monitor's end or silence.
+
+    Its next report, after a restart, ends the outage.
+    """
 
     def sentence(self, values: str) -> str:
-        return f"neuron-monitor stopped at {format_ms(self.at_ns)} ({self.reason}): the {values} end there."
+        return (
+            f"neuron-monitor stopped at {format_ms(self.at_ns)} ({self.reason}): the {values} end "
+            "there."
+        )
 
 
 class Supervision:
-    """When neuron-monitor starts next or, while it runs, counts as silent: at ``deadline_ns`` (monotonic)."""
+    """When neuron-monitor starts next or, while it runs, counts as silent: at ``deadline_ns``
+    (monotonic).
+    """
 
     def __init__(self, period_seconds: int) -> None:
         self.silence_timeout_ns = max(10, 5 * period_seconds) * NS_PER_SECOND
@@ -194,7 +211,10 @@ class Supervision:
 
 
 class NeuronMonitorSource:
-    """Runs neuron-monitor again and again. ``outage`` is set from its end or silence to its next report."""
+    """Runs neuron-monitor again and again.
+
+    ``outage`` is set from its end or silence to its next report.
+    """
 
     name = "neuron-monitor"
 
@@ -219,7 +239,9 @@ class NeuronMonitorSource:
 
     @property
     def pid(self) -> int | None:
-        """The process id of neuron-monitor while it runs: a child of this process that is not part of the batch."""
+        """The process id of neuron-monitor while it runs: a child of this process that is not
+        part of the batch.
+        """
         process = self._process
         return None if process is None else process.pid
 
@@ -228,7 +250,10 @@ class NeuronMonitorSource:
         return None if self._thread is None else self._thread.failure
 
     def start(self, on_report: Callable[[NeuronReport], None]) -> None:
-        """Start the thread, once. It calls ``on_report`` with each report, which must be fast and must not raise."""
+        """Start the thread, once.
+
+        It calls ``on_report`` with each report, which must be fast and must not raise.
+        """
         if self._thread is None and self._stop_deadline_ns is None:
             self._on_report = on_report
             wake = self._wake = WakeEvent()
@@ -238,7 +263,9 @@ class NeuronMonitorSource:
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL, all in its thread."""
+        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL,
+        all in its thread.
+        """
         if self._stop_deadline_ns is None:  # the rest of the time is for SIGKILL
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(
                 0.9 * max_seconds * NS_PER_SECOND
@@ -263,7 +290,10 @@ class NeuronMonitorSource:
                 self._read_reports(process)
 
     def _read_reports(self, process: _NeuronProcess) -> None:
-        """Read reports until the process ends, is silent or must stop. It no longer runs on return."""
+        """Read reports until the process ends, is silent or must stop.
+
+        It no longer runs on return.
+        """
         splitter = LineSplitter()
         is_silent = False
         try:

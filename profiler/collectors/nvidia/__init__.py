@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-# The container toolkit adds the device node with any GPU, and the library with the driver capability "utility".
+# The container toolkit adds the device node with any GPU, and the library with the driver
+# capability "utility".
 _DEVICE = "/dev/nvidiactl"
 _LIBRARY = "libnvidia-ml.so.1"
 _FOLDERS = (
@@ -16,6 +17,8 @@ _FOLDERS = (
 
 
 def is_driver_present(library_path: str | None, exists: Callable[[str], bool]) -> bool:
-    """Whether a path of an NVIDIA device node or driver library exists; ``library_path`` is ``LD_LIBRARY_PATH``."""
+    """Whether a path of an NVIDIA device node or driver library exists; ``library_path`` is
+    ``LD_LIBRARY_PATH``.
+    """
     folders = (*(folder for folder in (library_path or "").split(":") if folder), *_FOLDERS)
     return exists(_DEVICE) or any(exists(f"{folder}/{_LIBRARY}") for folder in folders)

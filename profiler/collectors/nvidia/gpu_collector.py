@@ -17,18 +17,28 @@ from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Record
 
 _HANG_NS = 5 * NS_PER_SECOND
-# Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a core.
+# Reading a GPU's energy takes 4 ms (H200, driver 580): every 10 s for each GPU that is 0.04 % of a
+# core.
 COUNTER_PERIOD_NS = 10 * NS_PER_SECOND
-_REQUIREMENTS = "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
-_MATCHES_NONE = (
-    "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's NVIDIA_VISIBLE_DEVICES, "
-    "with nvidia-smi -L."
+_REQUIREMENTS = (
+    "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
+    "in its environment."
 )
-_NO_ANSWER = "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, are missing."
+_MATCHES_NONE = (
+    "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
+    "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
+)
+_NO_ANSWER = (
+    "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, "
+    "are missing."
+)
 
 
 class GpuCollector:
-    """Reads the GPUs at every tick. ``is_required``: warn if none is found. ``hour_usd`` is the price of the task."""
+    """Reads the GPUs at every tick.
+
+    ``is_required``: warn if none is found. ``hour_usd`` is the price of the task.
+    """
 
     child_pid = None
 
@@ -85,7 +95,9 @@ class GpuCollector:
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take one reading with all counters; before the first one, wait for it if a GPU is required."""
+        """Take one reading with all counters; before the first one, wait for it if a GPU is
+        required.
+        """
         if not self._reader.is_started:
             return
         if self.has_data:
@@ -96,12 +108,17 @@ class GpuCollector:
             and not self._reader.wait_for_first_reading(max_seconds)
         ):
             self._report_missing(
-                "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the run ended."
+                "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the "
+                "run ended."
             )
 
     def stop(self, max_seconds: float) -> None:
-        """End the thread. A thread that hangs in the driver is abandoned and ends with the process."""
-        # A healthy driver answers within 50 ms. Opening it may take seconds, for which a run's end does not wait.
+        """End the thread.
+
+        A thread that hangs in the driver is abandoned and ends with the process.
+        """
+        # A healthy driver answers within 50 ms. Opening it may take seconds, for which a run's end
+        # does not wait.
         self._reader.stop(min(0.05, max_seconds))
 
     def part(self, record: Record, batch: str) -> RecordPart:
@@ -165,7 +182,10 @@ class GpuCollector:
         return (*notes, *(reason for reason in reasons if reason is not None))
 
     def tick(self, *, is_complete: bool = False) -> bool:
-        """Take one reading; False if none can succeed. A complete one has the slow counters, else every 10 s a GPU."""
+        """Take one reading; False if none can succeed.
+
+        A complete one has the slow counters, else every 10 s a GPU.
+        """
         if self._source.permanently_unavailable:
             return False
         now_ns = self._clock.monotonic_ns()
@@ -190,12 +210,15 @@ class GpuCollector:
         return True
 
     def _on_failure(self, failure: Unavailable) -> None:
-        """Log the failure if a GPU was readable before or, once, if a GPU is required; else only the record has it."""
+        """Log the failure if a GPU was readable before or, once, if a GPU is required; else only
+        the record has it.
+        """
         if self.has_data:
             self._health.on_failure(failure)
             since = format_ms(self._clock.wall_ns())
             self._read_error = self._read_error or (
-                f"NVML could not be read since {since}, and the GPUs' numbers end there: {failure.reason}."
+                f"NVML could not be read since {since}, and the GPUs' numbers end there: "
+                f"{failure.reason}."
             )
         elif self._is_required:
             self._report_missing(

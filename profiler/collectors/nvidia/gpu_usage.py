@@ -25,8 +25,8 @@ from profiler.record.units import MIB, mebibytes
 
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
-# The fields of a sample of which the record has statistics, over the time since the reading before or between the
-# samples of GPM.
+# The fields of a sample of which the record has statistics, over the time since the reading before
+# or between the samples of GPM.
 _SERIES = (
     "utilization_percent",
     "memory_used_bytes",
@@ -42,7 +42,8 @@ _GPM_SERIES = (
 )
 # GPM may be read more rarely than the rest: for so long, the last values are the latest.
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
-# A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred steps late.
+# A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred
+# steps late.
 _IDLE_SPANS_OF_A_GPU, _IDLE_SPANS = 64, 1024
 
 # nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
@@ -61,8 +62,8 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading, and sums since the first reading.
 
-    ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds`` is by the reason's
-    name, ``totals`` by the record's field.
+    ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
+    is by the reason's name, ``totals`` by the record's field.
     """
 
     sample: GpuSample
@@ -73,7 +74,10 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
-    """All GPUs at the last reading; ``readings`` counts all. ``is_known``: they are the batch's, not only visible."""
+    """All GPUs at the last reading; ``readings`` counts all.
+
+    ``is_known``: they are the batch's, not only visible.
+    """
 
     readings: int
     gpus: tuple[LatestGpu, ...]
@@ -120,7 +124,9 @@ class GpuUsage:
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
-        """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences about lost GPUs."""
+        """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences
+        about lost GPUs.
+        """
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         # A reading counts for the time since the one before, but not for a gap without readings.
         self._step_ns = min(since_ns, 2 * self._interval_ns)
@@ -157,7 +163,9 @@ class GpuUsage:
             self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
-        """For how long all GPUs of the batch, if they are known, else all GPUs were idle between two moments."""
+        """For how long all GPUs of the batch, if they are known, else all GPUs were idle between
+        two moments.
+        """
         return self._idle[batch if batch in self._idle else ""].between(start_ns, end_ns)
 
     def forget(self, batch: str) -> None:
@@ -166,7 +174,10 @@ class GpuUsage:
             gpu.forget(batch)
 
     def begin_run(self, run: str, started_ns: int) -> None:
-        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts."""
+        """Leave out the idle time before this moment (monotonic) from the run's.
+
+        Only the first call counts.
+        """
         for gpu in self._gpus.values():
             gpu.begin_run(run, started_ns, self._interval_ns)
 
@@ -177,7 +188,10 @@ class GpuUsage:
         duration_ms: float | None = None,
         finished_ns: int | None = None,
     ) -> tuple[Gpu, ...]:
-        """The record's entries by index; None selects all. ``finished_ns`` (monotonic) is the end of the run."""
+        """The record's entries by index; None selects all.
+
+        ``finished_ns`` (monotonic) is the end of the run.
+        """
         return tuple(gpu.record(run, duration_ms, finished_ns) for gpu in self._selected(selectors))
 
     def facts(self) -> tuple[GpuFacts, ...]:
@@ -192,7 +206,9 @@ class GpuUsage:
     def take_readings(
         self, batch: str, selectors: Collection[str] | None, into: DeviceReadings
     ) -> None:
-        """Add the readings of the selected GPUs since the batch's last call; drop those of other GPUs."""
+        """Add the readings of the selected GPUs since the batch's last call; drop those of other
+        GPUs.
+        """
         selected = self._selected(selectors)
         if not selected:
             return
@@ -292,7 +308,9 @@ class _GpuAggregate:
     def _idle_seconds(
         self, run: str, duration_ms: float | None, finished_ns: int | None
     ) -> float | None:
-        """The idle time of a run, at most its duration; None if utilization was read no more than once."""
+        """The idle time of a run, at most its duration; None if utilization was read no more
+        than once.
+        """
         if not self._utilization_observed_ns:
             return None
         after_ns = 0 if finished_ns is None else self._idle.between(finished_ns, self._read_ns)
@@ -368,7 +386,10 @@ class _GpuAggregate:
 def gpu_idle(
     gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None
 ) -> GpuIdle | None:
-    """The idle time of a run's GPUs; None if it is unknown. ``hour_usd`` is the price of the task in USD per hour."""
+    """The idle time of a run's GPUs; None if it is unknown.
+
+    ``hour_usd`` is the price of the task in USD per hour.
+    """
     percents = [gpu.idle_percent for gpu in gpus if gpu.idle_percent is not None]
     if not percents or duration_ms is None:
         return None

@@ -1,4 +1,6 @@
-"""Reads all visible GPUs through NVML, in one thread, and continues after driver errors, restarts and lost GPUs."""
+"""Reads all visible GPUs through NVML, in one thread, and continues after driver errors,
+restarts and lost GPUs.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -43,7 +45,9 @@ class NvmlSource:
         self.is_driver_missing = False
 
     def read(self, *, counters: bool) -> DriverReading | Unavailable:
-        """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
+        """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per
+        GPU.
+        """
         events = self._events or self._try_open()
         if isinstance(events, Unavailable):
             return events
@@ -68,7 +72,8 @@ class NvmlSource:
                 self._reason = Unavailable(answer.reason)
                 self._next_try_ns = 0
                 return self._reason
-        # The GPUs that are lost since the last reading, or not visible since NVML was initialized again.
+        # The GPUs that are lost since the last reading, or not visible since NVML was initialized
+        # again.
         before, self._lost = self._lost, self._missing()
         lost = tuple(
             facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
@@ -81,7 +86,9 @@ class NvmlSource:
         return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}
 
     def _find_lost(self, events: XidEvents) -> None:
-        """Read the GPUs again that are lost, or could not be opened when NVML was initialized again."""
+        """Read the GPUs again that are lost, or could not be opened when NVML was initialized
+        again.
+        """
         for uuid in self._missing():
             handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", uuid)
             if isinstance(handle, Failure):

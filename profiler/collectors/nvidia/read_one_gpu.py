@@ -1,4 +1,7 @@
-"""One GPU, read field by field: an unsupported field is absent alone. The error events (Xid) of all GPUs."""
+"""One GPU, read field by field: an unsupported field is absent alone.
+
+The error events (Xid) of all GPUs.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +22,8 @@ from profiler.record.units import MIB
 NOT_INSTALLED = (
     f"there is an NVIDIA driver, but no package nvidia-ml-py: {install_hint('nvidia-ml-py')}"
 )
-# GPM's fields of a sample, and of its amounts, and NVML's numbers of the metrics: in percent, and in MiB/s.
+# GPM's fields of a sample, and of its amounts, and NVML's numbers of the metrics: in percent, and
+# in MiB/s.
 _PERCENTS = {
     "sm_active_percent": 2,
     "sm_occupancy_percent": 3,
@@ -31,9 +35,10 @@ _METRICS = {**_PERCENTS, **_RATES}
 # The values of two samples that are less apart are invalid.
 _MIN_SPAN_NS = 100 * NS_PER_MS
 _REFUSED = (
-    "The driver does not allow this container to read the GPUs' performance counters (GPM), so the values from them "
-    "(smActivePercent to dramActivePercent, PCIe and NVLink) end there: run the monitor as root with the capability "
-    "SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0."
+    "The driver does not allow this container to read the GPUs' performance counters (GPM), so "
+    "the values from them (smActivePercent to dramActivePercent, PCIe and NVLink) end there: run "
+    "the monitor as root with the capability SYS_ADMIN, or load the driver with "
+    "NVreg_RestrictProfilingToAdminUsers=0."
 )
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
@@ -83,7 +88,8 @@ class Failure(Struct, frozen=True):
     reason: str
 
 
-def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401  the driver's types
+# The driver's types.
+def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401
     """Call an NVML function by name; returns its result, or the failure as a value."""
     try:
         return getattr(nvml, function)(*arguments, **options)
@@ -104,9 +110,12 @@ _COUNTERS = {
 
 
 class _Gpm:
-    """Reads GPM, the counters of Hopper and newer: one sample ends a reading and starts the next, without a gap."""
+    """Reads GPM, the counters of Hopper and newer: one sample ends a reading and starts the
+    next, without a gap.
+    """
 
-    def __init__(self, nvml: Nvml, handle: Any, clock: Clock) -> None:  # noqa: ANN401  a pointer of the driver's
+    # A pointer of the driver's.
+    def __init__(self, nvml: Nvml, handle: Any, clock: Clock) -> None:  # noqa: ANN401
         self._nvml = nvml
         self._handle = handle
         self._clock = clock
@@ -115,13 +124,16 @@ class _Gpm:
         ] = ()  # the last one, taken at ``_taken_ns``, and the one to be taken next
         self._taken_ns: int | None = None
         self._request: Any = None  # of the metrics between two samples
-        # The share of the time in the driver, between the readings with all counters: 0.4 % for eight GPUs.
+        # The share of the time in the driver, between the readings with all counters: 0.4 % for
+        # eight GPUs.
         self._budget = CpuBudget(0.0005)
         self._is_available = True
         self.is_refused = False
 
     def added_to(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
-        """Add the metrics since the device's sample before; a complete reading has them whatever they cost."""
+        """Add the metrics since the device's sample before; a complete reading has them whatever
+        they cost.
+        """
         values = self._read(is_complete=is_complete) if self._is_available else {}
         if not isinstance(values, Failure):
             return replace(sample, **values)
@@ -172,7 +184,8 @@ class _Gpm:
             self._request.metrics[position].metricId = number
         return None
 
-    def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401  as above
+    # As above.
+    def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401
         request = self._request
         request.sample1, request.sample2 = first, second
         answer = call_nvml(self._nvml, "nvmlGpmMetricsGet", request)
@@ -195,7 +208,8 @@ class _Gpm:
 class Device:
     """Reads one device by its handle, which is valid until NVML is shut down."""
 
-    def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts, clock: Clock) -> None:  # noqa: ANN401  as above
+    # As above.
+    def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts, clock: Clock) -> None:  # noqa: ANN401
         self._nvml = nvml
         self._unsupported: set[str] = set()
         self._failure: Failure | None = None
@@ -208,12 +222,17 @@ class Device:
     @property
     def notes(self) -> Iterator[str]:
         if self._is_permission_denied:
-            yield f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}."
+            yield (
+                "The driver does not allow this container to read all numbers of the GPU "
+                f"{self.facts.uuid}."
+            )
         if self.gpm.is_refused:
             yield _REFUSED
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if errors leave no field."""
+        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if
+        errors leave no field.
+        """
         nvml = self._nvml
         # Version 2 of the call leaves out the memory that the driver reserves.
         memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
@@ -231,7 +250,8 @@ class Device:
             power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
             sm_clock_mhz=self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             temperature_celsius=self._field("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
-            # Newer drivers call these event reasons, and still have the function under its old name.
+            # Newer drivers call these event reasons, and still have the function under its old
+            # name.
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             counters={name: value for name, value in counted.items() if value is not None},
         )
@@ -242,7 +262,8 @@ class Device:
             return failure
         return self.gpm.added_to(sample, is_complete=counters)
 
-    def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
+    # The driver's types.
+    def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401
         if function in self._unsupported or (
             self._failure is not None and self._failure.action in _DEVICE_WIDE
         ):

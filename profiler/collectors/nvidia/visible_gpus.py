@@ -20,9 +20,10 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 class GpuSample(Struct, frozen=True, kw_only=True):
     """One GPU at one moment; a field that the GPU did not report is None.
 
-    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel ran. ``counters`` (the
-    driver's, read rarely: energy in millijoules, and others) and ``amounts`` are by the record's field, but for ENERGY.
-    The fields from ``sm_active_percent`` on are GPM's (Hopper and newer), over the last ``gpm_ns``.
+    Utilization is the share of the driver's last averaging window (1/6 to 1 s) in which a kernel
+    ran. ``counters`` (the driver's, read rarely: energy in millijoules, and others) and ``amounts``
+    are by the record's field, but for ENERGY. The fields from ``sm_active_percent`` on are GPM's
+    (Hopper and newer), over the last ``gpm_ns``.
     """
 
     facts: GpuFacts
@@ -43,14 +44,19 @@ class GpuSample(Struct, frozen=True, kw_only=True):
 
 
 class Xid(Struct, frozen=True):
-    """An error event of the driver (Xid). ``uuid`` is None if the GPU can no longer be identified."""
+    """An error event of the driver (Xid).
+
+    ``uuid`` is None if the GPU can no longer be identified.
+    """
 
     uuid: str | None
     code: int
 
 
 class DriverReading(Struct, frozen=True, kw_only=True):
-    """All GPUs; those that were lost since the last reading, errors since then, and sentences about gaps."""
+    """All GPUs; those that were lost since the last reading, errors since then, and sentences
+    about gaps.
+    """
 
     samples: tuple[GpuSample, ...] = ()
     xids: tuple[Xid, ...] = ()
@@ -66,17 +72,21 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
 
 
 class GpuSelection(Struct, frozen=True, kw_only=True):
-    """The GPUs of a batch; all visible ones if ``selectors`` is None. Without ``is_known``, it is an assumption."""
+    """The GPUs of a batch; all visible ones if ``selectors`` is None.
+
+    Without ``is_known``, it is an assumption.
+    """
 
     selectors: frozenset[str] | None = None
     is_known: bool = False
 
 
 class GpuScope:
-    """The GPUs of each batch: configured, else by NVIDIA_VISIBLE_DEVICES of a Docker id, else by ``own``.
+    """The GPUs of each batch: configured, else by NVIDIA_VISIBLE_DEVICES of a Docker id, else by
+    ``own``.
 
-    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible. With ``has_all_ids``,
-    a Docker id without the variable has no GPU.
+    ``own`` is the variable of this process. Its selection depends on the GPUs that are visible.
+    With ``has_all_ids``, a Docker id without the variable has no GPU.
     """
 
     def __init__(
@@ -129,7 +139,10 @@ class GpuScope:
         return GpuSelection(selectors=selectors, is_known=True)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
-        """By the environment. In a container, as many visible as selected GPUs are the batch's: indices begin at 0."""
+        """By the environment.
+
+        In a container, as many visible as selected GPUs are the batch's: indices begin at 0.
+        """
         selectors = self._own.selectors
         if selectors is None:
             return self._own
@@ -140,7 +153,9 @@ class GpuScope:
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
-    """Parse ``NVIDIA_VISIBLE_DEVICES``: UUIDs, indices, ``all``, ``none`` or ``void``; empty is unknown."""
+    """Parse ``NVIDIA_VISIBLE_DEVICES``: UUIDs, indices, ``all``, ``none`` or ``void``; empty is
+    unknown.
+    """
     value = visible_devices.strip()
     if value in ("", "all"):
         return GpuSelection(is_known=bool(value))

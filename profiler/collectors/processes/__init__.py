@@ -1,1 +1,3 @@
-"""The batch's own processes, where the task shares its process namespace: peaks, kills, the largest ones."""
+"""The batch's own processes, where the task shares its process namespace: peaks, kills, the
+largest ones.
+"""

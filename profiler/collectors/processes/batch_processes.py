@@ -1,4 +1,6 @@
-"""The usage of one batch by its processes: aggregates of constant size, compared with the task stats."""
+"""The usage of one batch by its processes: aggregates of constant size, compared with the task
+stats.
+"""
 
 import math
 from collections import deque
@@ -34,12 +36,14 @@ _CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
 
 
 class SourceComparison:
-    """Compares the readings of the processes with the task stats: the CPU time, and what each lacks of the memory.
+    """Compares the readings of the processes with the task stats: the CPU time, and what each
+    lacks of the memory.
 
-    The processes lack tmpfs, the kernel's memory and the pages that forks copied, the stats mapped files
-    (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus what they lacked at the next
-    stats, as far as the sum is within these stats. On a machine of its own, the batch's memory changes by as much as
-    the machine's, which counts tmpfs and copied pages at each reading, but not mapped files.
+    The processes lack tmpfs, the kernel's memory and the pages that forks copied, the stats mapped
+    files (:func:`lacks_memory`). So the memory at a reading is that of the processes, plus what
+    they lacked at the next stats, as far as the sum is within these stats. On a machine of its own,
+    the batch's memory changes by as much as the machine's, which counts tmpfs and copied pages at
+    each reading, but not mapped files.
     """
 
     def __init__(self) -> None:
@@ -61,7 +65,9 @@ class SourceComparison:
     def on_reading(
         self, reading: ContainerSample, machine_bytes: int | None = None, mapped_bytes: int = 0
     ) -> Iterator[ContainerSample]:
-        """Add a reading of all processes, later than the last one; yields readings with their final memory."""
+        """Add a reading of all processes, later than the last one; yields readings with their
+        final memory.
+        """
         self._readings.append(reading)
         if machine_bytes is not None:
             sums = self._machine_bytes[reading.read_ns] = (
@@ -100,9 +106,10 @@ class SourceComparison:
     def warnings(self) -> Iterator[str]:
         if not self.cpu_agrees:
             yield (
-                f"Task stats and the batch's processes differ on CPU time: {self._stats_cpu_ns / NS_PER_SECOND:.1f} s "
-                f"against {self._processes_cpu_ns / NS_PER_SECOND:.1f} s over the same time; "
-                "the time series is from the task stats."
+                "Task stats and the batch's processes differ on CPU time: "
+                f"{self._stats_cpu_ns / NS_PER_SECOND:.1f} s against "
+                f"{self._processes_cpu_ns / NS_PER_SECOND:.1f} s over the same time; the time "
+                "series is from the task stats."
             )
 
     def _completed(self, reading: ContainerSample) -> ContainerSample:
@@ -124,7 +131,9 @@ class SourceComparison:
         return replace(reading, memory_used_bytes=own_bytes if is_notable else max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
-        """Compare the stats with the readings before and after them; the latter is the newest reading at most."""
+        """Compare the stats with the readings before and after them; the latter is the newest
+        reading at most.
+        """
         later = next(reading for reading in self._readings if reading.read_ns >= sample.read_ns)
         earlier = next(
             (reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns),
@@ -151,7 +160,8 @@ class SourceComparison:
             low, high = sorted((before, after))
             held_bytes = min(max(used_bytes, low), high)
             self._stats_bytes = used_bytes
-            # A step, such as that of an exit, leaves a range: in it, the known file pages of other containers remain.
+            # A step, such as that of an exit, leaves a range: in it, the known file pages of other
+            # containers remain.
             self.lacking_bytes = min(
                 max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low
             )
@@ -168,11 +178,12 @@ class SourceComparison:
 
 
 class BatchProcesses:
-    """Aggregates the readings of one batch over all its incarnations: the control groups of its Docker ids.
+    """Aggregates the readings of one batch over all its incarnations: the control groups of its
+    Docker ids.
 
-    CPU time and memory come from the control group if it is readable, else from the processes. All times are by the
-    wall clock as it was set at the start of the collector, ``started_ns`` is the start of the run. ``is_new`` is False
-    if the container was restarted before it was first read.
+    CPU time and memory come from the control group if it is readable, else from the processes. All
+    times are by the wall clock as it was set at the start of the collector, ``started_ns`` is the
+    start of the run. ``is_new`` is False if the container was restarted before it was first read.
     """
 
     def __init__(
@@ -270,11 +281,15 @@ class BatchProcesses:
 
     @property
     def cpu_ns(self) -> int:
-        """The CPU time of all incarnations, in nanoseconds: each source counts every process once."""
+        """The CPU time of all incarnations, in nanoseconds: each source counts every process
+        once.
+        """
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
-        """The group's high-water mark: complete if each incarnation's was read after its last process, or now."""
+        """The group's high-water mark: complete if each incarnation's was read after its last
+        process, or now.
+        """
         is_complete = self._is_end_observed or (is_running and self._is_mark_current)
         return GroupPeak(
             size_bytes=self._mark_bytes,
@@ -285,7 +300,9 @@ class BatchProcesses:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak."""
+        """The largest memory use seen, including the high-water marks of the processes: a lower
+        bound of the peak.
+        """
         peak_bytes = self.memory.peak_bytes
         if (
             peak_bytes is not None
@@ -312,7 +329,10 @@ class BatchProcesses:
         is_alive: bool,
         processes: Sequence[ProcessReading] = (),
     ) -> int | None:
-        """Returns the memory in use, at least a process's. The mark is final if no process ran before it was read."""
+        """Returns the memory in use, at least a process's.
+
+        The mark is final if no process ran before it was read.
+        """
         if group is None:
             self._is_mark_current = False
             return None

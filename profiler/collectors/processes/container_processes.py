@@ -1,4 +1,6 @@
-"""Tracks the processes of another container of the task, and counts short ones that ended before they were read."""
+"""Tracks the processes of another container of the task, and counts short ones that ended before
+they were read.
+"""
 
 from collections.abc import Callable
 
@@ -16,10 +18,11 @@ _MAX_OPEN_PROCESSES = 100
 
 
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):
-    """The present processes, and the last state of the processes that have ended since the last reading.
+    """The present processes, and the last state of the processes that have ended since the last
+    reading.
 
-    ``missed_pids`` are the ids assigned since then that no live process has, such as short processes and threads.
-    ``main_pid`` is the process that the container was started with.
+    ``missed_pids`` are the ids assigned since then that no live process has, such as short
+    processes and threads. ``main_pid`` is the process that the container was started with.
     """
 
     processes: tuple[ProcessReading, ...] = ()
@@ -56,7 +59,8 @@ class ContainerProcesses:
         ended, never_alive = self._refresh_tracked()
         self._divide_memory()
         if self._first_pid not in self._tracked:
-            # The oldest process with a parent outside of the container; ``docker exec`` starts others later.
+            # The oldest process with a parent outside of the container; ``docker exec`` starts
+            # others later.
             entry_processes = (
                 (tracked.reading.started_ticks, tracked.pid)
                 for tracked in self._tracked.values()
@@ -88,7 +92,8 @@ class ContainerProcesses:
             return 0
         listed = set(proc.all_pids(self._folder))
         appeared = listed - self._known_pids
-        # After the largest id the kernel starts again at small ones: a known id may then be a new process.
+        # After the largest id the kernel starts again at small ones: a known id may then be a new
+        # process.
         has_wrapped = last_pid is not None and before is not None and last_pid < before
         ending = 0
         for pid in sorted(listed if is_full_scan or has_wrapped else appeared):
@@ -135,11 +140,12 @@ class ContainerProcesses:
         return ended, never_alive
 
     def _divide_memory(self) -> None:
-        """Give each process a share of its memory, so that no page counts twice: only its user may read shared pages.
+        """Give each process a share of its memory, so that no page counts twice: only its user
+        may read shared pages.
 
-        Only forks that have not executed a program share anonymous memory: their share is what they allocated
-        themselves. Files and shared memory count for the process that maps most. All hold at least as much as the
-        largest.
+        Only forks that have not executed a program share anonymous memory: their share is what they
+        allocated themselves. Files and shared memory count for the process that maps most. All hold
+        at least as much as the largest.
         """
         tracked = self._tracked.items()
         living = {pid: one.reading for pid, one in tracked if one.reading and one.reading.rss_bytes}

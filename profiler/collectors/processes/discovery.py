@@ -1,4 +1,7 @@
-"""Finds another container's processes (``"pidMode": "task"``). Their collector is imported only once they are seen."""
+"""Finds another container's processes (``"pidMode": "task"``).
+
+Their collector is imported only once they are seen.
+"""
 
 import os
 from collections import Counter
@@ -12,10 +15,11 @@ from profiler.readers.linux import proc
 from profiler.record.record_model import Record
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
-# A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name, no such character
-# follows: only the end, ".scope" or "/".
+# A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name, no
+# such character follows: only the end, ".scope" or "/".
 _ID_CHARACTERS = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
-# on_batch_started is called every 10 s while the batch runs. The processes are visible from the first time or never.
+# on_batch_started is called every 10 s while the batch runs. The processes are visible from the
+# first time or never.
 _MAX_ATTEMPTS = 5
 
 
@@ -34,7 +38,9 @@ def pids_of(docker_id: str, proc_folder: str = "/proc") -> Iterator[int]:
 
 
 def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
-    """``NVIDIA_VISIBLE_DEVICES`` of the container's first process whose environment has it; None if none has."""
+    """``NVIDIA_VISIBLE_DEVICES`` of the container's first process whose environment has it; None
+    if none has.
+    """
     for pid in pids_of(docker_id, proc_folder):
         for entry in (proc.read(f"{proc_folder}/{pid}/environ") or b"").split(b"\0"):
             if entry.startswith(_VISIBLE_DEVICES):
@@ -46,7 +52,9 @@ class _ProcessCollector(Collector, ThreadCollector, BatchFollower, Protocol): ..
 
 
 class ProcessDiscovery:
-    """Makes the process collector when processes are seen (by a Docker id), and is replaced by it."""
+    """Makes the process collector when processes are seen (by a Docker id), and is replaced by
+    it.
+    """
 
     def __init__(
         self, is_visible: Callable[[str], bool], make_collector: Callable[[], _ProcessCollector]

@@ -1,4 +1,7 @@
-"""Reads the batch's processes in a thread. Ends of main processes and groups wake it, before the group is removed."""
+"""Reads the batch's processes in a thread.
+
+Ends of main processes and groups wake it, before the group is removed.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +58,8 @@ _FIELDS = (
     *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
     *("likely_out_of_memory", "out_of_memory_evidence"),
 )
-# After this many refusals the control group counts as unreadable. (A process may belong to another user.)
+# After this many refusals the control group counts as unreadable. (A process may belong to another
+# user.)
 _MAX_CGROUP_ATTEMPTS = 5
 
 _T = TypeVar("_T", Metrics, Interval)
@@ -65,7 +69,9 @@ IdleOfBatch = Callable[[str, int, int], int]
 def _processes_values(
     record: Record, batch: BatchProcesses, *, is_current: bool
 ) -> Mapping[str, object]:
-    """Return the record's fields from its processes; the time series only if they are still read (``is_current``)."""
+    """Return the record's fields from its processes; the time series only if they are still read
+    (``is_current``).
+    """
     sizes = ResourceLimits(
         vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb)
     )
@@ -78,7 +84,8 @@ def _processes_values(
     since = None if record.interval is None else batch.usage.end_interval()
     metrics = record.metrics
     has_more_cpu_time = batch.cpu_ns >= (metrics.cpu_seconds or 0.0) * NS_PER_SECOND
-    metrics = replace(  # the larger totals: both sources count from the container's start to their last reading
+    # The larger totals: both sources count from the container's start to their last reading.
+    metrics = replace(
         metrics,
         cpu_seconds=max(
             round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS), metrics.cpu_seconds or 0.0
@@ -138,7 +145,9 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
 def _with_series(
     record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits
 ) -> Record:
-    """Use the processes' distributions if they are finer, or the stats lack memory; ``since`` is for checkpoints."""
+    """Use the processes' distributions if they are finer, or the stats lack memory; ``since`` is
+    for checkpoints.
+    """
     is_finer, comparison = _is_finer(batch.usage, record.sampling), batch.comparison
     agrees_on_cpu, has_memory = (
         is_finer and comparison.cpu_agrees,
@@ -181,9 +190,11 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
 def _peak(
     metrics: Metrics, batch: BatchProcesses, group: GroupPeak
 ) -> tuple[float | None, PeakSource | None]:
-    """The group's mark if it is complete, free of page cache, and lacks no memory; else the largest observed value.
+    """The group's mark if it is complete, free of page cache, and lacks no memory; else the
+    largest observed value.
 
-    The mark with page cache, plus memory outside the group, bounds that, but not the mark of one process.
+    The mark with page cache, plus memory outside the group, bounds that, but not the mark of one
+    process.
     """
     stats_bytes, observed_bytes = (
         _bytes(metrics.max_memory_used_mb),
@@ -206,7 +217,10 @@ def _bytes(size_mb: Number | None) -> float | None:
 
 
 class ProcessAccess(Struct, frozen=True, kw_only=True):
-    """How to read this machine's processes, by Docker id. ``machine_memory``: if the batch has the machine alone."""
+    """How to read this machine's processes, by Docker id.
+
+    ``machine_memory``: if the batch has the machine alone.
+    """
 
     open_processes: Callable[[str], ContainerProcesses]
     open_cgroup: Callable[[int, str], ContainerCgroup | None]
@@ -218,7 +232,9 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 
 
 class _TrackedContainer(Struct):
-    """The sources of one batch container, and its aggregates over all its restarts, which ``lock`` protects."""
+    """The sources of one batch container, and its aggregates over all its restarts, which
+    ``lock`` protects.
+    """
 
     batch: BatchProcesses
     lock: threading.Lock
@@ -291,7 +307,10 @@ class _TrackedContainer(Struct):
 
 
 class ProcessCollector:
-    """Reads the batch's processes at every tick, and at the end of a main process. No ``series_points``: no series."""
+    """Reads the batch's processes at every tick, and at the end of a main process.
+
+    No ``series_points``: no series.
+    """
 
     def __init__(
         self,
@@ -381,7 +400,10 @@ class ProcessCollector:
         self._machine.exit_waiter.close()
 
     def tick(self, *, is_complete: bool = False) -> bool:
-        """Read all batches. Before a complete reading, groups come first: the kernel may remove them at any moment."""
+        """Read all batches.
+
+        Before a complete reading, groups come first: the kernel may remove them at any moment.
+        """
         for batch_id in self._tracked.keys() - self._containers.keys():
             with self._lock:
                 forgotten = self._tracked.pop(batch_id)

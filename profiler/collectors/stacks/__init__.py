@@ -1,1 +1,3 @@
-"""Call stacks of Python processes, by py-spy in its mode ``--nonblocking``: it only reads memory and stops nothing."""
+"""Call stacks of Python processes, by py-spy in its mode ``--nonblocking``: it only reads memory
+and stops nothing.
+"""

@@ -1,9 +1,11 @@
-"""Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard input.
+"""Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard
+input.
 
-Runs as a separate program (``python -I -S dump_server.py PROGRAM``) and is never imported. It has one thread, so it can
-limit a call between fork and exec. ``run`` does not count the calls, which are its children, as the command's. It ends
-with its standard input. The answer to a line is a line with the exit status (negative: the signal), the CPU time in
-microseconds and a length, followed by that many bytes: the standard output or, if the call failed, standard error.
+Runs as a separate program (``python -I -S dump_server.py PROGRAM``) and is never imported. It has
+one thread, so it can limit a call between fork and exec. ``run`` does not count the calls, which
+are its children, as the command's. It ends with its standard input. The answer to a line is a line
+with the exit status (negative: the signal), the CPU time in microseconds and a length, followed by
+that many bytes: the standard output or, if the call failed, standard error.
 """
 
 import os
@@ -46,7 +48,8 @@ def _call(program: str, arguments: list[str]) -> tuple[int, float, bytes]:
             nothing = os.open(os.devnull, os.O_RDONLY)
             for descriptor, standard in ((nothing, 0), (output, 1), (errors, 2)):
                 os.dup2(descriptor, standard)
-            os.execve(program, [program, *arguments], {})  # noqa: S606  running py-spy is the purpose
+            # Running py-spy is the purpose.
+            os.execve(program, [program, *arguments], {})  # noqa: S606
         finally:
             os._exit(126)
     _, status, used = os.wait4(pid, 0)

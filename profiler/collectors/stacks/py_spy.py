@@ -1,4 +1,7 @@
-"""Reads the stacks of a process through py-spy. It may be hostile, so every text in the JSON is cut and cleaned."""
+"""Reads the stacks of a process through py-spy.
+
+It may be hostile, so every text in the JSON is cut and cleaned.
+"""
 
 import os
 import re
@@ -37,7 +40,10 @@ _WAITS_FOR_OTHERS = re.compile(
 
 
 class Frame(Struct, frozen=True):
-    """A function on a stack, and the line that it executes. ``is_own``: the file belongs to no library."""
+    """A function on a stack, and the line that it executes.
+
+    ``is_own``: the file belongs to no library.
+    """
 
     function: str
     file: str
@@ -59,7 +65,10 @@ _LEFT_OUT = Frame("…", "")
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):
-    """A thread's stack, outermost function first. ``is_active``: it runs or could. ``thread_id`` is Python's."""
+    """A thread's stack, outermost function first.
+
+    ``is_active``: it runs or could. ``thread_id`` is Python's.
+    """
 
     frames: tuple[Frame, ...]
     is_active: bool
@@ -137,13 +146,18 @@ def _clean(frame: _Frame) -> Frame:
 
 
 def _word(text: str) -> str:
-    """The text on one line without the separator of folded stacks. A long text is cut at its beginning."""
+    """The text on one line without the separator of folded stacks.
+
+    A long text is cut at its beginning.
+    """
     clean = on_one_line(text[-_MAX_TEXT_CHARS:]).replace(";", ",")
     return clean if len(text) <= _MAX_TEXT_CHARS else f"…{clean[1:]}"
 
 
 class Dump(Struct, frozen=True, kw_only=True):
-    """The stacks of one process, or the reason why they are missing; and the CPU time of the reading."""
+    """The stacks of one process, or the reason why they are missing; and the CPU time of the
+    reading.
+    """
 
     stacks: tuple[ThreadStack, ...] = ()
     failure: str | None = None
@@ -151,12 +165,18 @@ class Dump(Struct, frozen=True, kw_only=True):
 
 
 def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
-    """Find py-spy in the interpreter's folder, then in the absolute folders of ``search_path`` (as in PATH)."""
-    return find_program("py-spy", os.path.dirname(interpreter), search_path)  # noqa: PTH120  texts only
+    """Find py-spy in the interpreter's folder, then in the absolute folders of ``search_path``
+    (as in PATH).
+    """
+    # Texts only.
+    return find_program("py-spy", os.path.dirname(interpreter), search_path)  # noqa: PTH120
 
 
 class PySpy:
-    """Calls py-spy through ``dump_server.py``. Only one thread may call it; any thread may ``kill`` it."""
+    """Calls py-spy through ``dump_server.py``.
+
+    Only one thread may call it; any thread may ``kill`` it.
+    """
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -188,7 +208,8 @@ class PySpy:
             return
         # Without the environment, which py-spy does not need and which may contain secrets.
         with suppress(OSError):
-            self._server = subprocess.Popen(  # noqa: S603  this interpreter, and a file of this package
+            # This interpreter, and a file of this package.
+            self._server = subprocess.Popen(  # noqa: S603
                 (
                     sys.executable,
                     "-I",

@@ -14,8 +14,8 @@ from profiler.readers.linux.process_tree import own_cpu_ns
 MAX_PROCESSES = 8
 _PYTHON = re.compile(r"python[\d.]*[a-z]{0,2}(?: \(deleted\))?")
 _LIBRARY = b"/libpython"
-# A process that fails this often in a row waits longer and longer: py-spy does not support it, or it is still starting,
-# or its stacks change too fast at the moment.
+# A process that fails this often in a row waits longer and longer: py-spy does not support it, or
+# it is still starting, or its stacks change too fast at the moment.
 _MAX_FAILURES = 5
 _MAX_PAUSE_SECONDS = 600.0
 # The outermost functions of the main thread and of threads of the module threading.
@@ -35,7 +35,9 @@ def living_processes(pids: Iterable[int]) -> tuple[Identity, ...]:
 def runs_python(
     pid: int, last_program: str, proc_folder: str = "/proc"
 ) -> tuple[str, bool | None] | None:
-    """The program of a process if it is another than the last, and whether it is CPython (None: not permitted)."""
+    """The program of a process if it is another than the last, and whether it is CPython (None:
+    not permitted).
+    """
     folder = f"{proc_folder}/{pid}"
     try:
         program = os.readlink(f"{folder}/exe")  # noqa: PTH115  many times a minute
@@ -52,10 +54,11 @@ def runs_python(
 
 
 def without_torn(stacks: Iterable[ThreadStack], roots: dict[int, str]) -> tuple[ThreadStack, ...]:
-    """The stacks of one process without those that were read while they changed: the process runs on meanwhile.
+    """The stacks of one process without those that were read while they changed: the process
+    runs on meanwhile.
 
-    A thread's outermost function stays; ``roots`` has it by thread. A running thread's stack that begins elsewhere was
-    read in a change. The stack of a thread that waits does not change.
+    A thread's outermost function stays; ``roots`` has it by thread. A running thread's stack that
+    begins elsewhere was read in a change. The stack of a thread that waits does not change.
     """
     for stack in stacks:
         root = stack.frames[0].function
@@ -124,7 +127,10 @@ class PythonProcesses:
         return self._known[identity].failures > 0
 
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
-        """Note a failed reading, after which pauses grow. True once for a process that keeps failing."""
+        """Note a failed reading, after which pauses grow.
+
+        True once for a process that keeps failing.
+        """
         process = self._known[identity]
         if reason.startswith("Permission Denied"):
             process.is_python, self.is_refused = None, True

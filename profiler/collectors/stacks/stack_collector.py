@@ -27,8 +27,8 @@ _FAST_AT_START_NS = 60 * NS_PER_SECOND
 # The share of one core that all samples of a run may use, from this duration on.
 _MAX_SHARE = 0.003
 _MIN_RUN_NS = 600 * NS_PER_SECOND
-# The periods and the shares of one core of samples at the fast and at the slow rate. This leaves some of the budget for
-# moments.
+# The periods and the shares of one core of samples at the fast and at the slow rate. This leaves
+# some of the budget for moments.
 _FAST, _SLOW = (NS_PER_SECOND, 0.018), (10 * NS_PER_SECOND, 0.001)
 # At the start of a local run with a CPU to spare. More would take the budget of later samples.
 _FINE, _FINE_AT_START_NS, _FINE_VCPU = (NS_PER_SECOND // 20, 0.2), 2 * NS_PER_SECOND, 2
@@ -43,7 +43,9 @@ _MAX_ATTEMPTS = 3
 
 
 class StackAdvice(Struct, frozen=True, kw_only=True):
-    """Sentences about a missing requirement and its remedy: py-spy, visible processes, the permission to read them."""
+    """Sentences about a missing requirement and its remedy: py-spy, visible processes, the
+    permission to read them.
+    """
 
     missing: str
     invisible: str
@@ -53,8 +55,8 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 class StackAccess(Struct, frozen=True, kw_only=True):
     """The sources of the stacks: without py-spy no ``reader``; processes by Docker id.
 
-    ``vcpu`` is what a local command can use. Its reader is a child of the process whose children are measured, so it is
-    started before the first measurement.
+    ``vcpu`` is what a local command can use. Its reader is a child of the process whose children
+    are measured, so it is started before the first measurement.
     """
 
     reader: PySpy | None
@@ -66,7 +68,8 @@ class StackAccess(Struct, frozen=True, kw_only=True):
 
 
 class SamplingSchedule:
-    """When the next sample is due (monotonic): the contract's rates, stretched to keep a budget of CPU time.
+    """When the next sample is due (monotonic): the contract's rates, stretched to keep a budget
+    of CPU time.
 
     Until ``fine_until_ns``, samples are taken at a rate that only a short run can afford.
     """
@@ -113,7 +116,9 @@ class _Batch(Struct):
 
     @property
     def shown(self) -> StackProfile:
-        """All samples of a short run; of a longer one, whose start they would outweigh, at most one a second."""
+        """All samples of a short run; of a longer one, whose start they would outweigh, at most
+        one a second.
+        """
         return self.fine or self.profile
 
     @property

@@ -1,4 +1,6 @@
-"""What the stack samples of one batch show: its most frequent functions, its moments, and the stacks over time."""
+"""What the stack samples of one batch show: its most frequent functions, its moments, and the
+stacks over time.
+"""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,13 +33,15 @@ _PERCENT_DIGITS = 1
 _OUTER_FRAMES, _INNER_FRAMES = 8, 30
 TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
-# The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
+# The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the
+# user's files.
 MAX_BYTES = 186_000
 MAX_STEPS = 120
 # Below this number of steps, rare stacks are dropped before further steps are merged.
 _MIN_STEPS = 12
 _FIRST_STEP_NS = NS_PER_SECOND
-# A step in which no sample was due belongs to the last one before, up to the slow period of the samples.
+# A step in which no sample was due belongs to the last one before, up to the slow period of the
+# samples.
 _MAX_GAP_NS = 10 * NS_PER_SECOND
 _STEP_BYTES = len(b'{"offsetMs":999999999,"durationMs":999999999,"stacks":{}},')
 _COUNT_BYTES = len(b":,999999")
@@ -82,8 +86,8 @@ class _Moment:
 class StackMoments:
     """Finds the moments of one batch in the samples of its usage, and collects their stacks.
 
-    Memory rises, nothing runs, or all vCPUs are in use. A moment lasts as long as its condition. Fast samples are taken
-    for its first 60 s, and again every 10 minutes.
+    Memory rises, nothing runs, or all vCPUs are in use. A moment lasts as long as its condition.
+    Fast samples are taken for its first 60 s, and again every 10 minutes.
     """
 
     def __init__(self) -> None:
@@ -111,7 +115,9 @@ class StackMoments:
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
     def add_stacks(self, stacks: Sequence[ThreadStack]) -> None:
-        """Count the most informative ones of the stacks that were read at one time, at least one."""
+        """Count the most informative ones of the stacks that were read at one time, at least
+        one.
+        """
         if self._present:
             best = min(stack.rank for stack in stacks)
             chosen = {
@@ -160,7 +166,9 @@ class StackMoments:
 
 
 class _Function(Struct):
-    """How often a function was on the stack of a running thread, how often it was the innermost one, and its lines."""
+    """How often a function was on the stack of a running thread, how often it was the innermost
+    one, and its lines.
+    """
 
     total: int = 0
     innermost: int = 0
@@ -175,7 +183,10 @@ class FunctionCounts:
         self._functions: dict[_Key, _Function] = {}
 
     def add(self, stack: ThreadStack) -> None:
-        """Count a stack; a recursive function counts once, with its last line. Waiting threads do not count."""
+        """Count a stack; a recursive function counts once, with its last line.
+
+        Waiting threads do not count.
+        """
         if not stack.is_active:
             return
         self.running += 1
@@ -212,7 +223,9 @@ class FunctionCounts:
 
 
 class FoldedStacks:
-    """Counts folded stacks in equal steps within a fixed size: if there are too many, the length doubles."""
+    """Counts folded stacks in equal steps within a fixed size: if there are too many, the length
+    doubles.
+    """
 
     def __init__(self) -> None:
         self._step_ns = _FIRST_STEP_NS
@@ -244,7 +257,9 @@ class FoldedStacks:
     def steps(
         self, started_ns: int | None, finished_ns: int | None = None
     ) -> tuple[StackStep, ...]:
-        """The steps with samples, by their offsets from the start of the run, or from the first sample if unknown."""
+        """The steps with samples, by their offsets from the start of the run, or from the first
+        sample if unknown.
+        """
         origin_ns = self._origin_ns or 0
         started_ns = origin_ns if started_ns is None else started_ns
         first_ns = origin_ns - started_ns
@@ -266,7 +281,9 @@ class FoldedStacks:
         return tuple(found)
 
     def _drop_rare_stacks(self) -> None:
-        """Keep the stacks that were seen most often in the whole run, up to three quarters of the size."""
+        """Keep the stacks that were seen most often in the whole run, up to three quarters of
+        the size.
+        """
         totals: Counter[str] = Counter()
         present: Counter[str] = Counter()
         for step in self._steps.values():

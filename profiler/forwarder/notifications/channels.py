@@ -1,11 +1,11 @@
 """The channels of notifications: Slack, an EventBridge bus, and the log of the function.
 
-slack_sdk's retry handlers are not used: they sleep without knowing when the invocation ends. Failures that may be
-temporary are retried here. Slack may have accepted a request that timed out, so a notice can be posted twice, but it is
-never lost.
+slack_sdk's retry handlers are not used: they sleep without knowing when the invocation ends.
+Failures that may be temporary are retried here. Slack may have accepted a request that timed out,
+so a notice can be posted twice, but it is never lost.
 
-slack_sdk writes addresses with their secrets to its log and its errors: its log is disabled, and no text of its errors
-is passed on. It is slow to import, so the first message does so.
+slack_sdk writes addresses with their secrets to its log and its errors: its log is disabled, and no
+text of its errors is passed on. It is slow to import, so the first message does so.
 """
 
 import logging
@@ -56,15 +56,21 @@ _RETRYABLE_CODES = frozenset(
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
-_WEBHOOK_HINT = "check that {setting} is the address of an incoming webhook whose channel exists, or create a new one"
+_WEBHOOK_HINT = (
+    "check that {setting} is the address of an incoming webhook whose channel exists, or "
+    "create a new one"
+)
 _BOT_HINT = (
-    "check SLACK_BOT_TOKEN, its scope chat:write, SLACK_BASE_URL, and that {setting} is the id of a channel to which "
-    "the bot is invited"
+    "check SLACK_BOT_TOKEN, its scope chat:write, SLACK_BASE_URL, and that {setting} is the id "
+    "of a channel to which the bot is invited"
 )
 
 
 class SlackTarget(Struct, frozen=True, kw_only=True):
-    """A webhook, or with ``channel`` a bot at ``base_url`` (None: Slack's). ``setting`` is the variable of either."""
+    """A webhook, or with ``channel`` a bot at ``base_url`` (None: Slack's).
+
+    ``setting`` is the variable of either.
+    """
 
     setting: str
     secret: str
@@ -89,7 +95,10 @@ _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SE
 def read_targets(
     environment: Mapping[str, str], fetch: FetchSecret
 ) -> Mapping[ChannelKind, SlackTarget]:
-    """The configured target of each kind of notice. The environment precedes the secret. Raises SettingsError."""
+    """The configured target of each kind of notice.
+
+    The environment precedes the secret. Raises SettingsError.
+    """
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
@@ -147,13 +156,17 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
 
 def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
-    """Send a message within the invocation's time. Raises NoticeError if Slack does not accept it."""
+    """Send a message within the invocation's time.
+
+    Raises NoticeError if Slack does not accept it.
+    """
     backoff = RetryBackoff(budget, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
     while True:
         timeout_seconds = backoff.request_timeout_seconds()
         if timeout_seconds is None:
             raise NoticeError(
-                "The invocation ran out of time before the notification was sent: raise the function's timeout."
+                "The invocation ran out of time before the notification was sent: raise the "
+                "function's timeout."
             )
         failure = _attempt(target, message, int(timeout_seconds))
         if failure is None:
@@ -163,15 +176,16 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
                 setting=target.setting
             )
             refusal = NoticeError(
-                f"Slack rejected the notification{f' ({failure})' if failure.status else ''}: {hint}."
+                f"Slack rejected the notification{f' ({failure})' if failure.status else ''}: "
+                f"{hint}."
             )
             refusal.is_refusal = True
             raise refusal
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
             raise NoticeError(
-                f"Slack accepted no notification through {target.setting} before the invocation ran out of "
-                f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
-                "Slack and raise its timeout."
+                f"Slack accepted no notification through {target.setting} before the invocation "
+                f"ran out of time ({failure}): Lambda retries; if the error persists, check the "
+                "function's network route to Slack and raise its timeout."
             )
 
 
@@ -218,7 +232,10 @@ def _send_by_bot(
 
 
 def _options(timeout_seconds: int) -> dict[str, Any]:
-    """The options of both clients. Their logger is outside the hierarchy: no handler of Lambda receives its lines."""
+    """The options of both clients.
+
+    Their logger is outside the hierarchy: no handler of Lambda receives its lines.
+    """
     logger = logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
     return {"timeout": timeout_seconds, "logger": logger, "retry_handlers": []}
 
@@ -234,7 +251,9 @@ def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
-    """Put one event on an EventBridge bus (a name or an ARN) for each notification: the rules on the bus select."""
+    """Put one event on an EventBridge bus (a name or an ARN) for each notification: the rules on
+    the bus select.
+    """
 
     def post(notification: Notification, _kind: ChannelKind) -> None:
         from botocore.exceptions import (
@@ -258,14 +277,17 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
         if code is not None:
             raise NoticeError(
                 f"The event bus {bus} did not accept the event ({str(code)[:100]}): check "
-                "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents on the bus."
+                "EVENT_BUS_NAME and that the function's role has the permission events:PutEvents "
+                "on the bus."
             )
 
     return NoticeChannel("event-bus", post)
 
 
 def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> NoticeChannel:
-    """Print each ended run as a JSON line: without a search cluster, the function's log is the list of all runs."""
+    """Print each ended run as a JSON line: without a search cluster, the function's log is the
+    list of all runs.
+    """
 
     def post(notification: Notification, _kind: ChannelKind) -> None:
         if isinstance(notification, EndedTask):
@@ -281,7 +303,9 @@ def configured_channels(
     budget: InvocationTime,
     events_client: Callable[[], AwsClient],
 ) -> list[NoticeChannel]:
-    """Return Slack's channel, which accepts no notice without a target, and the bus if the settings name one."""
+    """Return Slack's channel, which accepts no notice without a target, and the bus if the
+    settings name one.
+    """
 
     def post_to_slack(notification: Notification, kind: ChannelKind) -> None:
         message = message_of(notification, kibana_url=settings.kibana_url)

@@ -1,4 +1,6 @@
-"""Ended runs and notices as data for other programs: details of EventBridge events, and the ``task.ended`` line."""
+"""Ended runs and notices as data for other programs: details of EventBridge events, and the
+``task.ended`` line.
+"""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -61,14 +63,15 @@ class _RunDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="
 class EndedRun(_RunDetail, frozen=True, kw_only=True):
     """One ended run. What is unknown is left out.
 
-    ``text`` is one sentence about the run, or two: the second contains what a failed or slow run waited for most of the
-    time. It contains no quotation mark, backslash or control character: the input transformers of EventBridge insert
-    texts as they are, so that these would break the JSON of a template. ``container`` is the name of the batch
-    container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and
-    ``recommendation`` come from the run's report; without a report, ``metrics`` has the numbers of the last checkpoint,
-    or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes from the report or the checkpoint, with at
-    most three targets. ``unusual`` are the metrics in which a success lies far outside its family, with the median of
-    the family's recent successes.
+    ``text`` is one sentence about the run, or two: the second contains what a failed or slow run
+    waited for most of the time. It contains no quotation mark, backslash or control character: the
+    input transformers of EventBridge insert texts as they are, so that these would break the JSON
+    of a template. ``container`` is the name of the batch container. ``stopCategory`` is the cause
+    of the end, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and ``recommendation``
+    come from the run's report; without a report, ``metrics`` has the numbers of the last
+    checkpoint, or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes from the
+    report or the checkpoint, with at most three targets. ``unusual`` are the metrics in which a
+    success lies far outside its family, with the median of the family's recent successes.
     """
 
     status: EndStatus
@@ -86,7 +89,9 @@ class EndedRun(_RunDetail, frozen=True, kw_only=True):
 
 
 def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[str, Struct]:
-    """Return the type of a notification's event, and its detail: texts truncated, in JSON smaller than 32 KB."""
+    """Return the type of a notification's event, and its detail: texts truncated, in JSON
+    smaller than 32 KB.
+    """
     if isinstance(notification, EndedTask):
         return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
@@ -123,7 +128,9 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
 
 
 def _sentence(notice: EndedTask) -> str:
-    """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about its longest wait."""
+    """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about
+    its longest wait.
+    """
     revision = notice.task.revision
     name = notice.family if revision is None else f"{notice.family}:{revision}"
     code = known(describe_exit_code, notice.outcome.exit_code or None)
@@ -142,7 +149,9 @@ def _sentence(notice: EndedTask) -> str:
 
 
 def _bounded(data: _Data) -> _Data:
-    """Return the data with each text truncated and embeddable, and without the ends of long lists."""
+    """Return the data with each text truncated and embeddable, and without the ends of long
+    lists.
+    """
     values = {
         name: _bounded_value(value, _MAX_LENGTHS.get(name, 400))
         for name, value in asdict(data).items()
@@ -172,10 +181,11 @@ def _bounded_value(value: object, max_length: int) -> object:
 class RunNotice(_RunDetail, frozen=True, kw_only=True):
     """A notice of a running task. What is unknown is left out.
 
-    ``text`` is what the run does, and the notice's sentence with the numbers. No text has a quotation mark, backslash
-    or control character: input transformers insert texts as they are. ``notice.kind`` is
-    ``stuck``, ``overdue``, ``memory``, ``disk``, or one that a newer monitor knows; ``notice.since`` is the time from
-    which on its condition was met. ``container`` is the name of the batch container. ``metrics`` are those so far.
+    ``text`` is what the run does, and the notice's sentence with the numbers. No text has a
+    quotation mark, backslash or control character: input transformers insert texts as they are.
+    ``notice.kind`` is ``stuck``, ``overdue``, ``memory``, ``disk``, or one that a newer monitor
+    knows; ``notice.since`` is the time from which on its condition was met. ``container`` is the
+    name of the batch container. ``metrics`` are those so far.
     """
 
     notice: Notice
@@ -187,10 +197,10 @@ class RunNotice(_RunDetail, frozen=True, kw_only=True):
 class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A notice of a schedule. What is unknown is left out.
 
-    ``text`` is the notice's sentence, with the limits of ``text`` in an ended run. ``notice.kind`` is ``missed``,
-    ``late``, ``overlapped``, ``slow``, or one that a newer function knows; ``notice.dueAt`` is the due time,
-    ``notice.taskId`` the task concerned. ``schedule.kind`` is ``schedule`` or ``rule``; ``schedule.group`` is the
-    schedule group or the event bus.
+    ``text`` is the notice's sentence, with the limits of ``text`` in an ended run. ``notice.kind``
+    is ``missed``, ``late``, ``overlapped``, ``slow``, or one that a newer function knows;
+    ``notice.dueAt`` is the due time, ``notice.taskId`` the task concerned. ``schedule.kind`` is
+    ``schedule`` or ``rule``; ``schedule.group`` is the schedule group or the event bus.
     """
 
     text: str
@@ -244,7 +254,9 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
 
 
 def run_title(line: NoticeLine) -> str:
-    """Return the notice in short, such as "nightly-etl:5 has been stuck for 30 minutes"; the texts are not escaped."""
+    """Return the notice in short, such as "nightly-etl:5 has been stuck for 30 minutes"; the
+    texts are not escaped.
+    """
     record, notice = line.record, line.notice
     name = record.family or _UNKNOWN
     if record.revision:
@@ -256,6 +268,11 @@ def run_title(line: NoticeLine) -> str:
 
 
 def schedule_title(line: ScheduleNoticeLine) -> str:
-    """Return the outcome of the schedule, such as "nightly-etl did not run"; the texts are not escaped."""
+    """Return the outcome of the schedule, such as "nightly-etl did not run"; the texts are not
+    escaped.
+    """
     kind = line.notice.kind
-    return f"{line.schedule.name} {_SCHEDULE_PREDICATES.get(kind, f'has a notification of kind {kind}')}"
+    return (
+        f"{line.schedule.name} "
+        f"{_SCHEDULE_PREDICATES.get(kind, f'has a notification of kind {kind}')}"
+    )

@@ -17,10 +17,12 @@ def run_idempotently(
     key: str,
     work: Callable[[], _Result],
 ) -> _Result:
-    """Run ``work`` unless it succeeded before for this key; return its result, now or of the earlier run.
+    """Run ``work`` unless it succeeded before for this key; return its result, now or of the
+    earlier run.
 
-    The DynamoDB table keeps results for seven days; without one, the work runs each time. An error releases the key.
-    Raises InProgressError if another invocation runs the work, DeliveryError if the table cannot be used.
+    The DynamoDB table keeps results for seven days; without one, the work runs each time. An error
+    releases the key. Raises InProgressError if another invocation runs the work, DeliveryError if
+    the table cannot be used.
     """
     if table is None:
         return work()
@@ -49,5 +51,6 @@ def run_idempotently(
         raise InProgressError("Another invocation is posting this task's notification.") from error
     except exceptions.IdempotencyPersistenceLayerError as error:
         raise DeliveryError(
-            f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."
+            f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's "
+            "role may write to it."
         ) from error

@@ -1,4 +1,6 @@
-"""A notification, of an ended task, a running one or a schedule; and the channels that it is posted to, once."""
+"""A notification, of an ended task, a running one or a schedule; and the channels that it is
+posted to, once.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -24,7 +26,9 @@ ChannelKind = Literal["success", "failure"]
 
 
 class UnusualMeasure(Struct, frozen=True, kw_only=True):
-    """A metric of the record in which a success lies far outside its family, and the median of the family's runs."""
+    """A metric of the record in which a success lies far outside its family, and the median of
+    the family's runs.
+    """
 
     metric: str
     value: Number
@@ -32,7 +36,9 @@ class UnusualMeasure(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The duration compared with recent runs of the family, in words, and the ``unusual`` measures of a success."""
+    """The duration compared with recent runs of the family, in words, and the ``unusual``
+    measures of a success.
+    """
 
     text: str
     is_slow: bool = False
@@ -40,7 +46,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sentence about a retry, and the task that was started again, or that this one is the retry of."""
+    """A sentence about a retry, and the task that was started again, or that this one is the
+    retry of.
+    """
 
     sentence: str
     retried_as: str | None = None
@@ -48,7 +56,9 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
-    """One stopped task: ``container``, ``log`` and ``labels`` are the batch container's, None where unknown."""
+    """One stopped task: ``container``, ``log`` and ``labels`` are the batch container's, None
+    where unknown.
+    """
 
     task: StoppedTask
     outcome: Outcome
@@ -67,7 +77,9 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> EventContainer | None:
-        """The batch in the event; with its name alone if the event does not list it, as after a failed start."""
+        """The batch in the event; with its name alone if the event does not list it, as after a
+        failed start.
+        """
         return None if self.container is None else self.task.container(self.container)
 
     @property
@@ -76,7 +88,10 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def metrics(self) -> Metrics:
-        """The metrics of the record, with the duration of the run. Only a report has the billed duration."""
+        """The metrics of the record, with the duration of the run.
+
+        Only a report has the billed duration.
+        """
         metrics = Metrics() if self.record is None else self.record.metrics
         billed_ms = metrics.billed_duration_ms if self.is_complete else None
         return replace(metrics, duration_ms=self.duration_ms, billed_duration_ms=billed_ms)
@@ -103,7 +118,9 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> float | None:
-        """The duration of the run: the report's; the event's without one, and for a run that was stopped."""
+        """The duration of the run: the report's; the event's without one, and for a run that was
+        stopped.
+        """
         reported = None
         if self.record is not None and self.is_complete and self.record.status != "stopped":
             reported = self.record.metrics.duration_ms
@@ -159,7 +176,10 @@ def notify(
     once: Idempotently,
     errors: list[ForwarderError],
 ) -> tuple[str, ...]:
-    """Post to each channel that accepts the kind, once. Returns the channels that have the notification."""
+    """Post to each channel that accepts the kind, once.
+
+    Returns the channels that have the notification.
+    """
     posted = []
     for channel in channels:
         try:
@@ -175,7 +195,10 @@ def notify(
 
 
 def notification_key(notification: Notification) -> str:
-    """The key of a task's end, of a kind of notice of a run, or of a due time's outcome. Stored: never change it."""
+    """The key of a task's end, of a kind of notice of a run, or of a due time's outcome.
+
+    Stored: never change it.
+    """
     if isinstance(notification, EndedTask):
         return notification.task.arn
     notice = notification.notice

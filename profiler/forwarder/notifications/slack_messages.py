@@ -1,4 +1,6 @@
-"""Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of escaped texts."""
+"""Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of
+escaped texts.
+"""
 
 import math
 import shlex
@@ -61,12 +63,16 @@ class SlackMessage(Struct, frozen=True, kw_only=True):
 
 
 def escape_text(text: str, max_length: int) -> str:
-    """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
+    """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never
+    within an entity.
+    """
     return _cut(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
 
 
 def _cut(clean: str, max_length: int) -> str:
-    """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
+    """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never
+    within an entity.
+    """
     if utf16_length(clean.translate(_ESCAPES)) <= max_length:
         return clean.translate(_ESCAPES)
     lengths = accumulate(utf16_length(character.translate(_ESCAPES)) for character in clean)
@@ -80,12 +86,17 @@ def plain_text(text: str) -> JsonObject:
 
 
 def mrkdwn(text: str) -> JsonObject:
-    """Return a text object with formatting, in which Slack does not turn addresses and names into links."""
+    """Return a text object with formatting, in which Slack does not turn addresses and names
+    into links.
+    """
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def utf16_length(text: str) -> int:
-    """Return the length in UTF-16 units. Slack's unit is not documented; this is the larger of the two possible."""
+    """Return the length in UTF-16 units.
+
+    Slack's unit is not documented; this is the larger of the two possible.
+    """
     return len(text) + sum(character >= _FIRST_SUPPLEMENTARY for character in text)
 
 
@@ -133,7 +144,10 @@ def context(text: str) -> JsonObject | None:
 
 
 def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMessage:
-    """Build the message of a notification. Never raises, because an error here would lose the notice."""
+    """Build the message of a notification.
+
+    Never raises, because an error here would lose the notice.
+    """
     if isinstance(notification, EndedTask):
         return ended_task_message(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
@@ -247,7 +261,10 @@ def _accelerators(record: Record) -> Iterator[str]:
 
 
 def _command(notice: EndedTask) -> JsonObject | None:
-    """The command that shows a run that did not succeed. Its log group is the definition's: a record's can be false."""
+    """The command that shows a run that did not succeed.
+
+    Its log group is the definition's: a record's can be false.
+    """
     if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
         return None
     words = ("task-profiler", "show", notice.task.id, "--from", f"logs:{notice.report_log.group}")
@@ -300,13 +317,18 @@ def _cause_lines(notice: EndedTask) -> list[str]:
 
 
 def _killed(kills: MemoryKills) -> str:
-    """A line about killed child processes, a frequent cause of failures that ECS does not report."""
+    """A line about killed child processes, a frequent cause of failures that ECS does not
+    report.
+    """
     names = dict.fromkeys(
         escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:5]
     )
     text = ", ".join(name for name in names if name)
     number = "one" if kills.count == 1 else kills.count
-    return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
+    return (
+        f"The kernel killed {number} of the run's processes because memory ran "
+        f"out{f': {text}' if text else ''}."
+    )
 
 
 def _advice(notice: EndedTask) -> list[str]:

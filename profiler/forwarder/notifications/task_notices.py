@@ -1,11 +1,12 @@
 """The notices of running tasks among the lines of an invocation, and which of them are sent.
 
-They are sent after their documents are written. Any program can print such a line into its own log, so at most eight of
-a log stream are sent, with a table eight of all invocations. A notice that is older than a day or replayed is indexed
+They are sent after their documents are written. Any program can print such a line into its own log,
+so at most eight of a log stream are sent, with a table eight of all invocations. A notice that is
+older than a day or replayed is indexed
 alone: its run is over, and the table may have forgotten it.
 
-A record of a stream whose notice a channel did not accept is repeated for 15 minutes at most: it holds up its shard,
-and a wrong setting of a channel must not cost reports.
+A record of a stream whose notice a channel did not accept is repeated for 15 minutes at most: it
+holds up its shard, and a wrong setting of a channel must not cost reports.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,8 @@ class TaskNotices(Struct):
     now: Callable[[], datetime]
     once: Idempotently = lambda _key, work: work()
     warn: Callable[[str], None] = lambda _sentence: None
-    # By log stream: its notices by task, container and kind, each with its time and the record that contains it.
+    # By log stream: its notices by task, container and kind, each with its time and the record that
+    # contains it.
     _held: dict[str, dict[tuple[str, str, str], tuple[NoticeLine, datetime, str | None]]] = {}
 
     @property
@@ -42,7 +44,10 @@ class TaskNotices(Struct):
         return not self._held
 
     def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
-        """Hold a notice of the log stream ``place`` unless old or one too many. ``source``: its Kinesis record."""
+        """Hold a notice of the log stream ``place`` unless old or one too many.
+
+        ``source``: its Kinesis record.
+        """
         written, where = parse_datetime(line.time), place[:200]
         if written is None or self.now() - written > MAX_AGE:
             self.warn(f"Notifications in {where} are not sent, because they are older than a day.")
@@ -55,7 +60,9 @@ class TaskNotices(Struct):
             self._warn_of_more(place)
 
     def send(self, errors: list[ForwarderError]) -> list[str]:
-        """Send the selected notices, add errors to ``errors``; return the Kinesis records to deliver again."""
+        """Send the selected notices, add errors to ``errors``; return the Kinesis records to
+        deliver again.
+        """
         held = [
             (place, *each) for place, notices in self._held.items() for each in notices.values()
         ]
@@ -82,7 +89,9 @@ class TaskNotices(Struct):
         ]
 
     def _may_send(self, line: NoticeLine, place: str) -> bool:
-        """Whether the notice is one of the first eight of its log stream: each of these keeps a numbered key."""
+        """Whether the notice is one of the first eight of its log stream: each of these keeps a
+        numbered key.
+        """
         own = notification_key(line)
         keys = (f"{place}#notice-{number}" for number in range(MAX_NOTICES_OF_A_STREAM))
         is_first = any(self.once(key, lambda: own) == own for key in keys)

@@ -62,7 +62,10 @@ def usage(
     peak: str | None = None,
     size: str | None = None,
 ) -> str:
-    """Return a bar, the average and the peak in percent, as far as known. ``peak`` is the peak with its unit."""
+    """Return a bar, the average and the peak in percent, as far as known.
+
+    ``peak`` is the peak with its unit.
+    """
     peak_text = (
         peak if maximum is None else f"{format_percent(maximum)}{f' ({peak})' if peak else ''}"
     )
@@ -79,7 +82,10 @@ def usage(
 
 
 def series(values: Sequence[float | None], size: float | None, least: float) -> str:
-    """Draw a series on the terminal's scale; empty with fewer than three values. Slack would cut spaces at the ends."""
+    """Draw a series on the terminal's scale; empty with fewer than three values.
+
+    Slack would cut spaces at the ends.
+    """
     measured = [value for value in values if value is not None]
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
@@ -88,7 +94,9 @@ def series(values: Sequence[float | None], size: float | None, least: float) -> 
 
 
 def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:
-    """Return the use of all GPUs or Neuron cores together, with a clear statement if they were idle."""
+    """Return the use of all GPUs or Neuron cores together, with a clear statement if they were
+    idle.
+    """
     text = usage(utilization.avg, utilization.max)
     busiest = utilization.avg if utilization.max is None else utilization.max
     if busiest is not None and busiest < 1:
@@ -100,7 +108,10 @@ def accelerators(count: int, utilization: Distribution, peak_mb: float | None, n
 
 def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
-    killed = "A process in the container was killed because memory ran out, but the container exited successfully"
+    killed = (
+        "A process in the container was killed because memory ran out, but the container exited "
+        "successfully"
+    )
     if outcome.status == "success":
         sentence = killed if outcome.category == "oom" else None
     else:
@@ -109,7 +120,9 @@ def cause(outcome: Outcome) -> str | None:
 
 
 def unusual(notice: EndedTask) -> str | None:
-    """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1 GB)"; None if not."""
+    """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1
+    GB)"; None if not.
+    """
     parts = []
     for measure in notice.unusual:
         sentence, shown = _MEASURES[measure.metric]
@@ -118,7 +131,9 @@ def unusual(notice: EndedTask) -> str | None:
 
 
 def longest_wait(notice: EndedTask) -> str | None:
-    """A sentence on what a failed or slow run waited for over half of its time; None if the samples do not show it."""
+    """A sentence on what a failed or slow run waited for over half of its time; None if the
+    samples do not show it.
+    """
     record = notice.record
     if record is None or record.time_breakdown is None or not notice.went_wrong:
         return None
@@ -145,7 +160,8 @@ def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -
     is_long = (
         interval_ms is None or (record.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
     )
-    # The time that no sample covers counts as other time, so no part is longer than the covered time.
+    # The time that no sample covers counts as other time, so no part is longer than the covered
+    # time.
     return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
 
 

@@ -27,7 +27,8 @@ _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
 # A character takes at most twelve bytes in JSON.
 _MAX_TRUNCATED_LENGTH = 20_000
-# The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
+# The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster
+# refuses it.
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
@@ -59,7 +60,10 @@ KeepFailures = Callable[[Sequence[FailedItem]], None]
 def divide(
     sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int
 ) -> Iterator[list[_T]]:
-    """Divide items, each with its size, into batches within both limits. A larger item is alone in its batch."""
+    """Divide items, each with its size, into batches within both limits.
+
+    A larger item is alone in its batch.
+    """
     batch: list[_T] = []
     batch_bytes = 0
     for item, size in sized:
@@ -72,8 +76,12 @@ def divide(
         yield batch
 
 
-def send_failures(queue_url: str, sqs: Any, failures: Sequence[FailedItem]) -> None:  # noqa: ANN401  boto3 has no types
-    """Send a message for each failure to an SQS queue, truncated to the size that it accepts. Raises DeliveryError."""
+# Boto3 has no types.
+def send_failures(queue_url: str, sqs: Any, failures: Sequence[FailedItem]) -> None:  # noqa: ANN401
+    """Send a message for each failure to an SQS queue, truncated to the size that it accepts.
+
+    Raises DeliveryError.
+    """
     from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
     sized = ((body, len(body)) for body in map(message_body, failures))
@@ -101,7 +109,9 @@ def log_failures(
 
 
 def message_body(failure: FailedItem) -> str:
-    """``{"document": …, "reason": …}`` in ASCII, at most 256 KB; of a larger document, the beginning as text."""
+    """``{"document": …, "reason": …}`` in ASCII, at most 256 KB; of a larger document, the
+    beginning as text.
+    """
     body = _json({"document": failure.document, "reason": failure.reason})
     if len(body) <= MAX_MESSAGE_BYTES:
         return body
@@ -127,7 +137,10 @@ DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 def deliver(
     cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
 ) -> DeliveryResult:
-    """Write all documents. Raises DeliveryError if some were not written, and a later attempt can succeed."""
+    """Write all documents.
+
+    Raises DeliveryError if some were not written, and a later attempt can succeed.
+    """
     backoff = RetryBackoff(
         budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS
     )
@@ -141,7 +154,8 @@ def deliver(
         timeout_seconds = backoff.request_timeout_seconds()
         if timeout_seconds is None:
             raise DeliveryError(
-                "The invocation ran out of time before all documents were written: raise the function's timeout."
+                "The invocation ran out of time before all documents were written: raise the "
+                "function's timeout."
             )
         try:
             results = cluster.bulk(batch, timeout_seconds)
@@ -167,9 +181,9 @@ def deliver(
             backoff.reset()
     if fault is not None:
         raise DeliveryError(
-            f"The search cluster did not accept some documents ({fault}); the others are written: give the "
-            "forwarder's user the privileges index and auto_configure on the indices, and remove the block, "
-            "limit or fault that the cluster names."
+            f"The search cluster did not accept some documents ({fault}); the others are written: "
+            "give the forwarder's user the privileges index and auto_configure on the indices, "
+            "and remove the block, limit or fault that the cluster names."
         )
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
@@ -182,7 +196,9 @@ def _wait(backoff: RetryBackoff, reason: str) -> None:
 
 
 def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> list[list[Document]]:
-    """Split a batch that is too large into two; a single document that is too large is added to ``rejected``."""
+    """Split a batch that is too large into two; a single document that is too large is added to
+    ``rejected``.
+    """
     if len(batch) == 1:
         rejected.append(FailedItem(_as_json(batch[0]), reason))
         return []
@@ -193,7 +209,10 @@ def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> li
 def _judged(
     batch: list[Document], results: list[ItemResult], rejected: list[FailedItem]
 ) -> tuple[list[Document], list[Document]]:
-    """Return the documents to complete and those to read and write again. ``rejected`` gets those never accepted."""
+    """Return the documents to complete and those to read and write again.
+
+    ``rejected`` gets those never accepted.
+    """
     existing, retried = [], []
     for document, result in zip(batch, results, strict=True):
         if result.is_poison:

@@ -30,7 +30,8 @@ class ElasticsearchCluster(interface.SearchCluster):
                 ca_certs=ca_file or DEFAULT,
             )
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
+    # JSON.
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
         sent = "application/x-ndjson" if isinstance(body, str) else "application/json"
         types = {"accept": "application/json", "content-type": sent}
         client = self._client.options(request_timeout=timeout_seconds)

@@ -1,4 +1,6 @@
-"""The interface to a search cluster: sign-in, one bulk request of upserts, and one result for each document."""
+"""The interface to a search cluster: sign-in, one bulk request of upserts, and one result for
+each document.
+"""
 
 import re
 from abc import ABC, abstractmethod
@@ -15,10 +17,13 @@ from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, comple
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import SearchClusterError, SettingsError
 
-_INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
+_INVALID_URL = (
+    "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
+    "https://search.example.com:9200."
+)
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
-# The cluster will never accept a document with these statuses. Any other status is a failure of the index or the
-# cluster.
+# The cluster will never accept a document with these statuses. Any other status is a failure of the
+# index or the cluster.
 _POISON_STATUSES = frozenset({400, 413})
 # Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards.
 _INDEX_ERRORS = frozenset(
@@ -30,7 +35,10 @@ _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
 
 class ItemResult(Struct, frozen=True, kw_only=True):
-    """The result of writing one document. ``stored``: what the cluster had, if it was asked and wrote nothing."""
+    """The result of writing one document.
+
+    ``stored``: what the cluster had, if it was asked and wrote nothing.
+    """
 
     status: int
     reason: str | None = None
@@ -43,7 +51,9 @@ class ItemResult(Struct, frozen=True, kw_only=True):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether writing again can succeed: the cluster is busy, or another request wrote the same document."""
+        """Whether writing again can succeed: the cluster is busy, or another request wrote the
+        same document.
+        """
         return self.status in _RETRYABLE_ITEM_STATUSES
 
     @property
@@ -53,18 +63,27 @@ class ItemResult(Struct, frozen=True, kw_only=True):
 
     @property
     def is_index_fault(self) -> bool:
-        """Whether the cause is the index or the cluster, not the document: a permission, a block, a limit, a fault."""
+        """Whether the cause is the index or the cluster, not the document: a permission, a
+        block, a limit, a fault.
+        """
         return self.is_failed and not (self.is_retryable or self.is_poison)
 
 
 class SearchCluster(ABC):
-    """Elasticsearch or OpenSearch. Every method raises SearchClusterError if the whole request failed."""
+    """Elasticsearch or OpenSearch.
+
+    Every method raises SearchClusterError if the whole request failed.
+    """
 
     engine: ClassVar[str]
 
     @abstractmethod
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
-        """POST lines of JSON or an object once, and return the response. ``deliver`` retries, not the client."""
+    # JSON.
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+        """POST lines of JSON or an object once, and return the response.
+
+        ``deliver`` retries, not the client.
+        """
 
     def search(
         self, index: str, body: Mapping[str, object], timeout_seconds: float
@@ -75,14 +94,20 @@ class SearchCluster(ABC):
     def get(
         self, index: str, document_id: str, timeout_seconds: float
     ) -> Mapping[str, object] | None:
-        """Read a document in real time. A multi-get has the id in its body: no proxy changes its slash."""
+        """Read a document in real time.
+
+        A multi-get has the id in its body: no proxy changes its slash.
+        """
         with self._checked_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
         found = next(mappings(mapping(response).get("docs")), {})
         return mapping(found.get("_source")) or None
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """Write documents as upserts in one request. Returns a result for each document, in order."""
+        """Write documents as upserts in one request.
+
+        Returns a result for each document, in order.
+        """
         lines = "".join(f"{line}\n" for line in bulk_lines(documents))
         with self._checked_response():
             return bulk_results(self.request("/_bulk", lines, timeout_seconds), len(documents))
@@ -98,7 +123,10 @@ class SearchCluster(ABC):
 
 
 class SecretCluster(SearchCluster):
-    """A cluster whose credentials are in a secret. ``connect`` reads it; equal credentials give the same client."""
+    """A cluster whose credentials are in a secret.
+
+    ``connect`` reads it; equal credentials give the same client.
+    """
 
     engine = "The search cluster"
 
@@ -106,18 +134,23 @@ class SecretCluster(SearchCluster):
         self._connect = connect
         connect(fetch_secret)  # a secret that cannot be read fails here
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
+    # JSON.
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
         return with_secret(lambda fetch: self._connect(fetch).request(path, body, timeout_seconds))
 
 
 def authorization(credentials: Credentials) -> dict[str, str]:
-    """The HTTP header for an API key, or a user and a password; else none. Raises SettingsError for an odd key."""
+    """The HTTP header for an API key, or a user and a password; else none.
+
+    Raises SettingsError for an odd key.
+    """
     key = credentials.api_key
     if key is not None:
         if not (key.isascii() and key.isprintable()):
             raise SettingsError(
-                "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, contains a line break or "
-                "another character that is invalid in an API key: set it to the encoded key alone."
+                "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, "
+                "contains a line break or another character that is invalid in an API key: set "
+                "it to the encoded key alone."
             )
         return {"authorization": f"ApiKey {key}"}
     if credentials.basic is not None:
@@ -129,13 +162,15 @@ def authorization(credentials: Credentials) -> dict[str, str]:
 
 @contextmanager
 def checked_url(url: str) -> Iterator[None]:
-    """Raise SettingsError for an address without a scheme or with credentials, and for one that a client refuses."""
+    """Raise SettingsError for an address without a scheme or with credentials, and for one that
+    a client refuses.
+    """
     if not url.lower().startswith(("https://", "http://")):
         raise SettingsError(_INVALID_URL)
     if "@" in url:
         raise SettingsError(
-            "ELASTICSEARCH_URL contains credentials: leave them out, and set ELASTICSEARCH_USER and "
-            "ELASTICSEARCH_PASSWORD."
+            "ELASTICSEARCH_URL contains credentials: leave them out, and set ELASTICSEARCH_USER "
+            "and ELASTICSEARCH_PASSWORD."
         )
     try:
         yield
@@ -145,11 +180,13 @@ def checked_url(url: str) -> Iterator[None]:
 
 
 def bulk_lines(documents: Sequence[Document]) -> list[str]:
-    """Return the lines of a bulk request, without scripts. An update sets its fields and keeps all others.
+    """Return the lines of a bulk request, without scripts.
 
-    A report is written if the document does not exist yet, else the request only returns the stored document, without
-    the privilege to read. Then the report completes it, or replaces what came from the event alone; the version makes
-    that fail if another writer came first.
+    An update sets its fields and keeps all others.
+
+    A report is written if the document does not exist yet, else the request only returns the stored
+    document, without the privilege to read. Then the report completes it, or replaces what came
+    from the event alone; the version makes that fail if another writer came first.
     """
     return [
         msgspec.json.encode(line).decode()
@@ -175,7 +212,10 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
 
 
 def bulk_results(response: object, count: int) -> list[ItemResult]:
-    """Return the results in the response to a bulk request. Raises ValueError without a result for each document."""
+    """Return the results in the response to a bulk request.
+
+    Raises ValueError without a result for each document.
+    """
     items = response.get("items") if isinstance(response, dict) else None
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"the response does not contain a result for each of {count} documents")
@@ -183,7 +223,9 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
 
 
 def rejection_message(engine: str, status: int | None, error: object) -> str:
-    """Return a sentence with the engine's error code alone: another text may quote the request with its credentials."""
+    """Return a sentence with the engine's error code alone: another text may quote the request
+    with its credentials.
+    """
     code = f": {error}" if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else ""
     return f"{engine} answered HTTP {status}{code}."
 
@@ -191,7 +233,8 @@ def rejection_message(engine: str, status: int | None, error: object) -> str:
 def _result(item: object) -> ItemResult:
     outcome = next(iter(item.values()), None) if isinstance(item, dict) else None
     if not isinstance(outcome, dict) or not isinstance(outcome.get("status"), int):
-        raise ValueError("the response contains a result without a status")  # noqa: TRY004  a value of foreign JSON
+        # A value of foreign JSON.
+        raise ValueError("the response contains a result without a status")  # noqa: TRY004
     error = outcome.get("error")
     return ItemResult(
         status=outcome["status"],
@@ -202,7 +245,9 @@ def _result(item: object) -> ItemResult:
 
 
 def _stored(outcome: Mapping[str, object]) -> Stored | None:
-    """Return the document in the result of an update that changed nothing; None if it was not asked for."""
+    """Return the document in the result of an update that changed nothing; None if it was not
+    asked for.
+    """
     document = mapping(outcome.get("get"))
     fields, seq_no, primary_term = (
         document.get(name) for name in ("_source", "_seq_no", "_primary_term")

@@ -38,7 +38,8 @@ class OpenSearchCluster(interface.SearchCluster):
                 http_compress=True,
             )
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401  JSON
+    # JSON.
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
         limits = {"request_timeout": timeout_seconds}
         try:
             return self._client.transport.perform_request("POST", path, params=limits, body=body)

@@ -1,4 +1,6 @@
-"""The loop of an instance's monitor: at each tick and event of Docker, it monitors each task as a sidecar does."""
+"""The loop of an instance's monitor: at each tick and event of Docker, it monitors each task as
+a sidecar does.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,7 +36,10 @@ _RETRY_NS, _RETRY_HUNG_NS = NS_PER_SECOND, 10 * NS_PER_SECOND
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
-    """What the loop reads. ``open_agent`` takes a container's metadata address, ``read_network`` a process's id."""
+    """What the loop reads.
+
+    ``open_agent`` takes a container's metadata address, ``read_network`` a process's id.
+    """
 
     docker: DockerApi
     events: DockerEvents
@@ -51,7 +56,10 @@ class _Task(Struct):
 
 
 class InstanceLoop:
-    """Monitors the tasks of the ``families``, without its own. ``wait``: for seconds, an event or a stop request."""
+    """Monitors the tasks of the ``families``, without its own.
+
+    ``wait``: for seconds, an event or a stop request.
+    """
 
     def __init__(
         self,
@@ -94,7 +102,10 @@ class InstanceLoop:
         return None if task is None else task.source.metadata_address()
 
     def run(self) -> None:
-        """Monitor until a stop request. What has ended by then is reported; what runs is left to the successor."""
+        """Monitor until a stop request.
+
+        What has ended by then is reported; what runs is left to the successor.
+        """
         shared = self._shared
         try:
             self._watch()
@@ -174,7 +185,9 @@ class InstanceLoop:
         self._shared.delivery.print_failed()
 
     def _settle(self, arn: str, source: InstanceTask, *, is_tick: bool) -> None:
-        """Ask the agent about a task it has not answered for, accept ends, and drop a task without a batch."""
+        """Ask the agent about a task it has not answered for, accept ends, and drop a task
+        without a batch.
+        """
         if source.is_unanswered and self._may_ask and (is_tick or source.has_news):
             self._may_ask = source.ask_agent()
         if source.is_ending:
@@ -204,7 +217,9 @@ class InstanceLoop:
                 self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
 
     def _list(self) -> None:
-        """Compare Docker's list with what is followed: the stream of events may have missed something."""
+        """Compare Docker's list with what is followed: the stream of events may have missed
+        something.
+        """
         listed = self._docker.containers()
         if isinstance(listed, Unavailable):
             self._list_at_ns = self._retry_at_ns(listed)
@@ -330,7 +345,9 @@ class InstanceLoop:
             self._shared.collectors.forget(docker_id)
 
     def _guard(self, key: str, step: Callable[[], object]) -> None:
-        """Handle a container, by its id, or a task, by its ARN. A defect ends the task with what is known of it."""
+        """Handle a container, by its id, or a task, by its ARN. A defect ends the task with what
+        is known of it.
+        """
         try:
             step()
         except Exception as error:  # noqa: BLE001  as above

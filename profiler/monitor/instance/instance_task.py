@@ -1,7 +1,8 @@
-"""A task of the instance as a source of samples: Docker's documents, the control groups, and the agent's metadata.
+"""A task of the instance as a source of samples: Docker's documents, the control groups, and the
+agent's metadata.
 
-running ──> die ──> inspected, and the agent says that the task stops ──> STOPPED, with the exact totals
-                └─> start again (restart policy) ──> running
+running ──> die ──> inspected, and the agent says that the task stops ──> STOPPED, with the exact
+totals └─> start again (restart policy) ──> running
 """
 
 import signal
@@ -29,11 +30,13 @@ from profiler.readers.ecs.task_metadata import (
     monitor_of,
 )
 
-# Most containers are stopped by one of these signals. Of others, the agent shows if they are a stop.
+# Most containers are stopped by one of these signals. Of others, the agent shows if they are a
+# stop.
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
 _MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 30 * NS_PER_SECOND
-# Docker may hang or be restarting; from then on its event is enough, although its time is that of Docker's answer.
+# Docker may hang or be restarting; from then on its event is enough, although its time is that of
+# Docker's answer.
 _MAX_INSPECT_NS = 30 * NS_PER_SECOND
 # Whether the task's own monitor starts is known when the task has stopped.
 _MAX_OWN_MONITOR_NS = 60 * NS_PER_SECOND
@@ -41,10 +44,13 @@ _MAX_OWN_MONITOR_NS = 60 * NS_PER_SECOND
 _PAUSE = "~internal~"
 _ASK_SECONDS, _ASK_AGAIN_NS = 0.2, NS_PER_SECOND // 5
 _UNANSWERED = (
-    "The ECS agent never answered for the task, so its size and its service are unknown: check that the monitor "
-    "reaches 169.254.170.2."
+    "The ECS agent never answered for the task, so its size and its service are unknown: check "
+    "that the monitor reaches 169.254.170.2."
 )
-_RESUMED = "The monitor of the instance started after the batch: of the time before, only totals and peaks are known."
+_RESUMED = (
+    "The monitor of the instance started after the batch: of the time before, only totals and "
+    "peaks are known."
+)
 # The bytes that a process's network namespace has received and sent; None if they are not visible.
 ReadNetwork = Callable[[int], tuple[int, int] | None]
 
@@ -52,12 +58,13 @@ ReadNetwork = Callable[[int], tuple[int, int] | None]
 class _Followed(Struct, eq=False):
     """A container, which ``is_settled`` when it has ended and no attempt may follow.
 
-    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time. ``cpu_ns`` is the CPU
-    time of all its attempts, ``base_cpu_ns`` that of the earlier ones. ``died`` is the event of its end, which was seen
-    at ``died_ns`` (monotonic), ``at_end`` the task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the
-    group's less that of the ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is
-    that group's mark when the container's rose to ``mark_bytes``: it includes some memory of the group's own, so it is
-    above the container's.
+    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time.
+    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones.
+    ``died`` is the event of its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the
+    task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the group's less that of the
+    ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is that
+    group's mark when the container's rose to ``mark_bytes``: it includes some memory of the group's
+    own, so it is above the container's.
     """
 
     inspected: EcsContainer
@@ -115,7 +122,9 @@ class _Followed(Struct, eq=False):
     def read(
         self, read_ns: int, read_network: ReadNetwork = lambda _pid: None
     ) -> ContainerSample | Unavailable | None:
-        """The sample of a running container, with the CPU time of its earlier attempts; None if it has just ended."""
+        """The sample of a running container, with the CPU time of its earlier attempts; None if
+        it has just ended.
+        """
         if self.group is None:
             return self.no_group
         sample = self.group.sample(read_ns)
@@ -132,7 +141,9 @@ class _Followed(Struct, eq=False):
         return sample
 
     def note_mark(self, sample: ContainerSample, task_group: OpenGroup) -> None:
-        """Read the task's mark if the container's has changed: else it rose without this container, or not at all."""
+        """Read the task's mark if the container's has changed: else it rose without this
+        container, or not at all.
+        """
         if self.task_mark_bytes is None or sample.memory_usage_peak_bytes != self.mark_bytes:
             self.mark_bytes, self.task_mark_bytes = (
                 sample.memory_usage_peak_bytes,
@@ -157,9 +168,9 @@ class _Followed(Struct, eq=False):
 class InstanceTask:
     """The containers of one task. ``own`` is the monitor's container.
 
-    The CPU time of a container that has ended is the task's, less that of the other containers; of the only container
-    the task's high-water mark is its own. Both last until the agent's clean-up. ``lacks_containers``: one of
-    the task's containers could not be inspected yet.
+    The CPU time of a container that has ended is the task's, less that of the other containers; of
+    the only container the task's high-water mark is its own. Both last until the agent's clean-up.
+    ``lacks_containers``: one of the task's containers could not be inspected yet.
     """
 
     name = "docker"
@@ -210,7 +221,9 @@ class InstanceTask:
 
     @property
     def is_gone(self) -> bool:
-        """Whether Docker has removed all containers, after their ends were reported: others will not start."""
+        """Whether Docker has removed all containers, after their ends were reported: others will
+        not start.
+        """
         containers = self._containers.values()
         return (
             not self.has_news
@@ -220,7 +233,9 @@ class InstanceTask:
 
     @property
     def is_without_batch(self) -> bool:
-        """Whether no report is due: of a service, of a task that never started, or whose own monitor has started."""
+        """Whether no report is due: of a service, of a task that never started, or whose own
+        monitor has started.
+        """
         if self._is_abandoned or (self._answer is not None and self._answer.service is not None):
             return True
         task = self._describe()
@@ -243,7 +258,10 @@ class InstanceTask:
         return next((address for address in addresses if address is not None), None)
 
     def add(self, inspected: EcsContainer, events: Sequence[ContainerEvent] = ()) -> None:
-        """Add a container, or its present state: running, running again, or ended. ``events`` were before that."""
+        """Add a container, or its present state: running, running again, or ended.
+
+        ``events`` were before that.
+        """
         starts_ns = (event.time_ns for event in events if event.action == "start")
         earlier_ns = tuple(
             start_ns for start_ns in starts_ns if start_ns < (inspected.started_ns or 0)
@@ -318,7 +336,9 @@ class InstanceTask:
         self.has_news = True
 
     def _is_stop_requested_for(self, one: _Followed) -> bool:
-        """Whether the agent stops the running container: after its end, it stops the task in any case."""
+        """Whether the agent stops the running container: after its end, it stops the task in any
+        case.
+        """
         self.ask_agent()
         answer = self._answer or TaskMetadata()
         container = answer.container(one.name)
@@ -352,7 +372,9 @@ class InstanceTask:
             one.was_out_of_memory = True
 
     def _cpu_ns_now(self, one: _Followed) -> int | None:
-        """The CPU time of a container in the task's group; None if it is known only of some time ago."""
+        """The CPU time of a container in the task's group; None if it is known only of some time
+        ago.
+        """
         if one.died_ns is not None:
             is_known = one.counted is not None and self._sharers(one) <= one.counted
         else:
@@ -360,7 +382,9 @@ class InstanceTask:
         return one.cpu_ns if is_known and one.cpu_ns is not None else 0 if one.is_pause else None
 
     def _sharers(self, one: _Followed) -> set[str | None]:
-        """The other containers that had used the task's group when it was read at the end of this one."""
+        """The other containers that had used the task's group when it was read at the end of
+        this one.
+        """
         started = {
             other.docker_id: other
             for other in self._describe().containers
@@ -416,7 +440,9 @@ class InstanceTask:
         return self._answer is None
 
     def settle(self, *, may_ask: bool) -> bool:
-        """Accept the ends after which no attempt follows, or ask the agent if that ``may_ask``; False: it hangs."""
+        """Accept the ends after which no attempt follows, or ask the agent if that ``may_ask``;
+        False: it hangs.
+        """
         for one in self._containers.values():
             if one.is_ending and self._may_settle(one, one.died_ns or 0):
                 one.is_settled = self.has_news = True
@@ -440,7 +466,8 @@ class InstanceTask:
         is_known = monitor is None or monitor.name == one.name or answer.known_status == STOPPED
         return is_known or waited_ns >= _MAX_OWN_MONITOR_NS
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002  it does not wait
+    # It does not wait.
+    def task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002
         if self.has_news or self._shown is None:
             self.has_news, self._shown = False, self._describe()
         return self._shown
@@ -495,7 +522,8 @@ class InstanceTask:
             was_out_of_memory=one.was_out_of_memory or inspected.oom_killed,
         )
 
-    def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002  it does not wait
+    # It does not wait.
+    def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002
         """The samples of what runs, and the totals of what has ended."""
         reading: dict[str, ContainerSample | Unavailable] = {}
         for docker_id, one in self._containers.items():

@@ -1,4 +1,6 @@
-"""The batches that were reported, in a small file on a volume of the instance, for the monitor's successor."""
+"""The batches that were reported, in a small file on a volume of the instance, for the monitor's
+successor.
+"""
 
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -11,7 +13,10 @@ _MAX_OLD_LINES = 1000
 
 
 class ReportedFile:
-    """One Docker id a line, for as long as Docker shows the container. Without a writable file, only in memory."""
+    """One Docker id a line, for as long as Docker shows the container.
+
+    Without a writable file, only in memory.
+    """
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path, self._log = path, log
@@ -35,7 +40,9 @@ class ReportedFile:
         return batch in self._unsure
 
     def on_ended_before(self, batch: str) -> None:
-        """The batch ended before this monitor began: its report may be on its way, or the file may be lost."""
+        """The batch ended before this monitor began: its report may be on its way, or the file
+        may be lost.
+        """
         self._unsure.add(batch)
 
     def add(self, batch: str) -> None:
@@ -56,8 +63,9 @@ class ReportedFile:
             if self._can_write:
                 self._can_write = False
                 self._log.warning(
-                    f"{self._path} cannot be written ({type(error).__name__}): mount a volume of the instance there, "
-                    "or a restarted monitor has to look for each report in its log stream."
+                    f"{self._path} cannot be written ({type(error).__name__}): mount a volume of "
+                    "the instance there, or a restarted monitor has to look for each report in "
+                    "its log stream."
                 )
 
     def keep_only(self, shown: AbstractSet[str]) -> None:

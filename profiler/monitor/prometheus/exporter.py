@@ -1,7 +1,9 @@
-"""Live metrics of the monitor: a snapshot after each tick, and ``GET /metrics`` over HTTP in one daemon thread.
+"""Live metrics of the monitor: a snapshot after each tick, and ``GET /metrics`` over HTTP in one
+daemon thread.
 
-Connections are handled one after the other: a client cannot make the monitor use more threads, nor more memory than
-the standard library's limits. One that sends nothing delays the next scrape by ``MAX_SILENCE_SECONDS``.
+Connections are handled one after the other: a client cannot make the monitor use more threads, nor
+more memory than the standard library's limits. One that sends nothing delays the next scrape by
+``MAX_SILENCE_SECONDS``.
 """
 
 import errno
@@ -31,7 +33,10 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer(TCPServer):
-    """The HTTP server. The host ``::`` is every address, the port 0 any free one. OSError: it cannot listen."""
+    """The HTTP server.
+
+    The host ``::`` is every address, the port 0 any free one. OSError: it cannot listen.
+    """
 
     allow_reuse_address = True
 
@@ -41,7 +46,8 @@ class MetricsServer(TCPServer):
         self._is_closing = False
         self._is_error_logged = False
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        # TCPServer instead of HTTPServer: HTTPServer looks up its own host name, which takes seconds without DNS.
+        # TCPServer instead of HTTPServer: HTTPServer looks up its own host name, which takes
+        # seconds without DNS.
         super().__init__(address, _Handler)
         self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
 
@@ -63,7 +69,9 @@ class MetricsServer(TCPServer):
         return int(self.server_address[1])
 
     def start(self) -> bool:
-        """Start the server's thread; returns False, and stops listening, if the system starts no further thread."""
+        """Start the server's thread; returns False, and stops listening, if the system starts no
+        further thread.
+        """
         if start_thread(self._thread):
             return True
         self.server_close()
@@ -81,8 +89,11 @@ class MetricsServer(TCPServer):
         while not self._is_closing:
             self.handle_request()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002  as in the base class
-        """Log the first exception that ended a response, unless the connection was closed or timed out."""
+    # As in the base class.
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
+        """Log the first exception that ended a response, unless the connection was closed or
+        timed out.
+        """
         error = sys.exception()
         if not isinstance(error, OSError) and not self._is_error_logged:
             self._is_error_logged = True
@@ -126,16 +137,23 @@ class PrometheusExporter:
         self._server: MetricsServer | None = None
 
     def start(self) -> str | None:
-        """Start listening; returns the reason if live metrics are missing. The monitor continues without them."""
+        """Start listening; returns the reason if live metrics are missing.
+
+        The monitor continues without them.
+        """
         try:
             server = self._listen()
         except OSError as error:
             return (
-                f"The monitor cannot listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
-                "TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
+                f"The monitor cannot listen on port {self._port} ({error.strerror}), so there are "
+                "no live metrics: set TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is "
+                "free in the task."
             )
         if not server.start():
-            return "The system starts no further thread, so there are no live metrics: raise its limit on processes."
+            return (
+                "The system starts no further thread, so there are no live metrics: raise its "
+                "limit on processes."
+            )
         self._server = server
         return None
 
@@ -148,7 +166,9 @@ class PrometheusExporter:
         return MetricsServer((_ALL_IPV4_ADDRESSES, self._port), self._render, self._log)
 
     def _render(self) -> bytes:
-        """The metrics of the last snapshot, without its readings if it is too old; nothing before the first one."""
+        """The metrics of the last snapshot, without its readings if it is too old; nothing
+        before the first one.
+        """
         now_ns = self._builder.shared.clock.monotonic_ns()
         return b"" if self._snapshot is None else metrics_text(self._snapshot.at(now_ns))
 

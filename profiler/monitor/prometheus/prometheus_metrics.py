@@ -1,9 +1,10 @@
 """The live metrics: name, labels and help text, and their values in a snapshot.
 
-The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole run, and not in the
-base units and names that Prometheus' conventions require (https://prometheus.io/docs/practices/naming/). The plain text
-format is read by every version of Prometheus. prometheus_client would take six times as long to write it, because it
-formats the labels of each series again.
+The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole
+run, and not in the base units and names that Prometheus' conventions require
+(https://prometheus.io/docs/practices/naming/). The plain text format is read by every version of
+Prometheus. prometheus_client would take six times as long to write it, because it formats the
+labels of each series again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +43,9 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class LiveMetric(Struct, frozen=True):
-    """A live metric: its name without the prefix, and its labels, in addition to the labels of every series."""
+    """A live metric: its name without the prefix, and its labels, in addition to the labels of
+    every series.
+    """
 
     name: str
     labels: tuple[str, ...]
@@ -146,14 +149,15 @@ LIVE_METRICS: tuple[LiveMetric, ...] = (
 
 _LABELS_BY_METRIC = {metric.name: metric.labels for metric in LIVE_METRICS}
 
-# The values of labels, and the values of the metrics with these labels by name. A value of None makes no series.
+# The values of labels, and the values of the metrics with these labels by name. A value of None
+# makes no series.
 Values = tuple[tuple[str, ...], Mapping[str, float | None]]
 
 
 def metrics_text(snapshot: Snapshot) -> bytes:
     """The text of a snapshot: each series once, with label values cut and escaped."""
-    # By labels: with two names that are equal after the cut, a series would be there twice, and Prometheus would
-    # reject the whole scrape.
+    # By labels: with two names that are equal after the cut, a series would be there twice, and
+    # Prometheus would reject the whole scrape.
     series: dict[str, dict[str, float]] = {metric.name: {} for metric in LIVE_METRICS}
     task = snapshot.task
     labels_of_task = (

@@ -1,4 +1,6 @@
-"""Snapshots: the readings at one moment, immutable, so that the main loop and the server share them without a lock."""
+"""Snapshots: the readings at one moment, immutable, so that the main loop and the server share
+them without a lock.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -19,7 +21,8 @@ from profiler.readers.linux.host import InstanceReading, OwnUsage
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_collector import LiveNeuron
 
-# A sample that is older belongs to a container without stats: agents refresh stats every 20 s at least.
+# A sample that is older belongs to a container without stats: agents refresh stats every 20 s at
+# least.
 _MAX_SAMPLE_AGE_NS = 60 * NS_PER_SECOND
 _INSTANCE_PERIOD_NS = 10 * NS_PER_SECOND
 # A reading is shown for three intervals if no other follows: one or two missed ticks make no gap.
@@ -39,8 +42,8 @@ class ContainerSnapshot(Struct, frozen=True, kw_only=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """All readings at one moment. Readings of sources that do not answer are left out.
 
-    From ``valid_until_ns`` (monotonic) on, they are too old to be shown. The bytes of the task are those of the network
-    that containers share; None without such a network.
+    From ``valid_until_ns`` (monotonic) on, they are too old to be shown. The bytes of the task are
+    those of the network that containers share; None without such a network.
     """
 
     valid_until_ns: int
@@ -57,7 +60,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     instance: InstanceReading | None = None
 
     def at(self, now_ns: int) -> "Snapshot":
-        """The part that is still valid: of an old snapshot, the identity of the task and the monitor's counters."""
+        """The part that is still valid: of an old snapshot, the identity of the task and the
+        monitor's counters.
+        """
         if now_ns <= self.valid_until_ns:
             return self
         return Snapshot(
@@ -109,7 +114,9 @@ class SnapshotBuilder(Struct, eq=False):
         )
 
     def _answers_now(self, name: str, answers: int, now_ns: int) -> bool:
-        """Whether the last of a source's ``answers`` is not older than the time for which a reading is shown."""
+        """Whether the last of a source's ``answers`` is not older than the time for which a
+        reading is shown.
+        """
         known, changed_ns = self._answers.get(name, (0, None))
         if answers != known:
             changed_ns = now_ns
@@ -156,7 +163,8 @@ class SnapshotBuilder(Struct, eq=False):
             ):
                 continue
             if container.shares_network:
-                # The containers' samples have different times. The maximum never decreases, as counters must not.
+                # The containers' samples have different times. The maximum never decreases, as
+                # counters must not.
                 self._task_rx_bytes = max_known(self._task_rx_bytes, sample.network_rx_bytes)
                 self._task_tx_bytes = max_known(self._task_tx_bytes, sample.network_tx_bytes)
             yield ContainerSnapshot(

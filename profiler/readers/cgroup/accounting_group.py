@@ -1,4 +1,6 @@
-"""A control group that is created to measure one command, and the delegation of a controller to it."""
+"""A control group that is created to measure one command, and the delegation of a controller to
+it.
+"""
 
 import os
 import signal
@@ -42,8 +44,9 @@ class AccountingCgroup(GroupCounters):
             folder
         )  # first, because another profiler removes a group without a lock
         try:
-            # In version 1 a process with one thread that writes to ``tasks`` is moved at once (since Linux 5.5). If it
-            # writes to cgroup.procs, the kernel first waits some 10 ms until no process of the machine forks or ends.
+            # In version 1 a process with one thread that writes to ``tasks`` is moved at once
+            # (since Linux 5.5). If it writes to cgroup.procs, the kernel first waits some 10 ms
+            # until no process of the machine forks or ends.
             entrance = PROCS_FILE if hierarchy == UNIFIED else "tasks"
             self._entrance_descriptor = dup_above_standard_streams(
                 os.open(f"{folder}/{entrance}", os.O_WRONLY)
@@ -61,7 +64,8 @@ class AccountingCgroup(GroupCounters):
             self._names.cpu in self._files,
             self._names.usage in self._files,
         )
-        # In version 2 the high-water mark can be reset since Linux 6.12, for each open file separately.
+        # In version 2 the high-water mark can be reset since Linux 6.12, for each open file
+        # separately.
         peak = self._names.peak
         writable = open_or_none(f"{folder}/{peak}", os.O_RDWR) if peak in self._files else None
         if writable is not None:
@@ -73,7 +77,9 @@ class AccountingCgroup(GroupCounters):
         return try_write(f"{self.folder}/{self._names.limit}", b"%d" % limit_bytes)
 
     def enter(self) -> bool:
-        """Move the calling process, which has one thread, into the group; False if the kernel refuses it."""
+        """Move the calling process, which has one thread, into the group; False if the kernel
+        refuses it.
+        """
         return _try_write(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
@@ -81,11 +87,14 @@ class AccountingCgroup(GroupCounters):
             _try_write(self._files[self._names.peak], self._names.reset)
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
-        """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
+        """Remove the group; its remaining processes move to the group above.
+
+        It stays if the kernel refuses.
+        """
         os.close(self._entrance_descriptor)
         self.close()
-        # Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
-        # more, but keeps the group busy until its memory is freed.
+        # Remaining processes of the command may fork while they are moved. A process that is ending
+        # is not listed any more, but keeps the group busy until its memory is freed.
         for _ in range(20):
             if try_remove(self.folder, filesystem):
                 break
@@ -103,7 +112,9 @@ class AccountingCgroup(GroupCounters):
 
 
 def member_pids(folder: str) -> tuple[bytes, ...]:
-    """The processes in a group, 0 for each outside of our pid namespace; empty if the group cannot be read."""
+    """The processes in a group, 0 for each outside of our pid namespace; empty if the group
+    cannot be read.
+    """
     return tuple((proc.read(f"{folder}/{PROCS_FILE}") or b"").split())
 
 
@@ -116,7 +127,9 @@ def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
 
 
 def try_lock(folder: str) -> int | None:
-    """Lock a folder until the descriptor is closed or the process ends; None if it is locked or unreadable."""
+    """Lock a folder until the descriptor is closed or the process ends; None if it is locked or
+    unreadable.
+    """
     descriptor = open_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
     if descriptor is None:
         return None
@@ -147,9 +160,11 @@ def _try_write(descriptor: int, text: bytes) -> bool:
 
 
 class CgroupDelegation:
-    """Moves this process to a leaf below its own group, which meanwhile enables a controller for the groups below it.
+    """Moves this process to a leaf below its own group, which meanwhile enables a controller for
+    the groups below it.
 
-    Meanwhile version 2 lets no process enter the group itself (EBUSY): a helper reverts it if this process is killed.
+    Meanwhile version 2 lets no process enter the group itself (EBUSY): a helper reverts it if this
+    process is killed.
     """
 
     def __init__(
@@ -162,7 +177,10 @@ class CgroupDelegation:
         self._helper: tuple[int, int] | None = None
 
     def enable(self, *, with_helper: bool) -> bool:
-        """Enable the controller; False if the kernel refuses. The first process of a container needs no helper."""
+        """Enable the controller; False if the kernel refuses.
+
+        The first process of a container needs no helper.
+        """
         if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS) or (
             with_helper and not self._start_helper()
         ):
@@ -187,7 +205,9 @@ class CgroupDelegation:
         try_remove(self._leaf, self._filesystem)
 
     def _start_helper(self) -> bool:
-        """Fork a process that waits for the end of this process, which closes the other end of the pipe."""
+        """Fork a process that waits for the end of this process, which closes the other end of
+        the pipe.
+        """
         reader, writer = (dup_above_standard_streams(descriptor) for descriptor in os.pipe())
         try:
             pid = os.fork()
@@ -202,7 +222,10 @@ class CgroupDelegation:
         return True
 
     def _help(self, reader: int) -> NoReturn:
-        """Undo the change when this process's parent has ended. The process holds no file of the parent meanwhile."""
+        """Undo the change when this process's parent has ended.
+
+        The process holds no file of the parent meanwhile.
+        """
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             os.setsid()  # signals of the terminal are not for this process
@@ -219,7 +242,9 @@ class CgroupDelegation:
 def delegate_controller(
     group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
-    """Enable ``controller`` below this process's group, from a leaf; None if that cannot be: nothing is changed."""
+    """Enable ``controller`` below this process's group, from a leaf; None if that cannot be:
+    nothing is changed.
+    """
     available = proc.read_text(f"{group}/cgroup.controllers").split()
     enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
     if (

@@ -1,11 +1,13 @@
 """Measures a command in its own control group, if the group can be created without side effects.
 
-It is below the group of this process, so that all limits above still hold. Some programs (the JVM, .NET, Node) look for
-limits in their own group only: a memory limit is repeated there; where that fails, or a CPU limit is, no group is made.
-A hierarchy that also distributes CPU or I/O is not used: a new group would change the share that the command gets.
+It is below the group of this process, so that all limits above still hold. Some programs (the JVM,
+.NET, Node) look for limits in their own group only: a memory limit is repeated there; where that
+fails, or a CPU limit is, no group is made. A hierarchy that also distributes CPU or I/O is not
+used: a new group would change the share that the command gets.
 
-In version 2 every group counts CPU time, and memory if the group above enables that controller, or can be made to
-because it is this process's alone. If the profiler is killed, the next one removes the group when it is empty.
+In version 2 every group counts CPU time, and memory if the group above enables that controller, or
+can be made to because it is this process's alone. If the profiler is killed, the next one removes
+the group when it is empty.
 """
 
 import os
@@ -60,14 +62,19 @@ class CommandCgroup:
         self._entered = b""
 
     def enter(self) -> None:
-        """Enter the groups, which may take the kernel 20 ms (version 2). The forked process calls this."""
+        """Enter the groups, which may take the kernel 20 ms (version 2).
+
+        The forked process calls this.
+        """
         self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
 
     def start_counting(self) -> bytes:
-        """Let the counters start here, before the forked process executes the command; for :meth:`on_started`.
+        """Let the counters start here, before the forked process executes the command; for
+        :meth:`on_started`.
 
-        The message has the interpreter's CPU time, to about 0.1 ms, and the groups entered. The memory's mark is reset
-        if the kernel can (version 1, and 2 since Linux 6.12); it has less than 256 KiB of the interpreter's.
+        The message has the interpreter's CPU time, to about 0.1 ms, and the groups entered. The
+        memory's mark is reset if the kernel can (version 1, and 2 since Linux 6.12); it has less
+        than 256 KiB of the interpreter's.
         """
         # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
@@ -94,7 +101,9 @@ class CommandCgroup:
 
     @property
     def is_entered_at_once(self) -> bool:
-        """Whether a group counts the memory, and the kernel moves a process into the groups without a wait."""
+        """Whether a group counts the memory, and the kernel moves a process into the groups
+        without a wait.
+        """
         return self._memory_group() is not None and all(
             group.hierarchy != UNIFIED for group in self._groups
         )
@@ -104,7 +113,9 @@ class CommandCgroup:
         return any(group.counts_cpu for group in self._groups)
 
     def cpu_ns(self) -> int | None:
-        """The CPU time of the command and all its descendants, whether or not a process has waited for them."""
+        """The CPU time of the command and all its descendants, whether or not a process has
+        waited for them.
+        """
         counted_ns = self._counted_ns()
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
@@ -118,14 +129,18 @@ class CommandCgroup:
         return known(AccountingCgroup.oom_kills, self._memory_group())
 
     def contains(self, pid: int) -> bool:
-        """Whether the group counts the memory of a process. True for a process that has ended: its group is unknown."""
+        """Whether the group counts the memory of a process.
+
+        True for a process that has ended: its group is unknown.
+        """
         group = self._memory_group()
         if group is None:
             return False
         path = parse_membership(proc.read_text(f"/proc/{pid}/cgroup")).get(group.hierarchy)
         if path is None or path == group.path or path.startswith(group.path + "/"):
             return True
-        # Version 1 shows the group / for a process that is ending, from do_exit() on (proc_cgroup_show in the kernel).
+        # Version 1 shows the group / for a process that is ending, from do_exit() on
+        # (proc_cgroup_show in the kernel).
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"") if path == "/" else None
         return path == "/" and (stat is None or stat.is_exiting)
 
@@ -146,7 +161,9 @@ class CommandCgroup:
 def make_command_cgroup(
     cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
 ) -> CommandCgroup:
-    """Create the groups for a command, below those of this process, whose files list it as ``own_pid``."""
+    """Create the groups for a command, below those of this process, whose files list it as
+    ``own_pid``.
+    """
     filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
@@ -182,7 +199,10 @@ def make_command_cgroup(
 def _candidates(
     cgroups: Cgroups, limits: ResourceLimits
 ) -> Iterable[tuple[CgroupLocation, bool, bool]]:
-    """Where groups may be created, and whether they count CPU and memory. The caller stops when one counts CPU."""
+    """Where groups may be created, and whether they count CPU and memory.
+
+    The caller stops when one counts CPU.
+    """
     v1_memory, v1_cpu, v2 = (
         _location_if_neutral(cgroups.location(hierarchy))
         for hierarchy in (MEMORY, CPUACCT, UNIFIED)

@@ -1,8 +1,9 @@
 """The control group of another container, found through one of its processes.
 
-``/proc/PID/root`` is the container's file system with its own group. The kernel permits access to a process of the same
-user with at least its capabilities (both root, as Docker starts them), or with SYS_PTRACE. The files stay open: with
-Docker's systemd driver the group exists only 4 to 150 ms longer than the last process.
+``/proc/PID/root`` is the container's file system with its own group. The kernel permits access to a
+process of the same user with at least its capabilities (both root, as Docker starts them), or with
+SYS_PTRACE. The files stay open: with Docker's systemd driver the group exists only 4 to 150 ms
+longer than the last process.
 """
 
 from msgspec import Struct
@@ -21,7 +22,10 @@ from profiler.readers.linux import proc
 
 
 class GroupReading(Struct, frozen=True, kw_only=True):
-    """A container's counters; None if unreadable. ``is_empty``: no process was there before the mark was read."""
+    """A container's counters; None if unreadable.
+
+    ``is_empty``: no process was there before the mark was read.
+    """
 
     memory: MemoryReading | None = None
     peak_bytes: int | None = None  # page cache included
@@ -31,7 +35,9 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 
     @property
     def has_mark(self) -> bool:
-        """Whether the high-water mark and its page cache are known: a group's files disappear one by one."""
+        """Whether the high-water mark and its page cache are known: a group's files disappear
+        one by one.
+        """
         return (
             self.peak_bytes is not None
             and self.memory is not None
@@ -50,11 +56,16 @@ class ContainerCgroup(GroupCounters):
 
     @property
     def events_descriptor(self) -> int | None:
-        """``cgroup.events``, to poll; None once the group was empty: a removed file counts as changed forever."""
+        """``cgroup.events``, to poll; None once the group was empty: a removed file counts as
+        changed forever.
+        """
         return None if self._was_empty else self._files.get(self._names.events)
 
     def read(self) -> GroupReading | None:
-        """The counters now; None for a removed group. Emptiness, by which the mark is final, is read before it."""
+        """The counters now; None for a removed group.
+
+        Emptiness, by which the mark is final, is read before it.
+        """
         names = self._names
         # Parsed later: every moment counts.
         events, peak = (
@@ -79,7 +90,9 @@ class ContainerCgroup(GroupCounters):
 def find_container_cgroup(
     pid: int, docker_id: str, proc_folder: str = "/proc"
 ) -> ContainerCgroup | None:
-    """The group of the container in which a process runs; None if it is not readable for this process."""
+    """The group of the container in which a process runs; None if it is not readable for this
+    process.
+    """
     process = f"{proc_folder}/{pid}"
     paths = parse_membership(proc.read_text(f"{process}/cgroup"))
     groups = {
@@ -96,11 +109,16 @@ def find_container_cgroup(
 
 
 def container_group(path: str, docker_id: str) -> str | None:
-    """The path of the container's group. A process may be in a group below it that was made inside the container."""
+    """The path of the container's group.
+
+    A process may be in a group below it that was made inside the container.
+    """
     before, docker_id, after = path.partition(docker_id)
     return f"{before}{docker_id}{after.partition('/')[0]}" if docker_id else None
 
 
 def machine_oom_kills() -> int | None:
-    """How many processes of the whole machine the kernel has killed since boot because memory ran out."""
+    """How many processes of the whole machine the kernel has killed since boot because memory
+    ran out.
+    """
     return proc.number_after(proc.read("/proc/vmstat") or b"", OOM_KILLS)

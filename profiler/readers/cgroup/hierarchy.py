@@ -1,4 +1,6 @@
-"""The control groups of processes (version 1 and 2): their folders, their limits and their counters."""
+"""The control groups of processes (version 1 and 2): their folders, their limits and their
+counters.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -18,7 +20,9 @@ OOM_KILLS = b"oom_kill "
 
 
 class CgroupLocation(Struct, frozen=True, kw_only=True):
-    """The group of a process in one hierarchy: its path, its folder, and all controllers of the hierarchy."""
+    """The group of a process in one hierarchy: its path, its folder, and all controllers of the
+    hierarchy.
+    """
 
     hierarchy: str
     group: str
@@ -27,7 +31,9 @@ class CgroupLocation(Struct, frozen=True, kw_only=True):
 
 
 class Cgroups:
-    """The control groups of one process; ``root`` is the root of the file system of its ``mountinfo``."""
+    """The control groups of one process; ``root`` is the root of the file system of its
+    ``mountinfo``.
+    """
 
     def __init__(self, root: str, groups: Mapping[str, str], mountinfo: str) -> None:
         self._root = root
@@ -63,7 +69,9 @@ class Cgroups:
         return next((count for count in kills if count is not None), None)
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
-        """The group in a version 1 hierarchy, or in version 2 (``UNIFIED``); None if no mount shows it."""
+        """The group in a version 1 hierarchy, or in version 2 (``UNIFIED``); None if no mount
+        shows it.
+        """
         group = self._groups.get(hierarchy, "..")
         if ".." in group.split("/"):
             return None
@@ -80,7 +88,9 @@ class Cgroups:
         return controller in self._groups
 
     def folders(self, controller: str) -> tuple[str, ...]:
-        """The folders of the group and of those above it, up to the top; empty if it is not mounted."""
+        """The folders of the group and of those above it, up to the top; empty if it is not
+        mounted.
+        """
         hierarchy = controller if controller in self._groups else UNIFIED
         group = self._groups.get(hierarchy)
         mount = next(
@@ -96,7 +106,9 @@ def read_own_cgroups(root: str = "/") -> Cgroups:
 
 
 def parse_membership(text: str) -> Mapping[str, str]:
-    """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name (``UNIFIED``)."""
+    """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name
+    (``UNIFIED``).
+    """
     lines = (line.split(":", 2) for line in text.splitlines() if line.count(":") > 1)
     return {
         controller: path for _, controllers, path in lines for controller in controllers.split(",")
@@ -111,7 +123,9 @@ def _controllers(mount: proc.MountEntry) -> frozenset[str]:
 
 
 def group_folders(root: str, mount: proc.MountEntry, group: str) -> tuple[str, ...]:
-    """The folders from a group up to the mount's top; of a group outside of it, whose path is the host's, the top."""
+    """The folders from a group up to the mount's top; of a group outside of it, whose path is
+    the host's, the top.
+    """
     below = group.removeprefix(mount.root.rstrip("/")) if _is_below(group, mount.root) else ""
     names = [name for name in below.split("/") if name]
     if ".." in names:
@@ -126,26 +140,33 @@ def _is_below(group: str, top_group: str) -> bool:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Number of CPUs, from quota and period in microseconds; None for ``max``, -1 and malformed text."""
+    """Number of CPUs, from quota and period in microseconds; None for ``max``, -1 and malformed
+    text.
+    """
     words = text.split()
-    if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004  quota and period
+    # Quota and period.
+    if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004
         return None
     quota, period = (int(word) for word in words)
     return quota / period if quota and period else None
 
 
 def parse_bytes(text: str) -> int | None:
-    """A memory limit; None if it is unlimited, in the notation of version 1 or 2, and for malformed text."""
+    """A memory limit; None if it is unlimited, in the notation of version 1 or 2, and for
+    malformed text.
+    """
     word = text.strip()
     value = int(word) if word.isdecimal() else 0
     return value if 0 < value < _UNLIMITED_BYTES else None
 
 
 class CounterFiles(Struct, frozen=True, kw_only=True):
-    """The files of the counters. ``reset`` is written to ``peak``; ``events`` shows whether the group has processes.
+    """The files of the counters.
 
-    ``details`` are names in ``memory.stat``: the active and the inactive page cache, what of it is mapped, all of it,
-    and what of that is shared memory and tmpfs, which is not reclaimable.
+    ``reset`` is written to ``peak``; ``events`` shows whether the group has processes.
+
+    ``details`` are names in ``memory.stat``: the active and the inactive page cache, what of it is
+    mapped, all of it, and what of that is shared memory and tmpfs, which is not reclaimable.
     """
 
     cpu: str
@@ -160,7 +181,9 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """What is needed of a group's memory, page cache of files, what of it no process maps, and mapped pages."""
+    """What is needed of a group's memory, page cache of files, what of it no process maps, and
+    mapped pages.
+    """
 
     used_bytes: int
     cache_bytes: int | None
@@ -175,7 +198,9 @@ def parse_number(text: bytes) -> int | None:
 
 
 def parse_cpu_stat_ns(text: bytes) -> int | None:
-    """The total in version 2's ``cpu.stat``, which every group has, even without a CPU controller."""
+    """The total in version 2's ``cpu.stat``, which every group has, even without a CPU
+    controller.
+    """
     usage_us = proc.number_after(text, b"usage_usec ")
     return None if usage_us is None else usage_us * 1000
 
@@ -217,11 +242,13 @@ def unmapped_cache_bytes(
     mapped: int | None,
     cache: int | None,
 ) -> int | None:
-    """The page cache that no process maps, which the kernel drops before it kills; None if nothing of it is known.
+    """The page cache that no process maps, which the kernel drops before it kills; None if
+    nothing of it is known.
 
-    ``active`` and ``inactive`` are the lists of file pages used more than once, and once; all ``cache`` counts if both
-    are unknown. ``mapped`` has mapped shared memory, too, which is in neither list: the result is then too small. The
-    kernel reads the values at different moments: it is at most the usage.
+    ``active`` and ``inactive`` are the lists of file pages used more than once, and once; all
+    ``cache`` counts if both are unknown. ``mapped`` has mapped shared memory, too, which is in
+    neither list: the result is then too small. The kernel reads the values at different moments: it
+    is at most the usage.
     """
     unmapped = cache if inactive is None else inactive
     if active is not None:
@@ -251,7 +278,10 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> Memor
 
 
 class GroupCounters:
-    """The open files of a group that have its counters. A folder is None if it is not readable, or does not count."""
+    """The open files of a group that have its counters.
+
+    A folder is None if it is not readable, or does not count.
+    """
 
     def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
         self._names = names = VERSION_1 if is_v1 else VERSION_2

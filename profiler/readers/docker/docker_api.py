@@ -1,4 +1,6 @@
-"""The containers of ECS tasks and their events by Docker's API. Only GET requests: nothing is changed."""
+"""The containers of ECS tasks and their events by Docker's API. Only GET requests: nothing is
+changed.
+"""
 
 import json
 import re
@@ -94,10 +96,13 @@ class ContainerEvent(Struct, frozen=True, kw_only=True):
 
 
 class DockerEvents:
-    """The stream until ``stop``. ``on_news`` is called in the stream's thread when :meth:`take` has something new.
+    """The stream until ``stop``.
 
-    A stream that is lost is opened again with a growing delay, from the last event on: Docker repeats its last 256
-    events, unless the daemon itself was restarted. ``since_ns`` is where the first stream begins; None: now.
+    ``on_news`` is called in the stream's thread when :meth:`take` has something new.
+
+    A stream that is lost is opened again with a growing delay, from the last event on: Docker
+    repeats its last 256 events, unless the daemon itself was restarted. ``since_ns`` is where the
+    first stream begins; None: now.
     """
 
     def __init__(
@@ -132,7 +137,9 @@ class DockerEvents:
             self._wake.close()
 
     def take(self) -> list[ContainerEvent | None]:
-        """What is new, without a wait; None: the stream has begun or dropped events, so that the list is to be read."""
+        """What is new, without a wait; None: the stream has begun or dropped events, so that the
+        list is to be read.
+        """
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def _run(self) -> None:
@@ -181,7 +188,10 @@ class DockerEvents:
         self._on_news()
 
     def _wait_readable(self, source: socket.socket) -> None:
-        """Wait for data without a limit: nothing may happen for days. Raises TimeoutError after ``stop``."""
+        """Wait for data without a limit: nothing may happen for days.
+
+        Raises TimeoutError after ``stop``.
+        """
         poll = select.poll()
         poll.register(source, select.POLLIN)
         poll.register(self._wake.descriptor, select.POLLIN)

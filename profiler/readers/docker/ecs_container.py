@@ -1,6 +1,7 @@
 """What Docker's documents say about a container that the ECS agent has started.
 
-They hold the environment with its secrets, and options of any log driver. Only what is named here leaves this module.
+They hold the environment with its secrets, and options of any log driver. Only what is named here
+leaves this module.
 """
 
 import re
@@ -39,10 +40,13 @@ class ListedContainer(Struct, frozen=True, kw_only=True):
 
 
 class EcsContainer(Struct, frozen=True, kw_only=True):
-    """A container's inspect document. Limits of 0 are None; ``exit_code`` is None until the container has ended.
+    """A container's inspect document.
 
-    ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options`` are of awslogs.
-    ``gpus`` are UUIDs (or indexes), ``metadata_address`` is ECS_CONTAINER_METADATA_URI_V4.
+    Limits of 0 are None; ``exit_code`` is None until the container has ended.
+
+    ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options``
+    are of awslogs. ``gpus`` are UUIDs (or indexes), ``metadata_address`` is
+    ECS_CONTAINER_METADATA_URI_V4.
     """
 
     docker_id: str

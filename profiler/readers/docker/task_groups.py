@@ -1,8 +1,8 @@
 """The control groups of the containers and tasks of an instance, below its ``/sys/fs/cgroup``.
 
-The paths follow from what Docker says, because another container sees neither the processes nor their groups. With
-cgroup version 1 the agent puts containers into ``/ecs/TASKID/CONTAINERID``, with version 2 and systemd into
-``ecstasks.slice/ecstasks-TASKID.slice/docker-CONTAINERID.scope``.
+The paths follow from what Docker says, because another container sees neither the processes nor
+their groups. With cgroup version 1 the agent puts containers into ``/ecs/TASKID/CONTAINERID``, with
+version 2 and systemd into ``ecstasks.slice/ecstasks-TASKID.slice/docker-CONTAINERID.scope``.
 """
 
 import re
@@ -24,7 +24,8 @@ _BLKIO, _PIDS = "blkio", "pids"
 _V1_BLOCKS, _V2_BLOCKS = "blkio.throttle.io_service_bytes_recursive", "io.stat"
 _LIMIT_HITS, _PIDS_NOW = "memory.failcnt", "pids.current"
 _SLICE = ".slice"
-# The kernel brings memory.stat up to date every 2 s; before, it may lack 256 KiB for each CPU of the machine.
+# The kernel brings memory.stat up to date every 2 s; before, it may lack 256 KiB for each CPU of
+# the machine.
 _MAX_LATE_NS = 4 * NS_PER_SECOND
 # "8:0 Read 4096" in version 1, "8:0 rbytes=4096 wbytes=0 rios=1 …" in version 2
 _V1_BLOCK = re.compile(rb"^(\d+):(\d+) (Read|Write) (\d+)$", re.MULTILINE)
@@ -32,7 +33,10 @@ _V2_BLOCK = re.compile(rb"^(\d+):(\d+) rbytes=(\d+) wbytes=(\d+)", re.MULTILINE)
 
 
 class OpenGroup(ContainerCgroup):
-    """The open files of a group. ``folders`` are by controller of version 1, or the only one has the name UNIFIED."""
+    """The open files of a group.
+
+    ``folders`` are by controller of version 1, or the only one has the name UNIFIED.
+    """
 
     def __init__(
         self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None
@@ -57,7 +61,8 @@ class OpenGroup(ContainerCgroup):
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
         """The counters now; ``is_gone`` when the group is removed.
 
-        Without CPU time and changes of the memory, only blocks can differ: version 2 counts what is written later.
+        Without CPU time and changes of the memory, only blocks can differ: version 2 counts what is
+        written later.
         """
         last, cpu_ns, usage = self._last, self.cpu_ns(), self.usage()
         if last is None or cpu_ns is None or cpu_ns != last.cpu_ns or usage != self._last_usage:
@@ -89,7 +94,9 @@ class OpenGroup(ContainerCgroup):
         return self._last
 
     def _limit_hits(self, peak_bytes: int | None) -> int | None:
-        """Below half the limit there is no new one: the kernel asks for only some pages more than it needs."""
+        """Below half the limit there is no new one: the kernel asks for only some pages more
+        than it needs.
+        """
         last, limit_bytes = self._last, self._memory_limit_bytes
         if last is not None and (
             limit_bytes is None or (peak_bytes is not None and 2 * peak_bytes < limit_bytes)
@@ -98,11 +105,16 @@ class OpenGroup(ContainerCgroup):
         return parse_number(proc.reread_file(self._files, _LIMIT_HITS))
 
     def totals(self) -> GroupReading | Unavailable:
-        """Also of a task's group after its containers' ends. Version 1 does not add the kills of groups below it."""
+        """Also of a task's group after its containers' ends.
+
+        Version 1 does not add the kills of groups below it.
+        """
         return self.read() or _GONE
 
     def _block_bytes(self) -> Mapping[str, int]:
-        """The same bytes as last time are not parsed again: most batches use no disk for most of the time."""
+        """The same bytes as last time are not parsed again: most batches use no disk for most of
+        the time.
+        """
         text = proc.reread_file(self._files, self._blocks)
         if text != self._last_blocks[0]:
             parse = _v1_blocks if self._is_v1 else _v2_blocks
@@ -124,11 +136,15 @@ class InstanceCgroups:
         self._device_mapper_majors = device_mapper_majors
 
     def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
-        """The group of a container; ``cgroup_parent`` is that of its inspect document, which may be empty."""
+        """The group of a container; ``cgroup_parent`` is that of its inspect document, which may
+        be empty.
+        """
         return self._open(container_paths(docker_id, cgroup_parent))
 
     def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
-        """The task's group, which the agent keeps after the containers' ends; unavailable if it makes none."""
+        """The task's group, which the agent keeps after the containers' ends; unavailable if it
+        makes none.
+        """
         return self._open((group_path(cgroup_parent),) if cgroup_parent else ())
 
     def _open(self, paths: tuple[str, ...]) -> OpenGroup | Unavailable:
@@ -146,7 +162,10 @@ class InstanceCgroups:
 
 
 def container_paths(docker_id: str, cgroup_parent: str) -> tuple[str, ...]:
-    """Where a container's group may be, below the top. Without a parent that depends on Docker's cgroup driver."""
+    """Where a container's group may be, below the top.
+
+    Without a parent that depends on Docker's cgroup driver.
+    """
     if not cgroup_parent:
         return f"docker/{docker_id}", f"system.slice/docker-{docker_id}.scope"
     name = f"docker-{docker_id}.scope" if cgroup_parent.endswith(_SLICE) else docker_id

@@ -1,6 +1,8 @@
-"""A response of ``/task/stats``: Docker's stats documents, by Docker id, with cgroup v1's or v2's memory.
+"""A response of ``/task/stats``: Docker's stats documents, by Docker id, with cgroup v1's or
+v2's memory.
 
-A container without stats is ``null``, ``{}`` or has a ``read`` in year 1. Fields that are zero may be absent.
+A container without stats is ``null``, ``{}`` or has a ``read`` in year 1. Fields that are zero may
+be absent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,16 +19,17 @@ from profiler.readers import Unavailable
 from profiler.readers.cgroup.hierarchy import unmapped_cache_bytes
 from profiler.readers.container_sample import ContainerSample
 
-# The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio disk may have it.
+# The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio
+# disk may have it.
 _USUAL_DEVICE_MAPPER_MAJOR = 253
 
 
 # The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
 StatsReading: TypeAlias = Mapping[str, ContainerSample | Unavailable]
 
-# The type of all counts is ``object``, so that a wrong type makes only this count absent. The decoder skips fields
-# that are not named here (precpu_stats, percpu_usage, throttling_data and most of memory_stats.stats) without
-# creating objects for them.
+# The type of all counts is ``object``, so that a wrong type makes only this count absent. The
+# decoder skips fields that are not named here (precpu_stats, percpu_usage, throttling_data and most
+# of memory_stats.stats) without creating objects for them.
 
 
 class _CpuUsage(Struct):
@@ -96,7 +99,9 @@ def _decoders() -> tuple[
 def decode_stats(
     body: bytes, device_mapper_majors: frozenset[int] | None = None
 ) -> StatsReading | Unavailable:
-    """Decode a response, on a machine with these major numbers of device-mapper nodes; None if they are unknown."""
+    """Decode a response, on a machine with these major numbers of device-mapper nodes; None if
+    they are unknown.
+    """
     try:
         entries = _decoders()[0].decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -108,7 +113,9 @@ def decode_stats(
 
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
-    """The major numbers of device-mapper nodes in ``/proc/devices``; None if the text does not list block devices."""
+    """The major numbers of device-mapper nodes in ``/proc/devices``; None if the text does not
+    list block devices.
+    """
     _, heading, blocks = devices.partition("Block devices:")
     numbers = (line.split() for line in blocks.splitlines())
     majors = frozenset(
@@ -172,9 +179,11 @@ def _first_count(*values: Json) -> int | None:
 def sum_block_bytes(
     entries: Sequence[BlockEntry], device_mapper_majors: frozenset[int] | None
 ) -> Mapping[str, int]:
-    """Bytes by operation (``read``, ``write``); once of a stack: the larger one of two lower bounds.
+    """Bytes by operation (``read``, ``write``); once of a stack: the larger one of two lower
+    bounds.
 
-    Device-mapper nodes repeat the traffic of the disks below, but the kernel attributes some only to the node.
+    Device-mapper nodes repeat the traffic of the disks below, but the kernel attributes some only
+    to the node.
     """
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}

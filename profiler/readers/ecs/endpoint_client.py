@@ -21,8 +21,9 @@ from profiler.readers.ecs.task_metadata import (
 )
 from profiler.readers.keep_alive_http import HttpConnection, HttpError, Response
 
-# A task has at most ten containers with 10 kB of stats each. A response that decodes to the most objects possible grows
-# 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
+# A task has at most ten containers with 10 kB of stats each. A response that decodes to the most
+# objects possible grows 44 times: to 88 MiB, which is still within the monitor's own memory limit
+# (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
 _HTTP_OK, _HTTP_NOT_FOUND = 200, 404
@@ -31,11 +32,14 @@ _T = TypeVar("_T")
 
 
 class HttpEndpoint:
-    """The endpoint at an address. With another connection than one there (``connect``), no request or response is kept.
+    """The endpoint at an address.
 
-    The timeout of a request is 0.9 of the sampling interval, doubled after two timeouts in a row, at most 5 s. It never
-    becomes shorter again: an endpoint that takes 2 s for a response takes them each time. After a stop request each
-    response gets at most half a second, unless the request has its own time limit.
+    With another connection than one there (``connect``), no request or response is kept.
+
+    The timeout of a request is 0.9 of the sampling interval, doubled after two timeouts in a row,
+    at most 5 s. It never becomes shorter again: an endpoint that takes 2 s for a response takes
+    them each time. After a stop request each response gets at most half a second, unless the
+    request has its own time limit.
     """
 
     def __init__(
@@ -62,7 +66,10 @@ class HttpEndpoint:
         self._deadline_ns = 0
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
-        """The body of a response with status 200, else the reason. ``max_seconds`` limits the adaptive timeout."""
+        """The body of a response with status 200, else the reason.
+
+        ``max_seconds`` limits the adaptive timeout.
+        """
         timeout_seconds = min(
             self._timeout_seconds, MAX_TIMEOUT_SECONDS if max_seconds is None else max_seconds
         )
@@ -143,7 +150,10 @@ class HttpEndpoint:
         )
 
     def _wait_readable(self, source: socket.socket) -> None:
-        """Wait until the deadline, then raise TimeoutError. A socket's own timeout restarts with every read."""
+        """Wait until the deadline, then raise TimeoutError.
+
+        A socket's own timeout restarts with every read.
+        """
         while (remaining_ns := self._effective_deadline_ns() - self._clock.monotonic_ns()) > 0:
             remaining_seconds = remaining_ns / NS_PER_SECOND
             if self._stop_signal is None:
@@ -162,13 +172,17 @@ def check_address(address: str) -> None:
         _split(address.rstrip("/"))
     except ValueError as error:
         raise UsageError(
-            f"The monitor cannot read its task, because {address!r} is not the address of a task metadata endpoint: "
-            "remove ECS_CONTAINER_METADATA_URI_V4, which ECS sets itself, from the container definition."
+            f"The monitor cannot read its task, because {address!r} is not the address of a task "
+            "metadata endpoint: remove ECS_CONTAINER_METADATA_URI_V4, which ECS sets itself, "
+            "from the container definition."
         ) from error
 
 
 def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
-    """The parts of an endpoint's address, and where to connect. Raises ValueError if it is not valid."""
+    """The parts of an endpoint's address, and where to connect.
+
+    Raises ValueError if it is not valid.
+    """
     parts = urlsplit(address)
     is_printable = all("!" <= character <= "~" for character in address)
     if parts.scheme != "http" or parts.hostname is None or not is_printable:
@@ -200,7 +214,9 @@ class TaskMetadataSource:
         return self._read("/task", decode_task, max_seconds)
 
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """The same bytes as last time give the same object: on Fargate the stats change every 10 s."""
+        """The same bytes as last time give the same object: on Fargate the stats change every 10
+        s.
+        """
         decode = partial(decode_stats, device_mapper_majors=self._device_mapper_majors)
         return self._read("/task/stats", decode, max_seconds)
 

@@ -1,4 +1,6 @@
-"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4, without invalid fields; finds the batch if it is certain."""
+"""Parses ``/task`` and ``/taskWithTags``, version 3 and 4, without invalid fields; finds the
+batch if it is certain.
+"""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -30,9 +32,10 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. ``vcpu_share`` is its own ``cpu``: a weight, never a limit.
 
-    :func:`joined_attempt` sets ``first_docker_id``, ``attempt_started_ns`` (the last start, where ``started_ns`` is the
-    first one) and ``seen_restarts``. Only Docker shows when a signal stopped it, ``was_out_of_memory``, that the kernel
-    killed one of its processes, and ``is_ending``, that it has ended and ECS may start it again.
+    :func:`joined_attempt` sets ``first_docker_id``, ``attempt_started_ns`` (the last start, where
+    ``started_ns`` is the first one) and ``seen_restarts``. Only Docker shows when a signal stopped
+    it, ``was_out_of_memory``, that the kernel killed one of its processes, and ``is_ending``, that
+    it has ended and ECS may start it again.
     """
 
     name: str
@@ -62,7 +65,10 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def followed_id(self) -> str:
-        """What the container is followed by: the Docker id of its first attempt. Other tasks have its name, too."""
+        """What the container is followed by: the Docker id of its first attempt.
+
+        Other tasks have its name, too.
+        """
         return self.first_docker_id or self.docker_id or ""
 
     @property
@@ -71,7 +77,9 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def shares_network(self) -> bool:
-        """Whether its network counters cover the whole task, and are equal in all containers (awsvpc)."""
+        """Whether its network counters cover the whole task, and are equal in all containers
+        (awsvpc).
+        """
         return self.network_mode == "awsvpc"
 
 
@@ -106,7 +114,9 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def current(self) -> Mapping[str, ContainerMetadata]:
-        """The containers by name; of several with one name (after a restart) the one started last."""
+        """The containers by name; of several with one name (after a restart) the one started
+        last.
+        """
         latest: dict[str, ContainerMetadata] = {}
         for container in self.containers:
             other = latest.get(container.name)
@@ -157,7 +167,9 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
-    """The task's own tags in ``/taskWithTags``. Without any, and after a refusal, ``TaskTags`` is absent.
+    """The task's own tags in ``/taskWithTags``.
+
+    Without any, and after a refusal, ``TaskTags`` is absent.
 
     New agents list the reasons of a refusal in ``Errors``.
     """
@@ -171,8 +183,8 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
                 # Only the code of the error: its message may quote anything.
                 code = (text(error.get("ErrorCode")) or "no error code")[:100]
                 return Unavailable(
-                    f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on the task to the "
-                    "agent's role (on EC2 the role of the container instance)"
+                    f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on "
+                    "the task to the agent's role (on EC2 the role of the container instance)"
                     if "AccessDenied" in code
                     else f"ECS did not return them ({code})"
                 )
@@ -228,9 +240,11 @@ def _mebibytes(value: Json) -> int | None:
 def joined_attempt(
     before: ContainerMetadata | None, container: ContainerMetadata
 ) -> ContainerMetadata:
-    """The container with the first start that was seen, and all else of its last attempt; ``before``: as joined last.
+    """The container with the first start that was seen, and all else of its last attempt;
+    ``before``: as joined last.
 
-    A restart in place shows in ``RestartCount`` (endpoint v4), a new Docker id or a later start: so agents differ.
+    A restart in place shows in ``RestartCount`` (endpoint v4), a new Docker id or a later start: so
+    agents differ.
     """
     started_ns = container.attempt_started_ns or container.started_ns
     before = before or replace(container, attempt_started_ns=started_ns)
@@ -261,12 +275,16 @@ def _is_new_attempt(
         return True
     if before.attempt_started_ns is None or started_ns is None:
         return False
-    # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
+    # A start that differs by less is the same one: ECS restarts a container a minute after its
+    # start at the earliest.
     return started_ns - before.attempt_started_ns >= NS_PER_SECOND
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
-    """The containers to report on, and the ``problem`` of the choice. ``is_present``: the task lists them now."""
+    """The containers to report on, and the ``problem`` of the choice.
+
+    ``is_present``: the task lists them now.
+    """
 
     names: tuple[str, ...]
     problem: str | None = None
@@ -276,7 +294,10 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 def select_batch(
     task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None
 ) -> BatchSelection:
-    """The requested container, else the only application container, else all. Without ``own``: the usual name's."""
+    """The requested container, else the only application container, else all.
+
+    Without ``own``: the usual name's.
+    """
     if requested is not None:
         present = sorted({container.name for container in task.containers})
         problem = (
@@ -289,13 +310,15 @@ def select_batch(
         )
     names = _roles(task, own).candidates
     problem = (
-        f"Several containers could be the batch ({', '.join(sorted(names))}): set TASK_PROFILER_CONTAINER to one of "
-        "them; until then each gets a report in its own log stream."
+        f"Several containers could be the batch ({', '.join(sorted(names))}): set "
+        "TASK_PROFILER_CONTAINER to one of them; until then each gets a report in its own log "
+        "stream."
     )
     if not names:
         problem = (
-            "No container of this task can be the batch: the task holds only the monitor and containers injected by "
-            "AWS; set TASK_PROFILER_CONTAINER to the name of the container to report on."
+            "No container of this task can be the batch: the task holds only the monitor and "
+            "containers injected by AWS; set TASK_PROFILER_CONTAINER to the name of the "
+            "container to report on."
         )
     return BatchSelection(
         names=names, problem=None if len(names) == 1 else problem, is_present=bool(names)

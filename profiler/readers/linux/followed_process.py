@@ -1,4 +1,6 @@
-"""Processes of another container: how to read one repeatedly at low cost, and how to wait until one of several ends."""
+"""Processes of another container: how to read one repeatedly at low cost, and how to wait until
+one of several ends.
+"""
 
 import os
 import select
@@ -11,12 +13,16 @@ from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
 
-# Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has ended.
+# Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has
+# ended.
 CpuClock = Callable[[int, int], int]
 
 
 class TrackedProcess:
-    """A process to its end. With ``keep_open`` a reading costs half, and its pid cannot mean another process."""
+    """A process to its end.
+
+    With ``keep_open`` a reading costs half, and its pid cannot mean another process.
+    """
 
     def __init__(
         self,
@@ -121,8 +127,8 @@ class TrackedProcess:
 class ProcessExitWaiter(Waiter):
     """Waits in one thread until one of several processes ends; any thread may call :meth:`wake`.
 
-    It is seen by pidfds (Linux 5.3). A change of a group's ``cgroup.events`` ends a wait, too: its last process may
-    have ended.
+    It is seen by pidfds (Linux 5.3). A change of a group's ``cgroup.events`` ends a wait, too: its
+    last process may have ended.
     """
 
     def __init__(self) -> None:
@@ -134,7 +140,10 @@ class ProcessExitWaiter(Waiter):
         self._wake_event = WakeEvent()
 
     def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
-        """Wait for these only. The files remain the caller's, who calls this again between closing one and a wait."""
+        """Wait for these only.
+
+        The files remain the caller's, who calls this again between closing one and a wait.
+        """
         self._events_descriptors = frozenset(events_descriptors)
         for pid in self._pidfds.keys() - set(pids):
             os.close(self._pidfds.pop(pid))

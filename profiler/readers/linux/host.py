@@ -1,4 +1,6 @@
-"""The machine: processors, memory, swap and disks; what this process itself uses, and what the kernel lets it read."""
+"""The machine: processors, memory, swap and disks; what this process itself uses, and what the
+kernel lets it read.
+"""
 
 import os
 import time
@@ -24,7 +26,8 @@ _ARM_MODELS = {
     ("0x41", "0xd4f"): "Neoverse-V2",  # Graviton4
 }
 _ARCHITECTURES = {"x86_64": "X86_64", "aarch64": "ARM64"}  # ECS's names for those of uname
-# Folders of the instance's disk that are not volumes: ECS Exec's folders, and the agent's container metadata file.
+# Folders of the instance's disk that are not volumes: ECS Exec's folders, and the agent's container
+# metadata file.
 _ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
 
 
@@ -106,7 +109,10 @@ def read_own_usage() -> OwnUsage:
 
 
 def memory_of_others() -> int | None:
-    """The anonymous memory and tmpfs of the machine, without this process's. Each page counts once."""
+    """The anonymous memory and tmpfs of the machine, without this process's.
+
+    Each page counts once.
+    """
     memory, own = proc.read(_MEMINFO) or b"", (proc.read("/proc/self/statm") or b"").split()
     anonymous_bytes, tmpfs_bytes = (
         proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:")
@@ -149,7 +155,10 @@ def read_swap_counters() -> SwapCounters | None:
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The 16 shortest mount points that are folders of disks. ``is_folder`` is called for no others: some hang."""
+    """The 16 shortest mount points that are folders of disks.
+
+    ``is_folder`` is called for no others: some hang.
+    """
     # If several mounts are on the same folder, the last one is visible.
     mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
     volumes = [
@@ -164,7 +173,9 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
 
 
 def _is_disk(mount: proc.MountEntry) -> bool:
-    """Whether the size of the file system is a disk's; the kernel gives some on disks an anonymous device number."""
+    """Whether the size of the file system is a disk's; the kernel gives some on disks an
+    anonymous device number.
+    """
     return not mount.device.startswith("0:") or mount.filesystem_type in (
         "btrfs",
         "bcachefs",
@@ -187,7 +198,9 @@ def _read_disk(mount_point: str) -> Disk | None:
 
 
 class KernelView(Struct, frozen=True, kw_only=True):
-    """What is readable of a process and the kernel: levels 1 and 2 of the time breakdown, PSI, Yama's setting."""
+    """What is readable of a process and the kernel: levels 1 and 2 of the time breakdown, PSI,
+    Yama's setting.
+    """
 
     schedstat: bool
     system_calls: bool

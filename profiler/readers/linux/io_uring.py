@@ -1,4 +1,6 @@
-"""Which files and sockets the requests of an io_uring are for, by its queue, if its memory is readable."""
+"""Which files and sockets the requests of an io_uring are for, by its queue, if its memory is
+readable.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +18,10 @@ _MAX_KNOWN_RINGS = 256
 
 
 class Rings:
-    """Finds what the requests of rings are for. ``link_of`` returns the link of a process's descriptor."""
+    """Finds what the requests of rings are for.
+
+    ``link_of`` returns the link of a process's descriptor.
+    """
 
     def __init__(self, proc_folder: str, link_of: Callable[[int, int], str]) -> None:
         self._folder = proc_folder
@@ -37,7 +42,8 @@ class Rings:
         address = self._queue(pid, inode)
         if address is None:
             return ()
-        # One request that completes again and again has more completions than the queue had requests.
+        # One request that completes again and again has more completions than the queue had
+        # requests.
         count = min(taken - completed, mask + 1, _MAX_REQUESTS)
         if count <= 0:
             return ()

@@ -15,10 +15,12 @@ _Identity = tuple[int, int]
 
 
 class _Base(Struct, frozen=True, gc=False, kw_only=True):
-    """A process when its share was read or it was first seen: ``own_bytes`` of ``anonymous_bytes``, and of the files.
+    """A process when its share was read or it was first seen: ``own_bytes`` of
+    ``anonymous_bytes``, and of the files.
 
-    It mapped ``mapped_bytes`` of files and shared memory, and ``file_bytes`` are its part. Others also hold the
-    ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
+    It mapped ``mapped_bytes`` of files and shared memory, and ``file_bytes`` are its part. Others
+    also hold the ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since
+    its fork.
     """
 
     own_bytes: int
@@ -32,14 +34,18 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class MemoryShares:
-    """The shares of the processes of one tree. Their sum is a lower bound, which ``unsure_bytes`` may complete.
+    """The shares of the processes of one tree.
 
-    ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the reading before.
+    Their sum is a lower bound, which ``unsure_bytes`` may complete.
 
-    The share is the PSS (``smaps_rollup``: processes of the same user), read whenever the sum may have moved by 5 % and
-    the CPU time allows it. Since then, what a process allocated is its own, but not what a fork inherited or which
-    files it maps. Each page fault may have copied one inherited page. All processes together hold at least as much as
-    the largest, and as many pages of files.
+    ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the
+    reading before.
+
+    The share is the PSS (``smaps_rollup``: processes of the same user), read whenever the sum may
+    have moved by 5 % and the CPU time allows it. Since then, what a process allocated is its own,
+    but not what a fork inherited or which files it maps. Each page fault may have copied one
+    inherited page. All processes together hold at least as much as the largest, and as many pages
+    of files.
     """
 
     def __init__(
@@ -148,7 +154,9 @@ class MemoryShares:
         return shares
 
     def _follow(self, living: Mapping[_Identity, ProcessReading]) -> None:
-        """Forget the processes that have ended, and add new ones and those that have executed a program."""
+        """Forget the processes that have ended, and add new ones and those that have executed a
+        program.
+        """
         for identity in self._bases.keys() - living.keys():
             base = self._bases.pop(identity)
             inherited = min(base.own_bytes, self._inheritance.get(identity[0], 0))

@@ -1,4 +1,7 @@
-"""Reads and parses the files of ``/proc``. What is absent, has ended or is another user's is None, and no error."""
+"""Reads and parses the files of ``/proc``.
+
+What is absent, has ended or is another user's is None, and no error.
+"""
 
 import os
 import re
@@ -47,9 +50,10 @@ _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
 class ProcessStat(Struct, frozen=True, kw_only=True):
     """``/proc/PID/stat``. The values of children count those that the process has waited for.
 
-    ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie, ``is_forked`` until it
-    executes a program: so long it shares pages with its parent. ``stack_start`` is an address that changes when a
-    process executes a program; 0 if it is not readable for this user.
+    ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie,
+    ``is_forked`` until it executes a program: so long it shares pages with its parent.
+    ``stack_start`` is an address that changes when a process executes a program; 0 if it is not
+    readable for this user.
     """
 
     name: str
@@ -68,7 +72,9 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/status``: resident memory, its anonymous part, its high-water mark; ignored signals (a bit mask)."""
+    """``/proc/PID/status``: resident memory, its anonymous part, its high-water mark; ignored
+    signals (a bit mask).
+    """
 
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
@@ -77,7 +83,9 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
 
 
 class BlockBytes(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/io``: bytes that a process and the children it has waited for read from and wrote to storage."""
+    """``/proc/PID/io``: bytes that a process and the children it has waited for read from and
+    wrote to storage.
+    """
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -91,7 +99,9 @@ class BlockBytes(Struct, frozen=True, kw_only=True):
 
 
 class MountEntry(Struct, frozen=True, kw_only=True):
-    """One line of ``/proc/PID/mountinfo``; ``root`` is the path within the file system that is mounted."""
+    """One line of ``/proc/PID/mountinfo``; ``root`` is the path within the file system that is
+    mounted.
+    """
 
     device: str
     root: str
@@ -128,7 +138,9 @@ def parse_stat(text: bytes) -> ProcessStat | None:
 
 
 def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
-    """Whether a process has executed a program since, which causes page faults; at its end, its name remains."""
+    """Whether a process has executed a program since, which causes page faults; at its end, its
+    name remains.
+    """
     has_another_stack = (
         now.stack_start != before.stack_start if now.stack_start else now.faults != before.faults
     )
@@ -136,7 +148,10 @@ def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
 
 
 def parse_status(text: bytes) -> ProcessStatus:
-    """Parse ``/proc/PID/status``. The sizes of zombies and kernel threads are None: they have no memory."""
+    """Parse ``/proc/PID/status``.
+
+    The sizes of zombies and kernel threads are None: they have no memory.
+    """
     return ProcessStatus(
         rss_bytes=bytes_after(text, b"VmRSS:"),
         anonymous_bytes=bytes_after(text, b"RssAnon:"),
@@ -155,7 +170,9 @@ def parse_private(rollup: bytes) -> int | None:
 
 
 def number_after(text: bytes, name: bytes) -> int | None:
-    """The number after ``name``, which includes a colon or a space, at the beginning of a line; None if absent."""
+    """The number after ``name``, which includes a colon or a space, at the beginning of a line;
+    None if absent.
+    """
     word = _word_after(text, name)
     return int(word) if word.isdigit() else None
 
@@ -187,7 +204,9 @@ def parse_io(text: bytes) -> BlockBytes | None:
 
 
 def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, int] | None:
-    """The bytes received and sent by the interfaces of ``/proc/PID/net/dev``; None if it has none."""
+    """The bytes received and sent by the interfaces of ``/proc/PID/net/dev``; None if it has
+    none.
+    """
     lines = (line.partition(b":") for line in net_dev.splitlines())
     counts = [
         after.split()
@@ -209,7 +228,9 @@ def parse_pids(children: bytes) -> tuple[int, ...]:
 
 
 def parse_mountinfo(text: str) -> Iterator[MountEntry]:
-    """The mounts in ``/proc/PID/mountinfo``, in the order of the file; malformed lines are skipped."""
+    """The mounts in ``/proc/PID/mountinfo``, in the order of the file; malformed lines are
+    skipped.
+    """
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         place, filesystem = before.split(" "), after.split(" ")
@@ -231,7 +252,9 @@ def _unescape(path: str) -> str:
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The arguments in the first 4 KiB. One that is cut becomes an ellipsis: it may be part of a secret."""
+    """The arguments in the first 4 KiB. One that is cut becomes an ellipsis: it may be part of a
+    secret.
+    """
     is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
     words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
     shown = [word.decode(errors="replace") for word in words[1:]]
@@ -257,7 +280,9 @@ def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
 
 
 def read_name(process_folder: str, name: str) -> str:
-    """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
+    """The name of a process with the base name of its script; ``name`` is the one in
+    ``/proc/PID/stat``.
+    """
     from profiler.readers.linux.script_names import (
         is_interpreter,
         name_with_script,
@@ -267,7 +292,9 @@ def read_name(process_folder: str, name: str) -> str:
 
 
 def read_live_name(pid: int, started_ticks: int) -> str | None:
-    """The name of a process as :func:`read_name` has it; None if it has ended or ends at the moment."""
+    """The name of a process as :func:`read_name` has it; None if it has ended or ends at the
+    moment.
+    """
     stat = parse_stat(read(f"/proc/{pid}/stat") or b"")
     if stat is None or stat.started_ticks != started_ticks or stat.is_exiting:
         return None
@@ -275,7 +302,9 @@ def read_live_name(pid: int, started_ticks: int) -> str | None:
 
 
 def all_pids(folder: str = "/proc") -> list[int]:
-    """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible here."""
+    """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible
+    here.
+    """
     try:
         names = os.listdir(folder)  # noqa: PTH208  faster; called many times a minute
     except OSError:
@@ -284,13 +313,17 @@ def all_pids(folder: str = "/proc") -> list[int]:
 
 
 def read_last_pid(folder: str = "/proc") -> int | None:
-    """The id that this process namespace assigned last: the last word of ``loadavg``; None if it cannot be read."""
+    """The id that this process namespace assigned last: the last word of ``loadavg``; None if it
+    cannot be read.
+    """
     words = (read(f"{folder}/loadavg") or b"").split()
     return int(words[-1]) if words and words[-1].isdigit() else None
 
 
 def read(path: str) -> bytes | None:
-    """The contents of a file; None if the process has ended or the file is not readable for this user."""
+    """The contents of a file; None if the process has ended or the file is not readable for this
+    user.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -307,12 +340,17 @@ def read(path: str) -> bytes | None:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The contents of a file, empty if unreadable. Bytes that are not UTF-8 become surrogates, to name files."""
+    """The contents of a file, empty if unreadable.
+
+    Bytes that are not UTF-8 become surrogates, to name files.
+    """
     return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
 
 
 def reread(descriptor: int) -> bytes:
-    """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it cannot be read any more."""
+    """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it
+    cannot be read any more.
+    """
     try:
         return os.pread(descriptor, _MAX_REREAD_BYTES, 0)
     except OSError:
@@ -320,13 +358,17 @@ def reread(descriptor: int) -> bytes:
 
 
 def open_files(folder: str, names: Iterable[str | None]) -> dict[str | None, int]:
-    """The descriptors of those files of a folder that can be opened, by name; a name is None where there is no file."""
+    """The descriptors of those files of a folder that can be opened, by name; a name is None
+    where there is no file.
+    """
     opened = ((name, open_or_none(f"{folder}/{name}")) for name in names if name is not None)
     return {name: descriptor for name, descriptor in opened if descriptor is not None}
 
 
 def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:
-    """The contents of a file of ``open_files``; empty if it is not open or cannot be read any more."""
+    """The contents of a file of ``open_files``; empty if it is not open or cannot be read any
+    more.
+    """
     descriptor = files.get(name)
     return b"" if descriptor is None else reread(descriptor)
 

@@ -1,4 +1,6 @@
-"""Reads the descendants of one process from ``/proc``, with a few system calls each; more often, their memory alone."""
+"""Reads the descendants of one process from ``/proc``, with a few system calls each; more often,
+their memory alone.
+"""
 
 import os
 import time
@@ -11,8 +13,9 @@ from profiler.core.optional_math import min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 
-# Up to this number of threads, reading each thread's children is cheaper than listing all processes. Beyond it, listing
-# one thread's children costs as much as the entries of this many processes.
+# Up to this number of threads, reading each thread's children is cheaper than listing all
+# processes. Beyond it, listing one thread's children costs as much as the entries of this many
+# processes.
 _MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
 # Beyond this number of processes and threads, a reading costs too much.
 _MAX_THREADS = 64
@@ -24,12 +27,14 @@ _Fallback = TypeVar("_Fallback", int, None)
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
-    """One process at one moment; the memory of a zombie is None, and so are the ``blocks`` of another user.
+    """One process at one moment; the memory of a zombie is None, and so are the ``blocks`` of
+    another user.
 
-    ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that share them
-    (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither file nor shared memory. ``name``
-    has the script of an interpreter, unless the ``arguments`` are read. ``state`` is the main thread's. ``is_forked``:
-    the process has not executed a program. ``children_faults`` counts the children that it has waited for.
+    ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that
+    share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
+    file nor shared memory. ``name`` has the script of an interpreter, unless the ``arguments`` are
+    read. ``state`` is the main thread's. ``is_forked``: the process has not executed a program.
+    ``children_faults`` counts the children that it has waited for.
     """
 
     pid: int
@@ -57,7 +62,10 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
 
 class _Process(Struct, gc=False):
-    """A process at its last reading. ``ran_ns`` is its CPU time before; None if unknown, -1 if that is out of date."""
+    """A process at its last reading.
+
+    ``ran_ns`` is its CPU time before; None if unknown, -1 if that is out of date.
+    """
 
     ran_ns: int | None
     stat: proc.ProcessStat
@@ -69,7 +77,8 @@ class _Process(Struct, gc=False):
 class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
-    One that was not on a CPU is read again only after ten seconds: its memory or its adopted children may be others.
+    One that was not on a CPU is read again only after ten seconds: its memory or its adopted
+    children may be others.
     """
 
     def __init__(
@@ -87,7 +96,10 @@ class ProcessTree:
         self._all_due_ns = 0
 
     def read(self) -> tuple[ProcessReading, ...]:
-        """All processes of the tree, each after its parent. The share of the memory is not known yet."""
+        """All processes of the tree, each after its parent.
+
+        The share of the memory is not known yet.
+        """
         stats = self._descendants()
         self._threads = sum([stat.threads for stat in stats.values()])
         return tuple([self._reading(pid, self._processes[pid]) for pid in stats])
@@ -124,7 +136,10 @@ class ProcessTree:
         return process.reading
 
     def _stat(self, pid: int, *, is_again: bool = False) -> proc.ProcessStat | None:
-        """The state of a process; None if it has ended. ``is_again``: read it, even if the process has not run."""
+        """The state of a process; None if it has ended.
+
+        ``is_again``: read it, even if the process has not run.
+        """
         process, ran_ns = self._processes.get(pid), own_cpu_ns(pid, None)
         if process is not None and ran_ns is not None and ran_ns == process.ran_ns and not is_again:
             return process.stat
@@ -161,7 +176,9 @@ class ProcessTree:
         return descendants
 
     def _walk(self) -> dict[int, proc.ProcessStat]:
-        """Read the lists of children, then the last processes: a child may move to a list that was read already."""
+        """Read the lists of children, then the last processes: a child may move to a list that
+        was read already.
+        """
         descendants: dict[int, proc.ProcessStat] = {}
         for first_pids in (
             list_children(self._root_pid, 1),
@@ -188,7 +205,9 @@ class ProcessTree:
         return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
     def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
-        """Search all processes except the others of the last search, unless the kernel begins at small ids again."""
+        """Search all processes except the others of the last search, unless the kernel begins at
+        small ids again.
+        """
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
         others = self._others if last_pid >= self._last_pid > 0 else ()
@@ -219,7 +238,9 @@ class ProcessTree:
 
 
 def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> int:
-    """The most anonymous memory that a fork can have inherited: its and its parent's mark, unless it was adopted."""
+    """The most anonymous memory that a fork can have inherited: its and its parent's mark,
+    unless it was adopted.
+    """
     of_parent = parent.peak_bytes if parent is not None and parent.name == process.name else None
     return min_known(process.peak_bytes, of_parent) or 0
 
@@ -230,7 +251,10 @@ def _has_another_program(before: proc.ProcessStat, now: proc.ProcessStat) -> boo
 
 
 def list_children(pid: int, threads: int) -> tuple[int, ...]:
-    """The children of a process. The kernel has one list for each thread: the children that it forked."""
+    """The children of a process.
+
+    The kernel has one list for each thread: the children that it forked.
+    """
     if threads == 1:
         return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
     lists = (
@@ -241,7 +265,9 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
 
 
 def own_cpu_ns(pid: int, fallback_ns: _Fallback) -> int | _Fallback:
-    """CPU time of a process and its ended threads, by an exact clock that every user can read; else the fallback."""
+    """CPU time of a process and its ended threads, by an exact clock that every user can read;
+    else the fallback.
+    """
     try:
         # The clock id as clock_getcpuclockid(3) computes it (CPUCLOCK_SCHED).
         return time.clock_gettime_ns(~pid << 3 | 2)
@@ -259,10 +285,12 @@ class _Known(Struct, frozen=True, gc=False):
 
 
 class QuickMemory:
-    """Reads the memory of the descendants of one process, without unrelated children and their descendants.
+    """Reads the memory of the descendants of one process, without unrelated children and their
+    descendants.
 
-    A lower bound: the last reading, its anonymous growth since, and new ones' private memory. ``has_changed``: other
-    processes than at the last :meth:`follow`. ``largest_bytes``: the largest process in it.
+    A lower bound: the last reading, its anonymous growth since, and new ones' private memory.
+    ``has_changed``: other processes than at the last :meth:`follow`. ``largest_bytes``: the largest
+    process in it.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
@@ -287,7 +315,9 @@ class QuickMemory:
         }
 
     def read(self) -> int | None:
-        """The memory in bytes; None if no process has any, or if the reading would cost too much."""
+        """The memory in bytes; None if no process has any, or if the reading would cost too
+        much.
+        """
         if (
             not self._has_children_files
             or sum([known.threads for known in self._known.values()]) > _MAX_THREADS
@@ -323,7 +353,10 @@ class QuickMemory:
         return total_bytes or None
 
     def _look_at(self, pid: int, fields: tuple[int, ...], parent: tuple[int, ...]) -> _Known:
-        """Read a new process. A fork may have only its parent's memory until it allocates some or executes."""
+        """Read a new process.
+
+        A fork may have only its parent's memory until it allocates some or executes.
+        """
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
         threads = 1 if stat is None else stat.threads
         if parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA]):

@@ -1,4 +1,6 @@
-"""Finds what an interpreter runs: its script or module, never arguments or text, which can contain secrets."""
+"""Finds what an interpreter runs: its script or module, never arguments or text, which can
+contain secrets.
+"""
 
 import re
 import shlex
@@ -64,9 +66,10 @@ _PREFIXES = {
 class _Options(Struct, frozen=True, kw_only=True):
     """The options of an interpreter. The search for the script ends at any other one.
 
-    ``flags`` have no value; what follows an option of ``attached`` in the word is its value; the value of one of
-    ``values`` may also be the next word. ``inline`` is program text, ``modules`` is followed by a module, and
-    ``scripts`` by the script. ``has_shell_text``: after -c, the first word that is not an option is the program text.
+    ``flags`` have no value; what follows an option of ``attached`` in the word is its value; the
+    value of one of ``values`` may also be the next word. ``inline`` is program text, ``modules`` is
+    followed by a module, and ``scripts`` by the script. ``has_shell_text``: after -c, the first
+    word that is not an option is the program text.
     """
 
     flags: str = ""
@@ -82,7 +85,9 @@ class _Options(Struct, frozen=True, kw_only=True):
 
 
 class _Found(Struct, frozen=True):
-    """The code that an interpreter runs: the text of a program, or the name of a script or a module."""
+    """The code that an interpreter runs: the text of a program, or the name of a script or a
+    module.
+    """
 
     name: str
     is_text: bool = False
@@ -235,13 +240,17 @@ def is_interpreter(name: str) -> bool:
 
 
 def name_with_script(name: str, arguments: Sequence[str]) -> str:
-    """The name of a process, with the script's file name or the module of an interpreter: ``python3 export.py``."""
+    """The name of a process, with the script's file name or the module of an interpreter:
+    ``python3 export.py``.
+    """
     found = _find(name, arguments)
     return name if found is None or found.is_text else f"{name} {found.name}"
 
 
 def what_runs(words: Sequence[str]) -> str | None:
-    """A script without suffix, a module, or the program of ``sh -c``; None for no interpreter or unknown code."""
+    """A script without suffix, a module, or the program of ``sh -c``; None for no interpreter or
+    unknown code.
+    """
     program = words[0].rpartition("/")[2]
     found = _find(program, words[1:])
     if found is None or (found.is_text and program not in _SHELLS):
@@ -339,7 +348,9 @@ def _find_in_java(words: Iterator[str]) -> _Found | None:
 
 
 def _first_program(text: str) -> list[str]:
-    """The words of the first program that a shell's text runs; none if the text is not understood."""
+    """The words of the first program that a shell's text runs; none if the text is not
+    understood.
+    """
     program: list[str] = []
     for word in _shell_words(text):
         if not word.strip(_SEPARATORS) or word[0] in "<>":

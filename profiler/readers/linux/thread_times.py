@@ -1,7 +1,8 @@
-"""Reads the threads of processes: time on a CPU, time waiting for one, and what the blocked ones wait for.
+"""Reads the threads of processes: time on a CPU, time waiting for one, and what the blocked ones
+wait for.
 
-Every user can read ``schedstat`` and the state; the system call only the same user or SYS_PTRACE. A thread that has not
-been on a CPU is still blocked in the same call, and not read again.
+Every user can read ``schedstat`` and the state; the system call only the same user or SYS_PTRACE. A
+thread that has not been on a CPU is still blocked in the same call, and not read again.
 """
 
 import math
@@ -21,15 +22,16 @@ from profiler.readers.linux.waited_target import Wait, WaitResolver, calls_of, p
 _MAX_ASKED = 64
 # Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
 _MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
-# Without system calls there is little to see: of the threads of processes that have several, this many are read at a
-# time, but each of them at least every tenth time.
+# Without system calls there is little to see: of the threads of processes that have several, this
+# many are read at a time, but each of them at least every tenth time.
 _IN_TURN, _MAX_TURNS = 4, 10
-# The share of a CPU that readings take, and how much of it in advance, as the first one, which opens all files. Half of
-# it is for the counters. A reading checks its cost after this many threads.
+# The share of a CPU that readings take, and how much of it in advance, as the first one, which
+# opens all files. Half of it is for the counters. A reading checks its cost after this many
+# threads.
 _MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
-# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a machine with much to do.
-# So a thread that was blocked when it was asked, and has not run since, can have waited for at most the last step or
-# this time. A longer wait does not count.
+# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
+# machine with much to do. So a thread that was blocked when it was asked, and has not run since,
+# can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
 _DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
@@ -49,10 +51,11 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
 class ThreadSample(Struct, frozen=True, kw_only=True):
     """The threads since the last reading.
 
-    ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count this. ``waits`` are
-    the present waits of the blocked threads whose system call was read, with their number. ``has_refused``: the system
-    calls of a process are not readable. ``sees_calls``: any was readable so far. ``is_partial``: readable threads are
-    missing, because there are too many. ``has_running``: one of them was on a CPU, or waited for one.
+    ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count
+    this. ``waits`` are the present waits of the blocked threads whose system call was read, with
+    their number. ``has_refused``: the system calls of a process are not readable. ``sees_calls``:
+    any was readable so far. ``is_partial``: readable threads are missing, because there are too
+    many. ``has_running``: one of them was on a CPU, or waited for one.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -69,7 +72,10 @@ class _Moment(Struct, frozen=True, gc=False):
 
 
 class _Thread(Struct, eq=False):
-    """One thread. ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not."""
+    """One thread.
+
+    ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not.
+    """
 
     thread_id: int
     path: str
@@ -83,7 +89,9 @@ class _Thread(Struct, eq=False):
     is_postponed: bool = False
 
     def read(self, since: _Moment, now: _Moment) -> ThreadGrowth | None:
-        """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end.
+        """Read the counters; None if they are the same as before.
+
+        Raises ProcessLookupError after the thread's end.
 
         ``since`` is the last reading before which the thread is known not to have run.
         """
@@ -106,7 +114,8 @@ class _Thread(Struct, eq=False):
         if not separator:
             raise ProcessLookupError(self.path)
         run_ns, wait_ns, is_new = int(run), int(wait), not self.text
-        # A thread that executes a program takes the id of the first thread, but keeps its own smaller counters.
+        # A thread that executes a program takes the id of the first thread, but keeps its own
+        # smaller counters.
         waited_ns = max(wait_ns - self.wait_ns, 0)
         length_ns = now.at_ns - since.at_ns
         if (
@@ -126,10 +135,10 @@ class _Thread(Struct, eq=False):
 class _Process(Struct, eq=False):
     """One process with its threads, by their ids.
 
-    All threads were known last at ``still_at``; ``left`` are those to be read until all are known again. ``seen`` are
-    the threads whose ``waits`` count. ``has_run``: it was on a CPU since the first of its threads was read.
-    ``is_running``: one of its threads was not blocked when it was asked. ``is_refused``: its system calls are not
-    readable.
+    All threads were known last at ``still_at``; ``left`` are those to be read until all are known
+    again. ``seen`` are the threads whose ``waits`` count. ``has_run``: it was on a CPU since the
+    first of its threads was read. ``is_running``: one of its threads was not blocked when it was
+    asked. ``is_refused``: its system calls are not readable.
     """
 
     reading: ProcessReading
@@ -144,7 +153,10 @@ class _Process(Struct, eq=False):
 
 
 class _Budget:
-    """The limit of the cost of a part of a reading, until it ``is_spent``. The first threads are always allowed."""
+    """The limit of the cost of a part of a reading, until it ``is_spent``.
+
+    The first threads are always allowed.
+    """
 
     def __init__(self, spent_ns: Callable[[], int], limit_ns: float) -> None:
         self._spent_ns = spent_ns
@@ -160,7 +172,10 @@ class _Budget:
 
 
 class ThreadReader:
-    """Reads the threads of a batch's processes. ``own_cpu_ns`` is the calling thread's CPU time. Not thread-safe."""
+    """Reads the threads of a batch's processes.
+
+    ``own_cpu_ns`` is the calling thread's CPU time. Not thread-safe.
+    """
 
     def __init__(
         self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None
@@ -184,7 +199,9 @@ class ThreadReader:
     def read(
         self, processes: Collection[ProcessReading], now_ns: int, *, is_required: bool = False
     ) -> ThreadSample | None:
-        """Read the threads of these processes; None if that would cost too much now, unless it ``is_required``."""
+        """Read the threads of these processes; None if that would cost too much now, unless it
+        ``is_required``.
+        """
         last = self._last or _Moment(0, now_ns)
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
@@ -215,7 +232,9 @@ class ThreadReader:
         return self._sample(waits)
 
     def read_last(self, now_ns: int) -> ThreadSample:
-        """Read the counters of all threads that were seen, for the last time: a zombie's counters are readable."""
+        """Read the counters of all threads that were seen, for the last time: a zombie's
+        counters are readable.
+        """
         last = self._last or _Moment(0, now_ns)
         self._growth = []
         for pid, process in self._processes.items():
@@ -270,7 +289,9 @@ class ThreadReader:
                 self._forget(known.pop(pid))
 
     def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> None:
-        """Read the threads that may have run and new ones; processes that take several readings come last."""
+        """Read the threads that may have run and new ones; processes that take several readings
+        come last.
+        """
         changed = sorted(
             self._changed.values(),
             key=lambda process: bool(process.left) and not process.is_refused,

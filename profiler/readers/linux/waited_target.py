@@ -1,6 +1,8 @@
-"""What a thread that is blocked in a system call waits for: the kind of the wait, and a peer or a path.
+"""What a thread that is blocked in a system call waits for: the kind of the wait, and a peer or
+a path.
 
-Links, socket tables and lists of watched descriptors are read, never data. No name is ever looked up.
+Links, socket tables and lists of watched descriptors are read, never data. No name is ever looked
+up.
 """
 
 import math
@@ -23,19 +25,21 @@ if TYPE_CHECKING:
 _UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
 _MAX_TABLE_BYTES = 1 << 20
-# Reading the first of them takes no measurable time. The kernel goes through all places of a table of connections, also
-# the empty ones: 5 ms where the table is large. So this takes at most a share of a CPU, and at most this much of it in
-# advance.
+# Reading the first of them takes no measurable time. The kernel goes through all places of a table
+# of connections, also the empty ones: 5 ms where the table is large. So this takes at most a share
+# of a CPU, and at most this much of it in advance.
 _STREAMS = ("tcp", "tcp6")
 _TABLES = ("unix", "udp", "udp6", *_STREAMS)
 _MAX_CPU_SHARE, _ADVANCE_NS = 0.003, 20 * NS_PER_MS
-# The kernel searches until it has the requested number of bytes. The first read is small, so that it stops early.
+# The kernel searches until it has the requested number of bytes. The first read is small, so that
+# it stops early.
 _FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
 # Positions in a line of these tables.
 _REMOTE, _INODE = 2, 9
 _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
 _V4_BYTES = 4
-# How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
+# How to find the target of a wait from a call's arguments; a wait without a target has only its
+# kind.
 Action = Literal[
     "file",
     "socket",
@@ -52,8 +56,9 @@ Action = Literal[
 ]
 
 _ACTIONS: Mapping[Action, str] = {
-    "file": "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 fsync fdatasync syncfs ftruncate "
-    "fallocate sync_file_range readahead getdents64 sendfile splice copy_file_range",
+    "file": "read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 fsync "
+    "fdatasync syncfs ftruncate fallocate sync_file_range readahead getdents64 sendfile "
+    "splice copy_file_range",
     "socket": "connect sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg",
     "accept": "accept accept4",
     "poll": "poll ppoll",
@@ -69,19 +74,22 @@ _ACTIONS: Mapping[Action, str] = {
 }
 _SINCE_2019 = "io_uring_enter=426 clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
 _X86_64 = (
-    "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 nanosleep=35 sendfile=40 "
-    "connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 clone=56 vfork=58 wait4=61 semop=65 fcntl=72 "
-    "flock=73 fsync=74 fdatasync=75 ftruncate=77 sync=162 readahead=187 futex=202 io_getevents=208 getdents64=217 "
-    "semtimedop=220 clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
-    "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 recvmmsg=299 syncfs=306 "
-    "sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 io_pgetevents=333"
+    "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 "
+    "nanosleep=35 sendfile=40 connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 "
+    "clone=56 vfork=58 wait4=61 semop=65 fcntl=72 flock=73 fsync=74 fdatasync=75 ftruncate=77 "
+    "sync=162 readahead=187 futex=202 io_getevents=208 getdents64=217 semtimedop=220 "
+    "clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
+    "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 "
+    "recvmmsg=299 syncfs=306 sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 "
+    "io_pgetevents=333"
 )
 _AARCH64 = (
-    "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 read=63 write=64 "
-    "readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 pselect6=72 ppoll=73 splice=76 "
-    "sync=81 fsync=82 fdatasync=83 sync_file_range=84 waitid=95 futex=98 nanosleep=101 clock_nanosleep=115 "
-    "semtimedop=192 semop=193 accept=202 connect=203 sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 "
-    "clone=220 msync=227 accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
+    "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 "
+    "read=63 write=64 readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 "
+    "pselect6=72 ppoll=73 splice=76 sync=81 fsync=82 fdatasync=83 sync_file_range=84 waitid=95 "
+    "futex=98 nanosleep=101 clock_nanosleep=115 semtimedop=192 semop=193 accept=202 connect=203 "
+    "sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 clone=220 msync=227 "
+    "accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
     "pwritev2=287 io_pgetevents=292"
 )
 _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
@@ -90,7 +98,8 @@ _MAX_UINT = 0xFFFF_FFFF
 _POLLFD_BYTES = 8
 _MAX_LIST_BYTES = 65_536
 _LONG_BYTES = 8
-# The loop of an asynchronous program watches its own wake-up pipe with at most this many other descriptors.
+# The loop of an asynchronous program watches its own wake-up pipe with at most this many other
+# descriptors.
 _MAX_DESCRIPTORS = 256
 _MAX_PATH_CHARS = 256
 _MAX_OWN_PAIRS = 256
@@ -100,7 +109,10 @@ _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "chil
 
 
 class Socket(Struct, frozen=True):
-    """A socket. ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer."""
+    """A socket.
+
+    ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
+    """
 
     peer: str | None = None
     is_unix: bool = False
@@ -109,8 +121,9 @@ class Socket(Struct, frozen=True):
 class Sockets:
     """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
 
-    ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``. ``has_postponed`` is
-    whether a search for the last wait has left inodes for later, because it may take no more time now.
+    ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``.
+    ``has_postponed`` is whether a search for the last wait has left inodes for later, because it
+    may take no more time now.
     """
 
     def __init__(self, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
@@ -122,7 +135,10 @@ class Sockets:
         self.has_postponed = False
 
     def find(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
-        """The sockets in the network of ``pid``, without a peer if they are in no table. The time is monotonic."""
+        """The sockets in the network of ``pid``, without a peer if they are in no table.
+
+        The time is monotonic.
+        """
         known = self._known
         missing = {inode for inode in inodes if inode not in known or now_ns >= known[inode][1]}
         if missing:
@@ -157,7 +173,10 @@ class Sockets:
 
 
 def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
-    """The missing sockets that are in one table, which are missing no more. It is read only up to the last one."""
+    """The missing sockets that are in one table, which are missing no more.
+
+    It is read only up to the last one.
+    """
     parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
     for lines in _pieces(path):
         for inode in tuple(missing):
@@ -202,7 +221,10 @@ def parse_unix(line: bytes) -> Socket:
 
 
 def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
-    """The line whose word at ``position`` is the inode. The same number in another column does not count."""
+    """The line whose word at ``position`` is the inode.
+
+    The same number in another column does not count.
+    """
     number = b"%d" % inode
     lines = (line for line in table.splitlines() if number in line) if number in table else ()
     return next((line for line in lines if line.split()[position : position + 1] == [number]), None)
@@ -226,7 +248,10 @@ def _pieces(path: str) -> Iterator[bytes]:
 
 
 class SystemCall(Struct, frozen=True):
-    """A system call in progress. ``number`` is -1 for a thread that is blocked outside of one, as in a page fault."""
+    """A system call in progress.
+
+    ``number`` is -1 for a thread that is blocked outside of one, as in a page fault.
+    """
 
     number: int
     arguments: tuple[int, ...] = ()
@@ -238,7 +263,9 @@ class SystemCall(Struct, frozen=True):
 
 
 def calls_of(machine: str) -> Mapping[int, tuple[str, Action]]:
-    """The calls of an architecture that a thread may wait in, by number; empty for one without a table."""
+    """The calls of an architecture that a thread may wait in, by number; empty for one without a
+    table.
+    """
     table = f"{_NUMBERS[machine]} {_SINCE_2019}" if machine in _NUMBERS else ""
     actions = {name: action for action, names in _ACTIONS.items() for name in names.split()}
     words = (word.partition("=") for word in table.split())
@@ -246,14 +273,16 @@ def calls_of(machine: str) -> Mapping[int, tuple[str, Action]]:
 
 
 def parse_system_call(text: bytes) -> SystemCall | None:
-    """Parse ``/proc/PID/task/TID/syscall``; None for a thread that is not blocked, or another format."""
+    """Parse ``/proc/PID/task/TID/syscall``; None for a thread that is not blocked, or another
+    format.
+    """
     words = text.split()
     try:
         number, values = int(words[0]), tuple(int(word, 16) for word in words[1:])
     except (IndexError, ValueError):
         return None
-    # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a 32-bit program, whose
-    # calls have other numbers.
+    # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a
+    # 32-bit program, whose calls have other numbers.
     if number < 0 or (values and max(values[-2:]) <= _MAX_UINT):
         return SystemCall(-1)
     return SystemCall(number, values[:_ARGUMENTS]) if len(values) == _ARGUMENTS + 2 else None
@@ -350,7 +379,9 @@ class WaitResolver:
         return found[0] if len(found) == 1 else Wait(kind)
 
     def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
-        """The descriptors that poll, select or epoll watch, None if not readable; and whether for a limited time."""
+        """The descriptors that poll, select or epoll watch, None if not readable; and whether
+        for a limited time.
+        """
         if name.startswith("epoll"):
             has_timeout = (
                 bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
@@ -388,7 +419,9 @@ class WaitResolver:
     def _wait_for_any(
         self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool
     ) -> Wait:
-        """The wait for one of several descriptors: connections first, then a timeout, then the others."""
+        """The wait for one of several descriptors: connections first, then a timeout, then the
+        others.
+        """
         links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
         links = [link for link in links if link]
         socket_links = [link for link in links if link.startswith(_SOCKET)]
@@ -419,7 +452,9 @@ class WaitResolver:
         return Wait(next((kind for kind in ("sleep", "child") if kind in kinds), "other"))
 
     def _is_own_pair(self, pid: int, link: str) -> bool:
-        """Whether the process has both ends of a pipe (one inode) or a socket pair (neighbours): its own wake-up."""
+        """Whether the process has both ends of a pipe (one inode) or a socket pair (neighbours):
+        its own wake-up.
+        """
         known = self._own_pairs.get((pid, link))
         if known is None:
             if len(self._own_pairs) >= _MAX_OWN_PAIRS:
@@ -444,7 +479,9 @@ def poll_descriptors(memory: bytes) -> list[int]:
 
 
 def select_descriptors(sets: Iterable[bytes]) -> list[int]:
-    """The descriptors in bit sets, on machines with little-endian words: all that have a table of calls."""
+    """The descriptors in bit sets, on machines with little-endian words: all that have a table
+    of calls.
+    """
     found = 0
     for bits in sets:
         found |= int.from_bytes(bits, "little")

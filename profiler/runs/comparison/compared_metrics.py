@@ -1,20 +1,24 @@
 """The metrics of a run that are compared between two sets of runs, and the change of each.
 
-The interval is the bootstrap of the ratio of medians (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993):
-both sets are resampled with replacement, and the ends are two quantiles of the ratio.
+The interval is the bootstrap of the ratio of medians (Efron and Tibshirani, *An Introduction to the
+Bootstrap*, 1993): both sets are resampled with replacement, and the ends are two quantiles of the
+ratio.
 
-- **Resampled medians are drawn directly.** A resampled value has the index ⌊nU⌋ in the ordered set of n runs, with U
-  uniform from 0 to 1. The resampled median has the index ⌊nM⌋, where M is the median of n uniform numbers. For an odd
-  n, M is (1 + √(1 - U^(2/n)) cos 2πV) / 2 (Ulrich, *Applied Statistics* 33, 1984). For an even n, one number joins
-  n - 1 others. It is below their median M with the probability M. The middle pair is then M and the largest of the n/2
-  numbers below M, else M and the smallest of the n/2 numbers above M.
-- **The quantiles are Φ(±t) instead of 2.5 % and 97.5 %**, with Student's t for Welch's degrees of freedom (after
-  Hesterberg, *What Teachers Should Know About the Bootstrap*, 2015). With 2.5 %, seven runs and thousands of runs of
-  the same batch differ in 11 % of comparisons.
-- **The runs needed follow from the middle 80 % of the ratios**, so that one outlier among five runs has little
-  influence. The spread is assumed to shrink with √n. A change is likely to be seen if 80 % of comparisons show it.
+- **Resampled medians are drawn directly.** A resampled value has the index ⌊nU⌋ in the ordered set
+  of n runs, with U uniform from 0 to 1. The resampled median has the index ⌊nM⌋, where M is the
+  median of n uniform numbers. For an odd n, M is (1 + √(1 - U^(2/n)) cos 2πV) / 2 (Ulrich, *Applied
+  Statistics* 33, 1984). For an even n, one number joins n - 1 others. It is below their median M
+  with the probability M. The middle pair is then M and the largest of the n/2 numbers below M, else
+  M and the smallest of the n/2 numbers above M.
+- **The quantiles are Φ(±t) instead of 2.5 % and 97.5 %**, with Student's t for Welch's degrees of
+  freedom (after Hesterberg, *What Teachers Should Know About the Bootstrap*, 2015). With 2.5 %,
+  seven runs and thousands of runs of the same batch differ in 11 % of comparisons.
+- **The runs needed follow from the middle 80 % of the ratios**, so that one outlier among five runs
+  has little influence. The spread is assumed to shrink with √n. A change is likely to be seen if 80
+  % of comparisons show it.
 
-The runs must be independent. Each metric has its own 95 %, without a correction for the number of metrics.
+The runs must be independent. Each metric has its own 95 %, without a correction for the number of
+metrics.
 """
 
 import math
@@ -42,10 +46,12 @@ _OUTSIDE_MIDDLE: Final = 0.1
 
 
 class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The medians of one metric in two sets, and the change from the first, the base, with its 95 % interval.
+    """The medians of one metric in two sets, and the change from the first, the base, with its
+    95 % interval.
 
-    There is no change from 0, and no interval for a set of fewer than 5 runs; the upper end is None also if the base
-    can be 0. ``runs_needed`` are the runs per set that would likely show a change of 5 %.
+    There is no change from 0, and no interval for a set of fewer than 5 runs; the upper end is None
+    also if the base can be 0. ``runs_needed`` are the runs per set that would likely show a change
+    of 5 %.
     """
 
     a: float | None
@@ -58,7 +64,10 @@ class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
-    """Compare the medians of two sets of values, none negative. ``a`` is the base. The order has no effect."""
+    """Compare the medians of two sets of values, none negative.
+
+    ``a`` is the base. The order has no effect.
+    """
     if not a or not b:
         return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
     base, other, fewest = median(a), median(b), min(len(a), len(b))
@@ -120,7 +129,8 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> float:
-    """Welch's degrees of freedom, from the spreads of both medians or from equally noisy runs: the fewer.
+    """Welch's degrees of freedom, from the spreads of both medians or from equally noisy runs:
+    the fewer.
 
     Between two modes, the median of thousands of runs can spread as much as the median of seven.
     """
@@ -137,10 +147,11 @@ def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
     if not low or math.isinf(high):
         return None
     deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))
-    # With a power of 80 %, a spread estimated too low would lose more than one estimated too high gains.
+    # With a power of 80 %, a spread estimated too low would lose more than one estimated too high
+    # gains.
     deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(0.85))
-    # Resampled sets spread less than new sets, by (runs - 1) / runs. The interval of few runs is wider than a normal
-    # distribution's: about two more runs make up for it.
+    # Resampled sets spread less than new sets, by (runs - 1) / runs. The interval of few runs is
+    # wider than a normal distribution's: about two more runs make up for it.
     needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + 2
     # An estimate has no more than two digits.
     unit: int = 10 ** max(0, len(str(needed)) - 2)
@@ -154,7 +165,9 @@ def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
 
 @lru_cache(maxsize=16)
 def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
-    """The indices of the two middle values in each resampled, ordered set; equal for an odd number."""
+    """The indices of the two middle values in each resampled, ordered set; equal for an odd
+    number.
+    """
     uniform = random.Random(20261122 + side).random  # noqa: S311 - not for secrets
     odd = runs - 1 + runs % 2
     pairs = []
@@ -206,7 +219,10 @@ COMPARED_METRICS = (
 
 
 class MetricChange(Struct, frozen=True, kw_only=True):
-    """The change of a metric between two sets. ``known_a`` runs of the first set have the metric."""
+    """The change of a metric between two sets.
+
+    ``known_a`` runs of the first set have the metric.
+    """
 
     metric: ComparedMetric
     change: MedianChange

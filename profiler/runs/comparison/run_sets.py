@@ -1,7 +1,7 @@
 """Two sets of past runs, each selected by a text.
 
-``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE`` are the newest successes of a family; else it is ids of runs of any
-status, joined by commas.
+``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE`` are the newest successes of a family; else it is
+ids of runs of any status, joined by commas.
 """
 
 from collections import Counter
@@ -29,7 +29,10 @@ from profiler.runs.past_runs.run_source import (
 
 
 class RunSet(Struct, frozen=True, kw_only=True):
-    """Runs, the text that selects them, and how many do not count, by reason. ``has_more``: older ones would."""
+    """Runs, the text that selects them, and how many do not count, by reason.
+
+    ``has_more``: older ones would.
+    """
 
     text: str
     reports: tuple[Report, ...]
@@ -54,7 +57,10 @@ def read_run_sets(
     last: int,
     container: str | None = None,
 ) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
-    """Read both sets, of one container, and remarks. Raises TaskProfilerError (no run), UsageError (not one set)."""
+    """Read both sets, of one container, and remarks.
+
+    Raises TaskProfilerError (no run), UsageError (not one set).
+    """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     families = [_FamilyRuns(text, last, container) for text in texts]
@@ -83,7 +89,9 @@ def read_run_sets(
 
 
 class _FamilyRuns:
-    """Collects the newest runs of a family, or its runs with one revision or label, the ``suffix``."""
+    """Collects the newest runs of a family, or its runs with one revision or label, the
+    ``suffix``.
+    """
 
     def __init__(self, text: str, last: int, container: str | None) -> None:
         self.text = text
@@ -122,20 +130,24 @@ class _FamilyRuns:
             self._left_out[reason] += 1
 
     def as_set(self, source: RunSource) -> RunSet:
-        """The set. Raises TaskProfilerError if no run counts, UsageError for runs of several containers."""
+        """The set.
+
+        Raises TaskProfilerError if no run counts, UsageError for runs of several containers.
+        """
         text, left_out = self.text, tuple(sorted(self._left_out.items()))
         reports = tuple(with_task_cost(report, self._costs) for report in self._reports)
         found = RunSet(text=text, reports=reports, left_out=left_out, has_more=self.is_full)
         if not self._reports:
             raise TaskProfilerError(
-                f"{text} has no successful run in {source.place} ({found.left_out_text}): give run ids to compare runs "
-                "with any result."
+                f"{text} has no successful run in {source.place} ({found.left_out_text}): give "
+                "run ids to compare runs with any result."
             )
         containers = sorted({record.container.name for record in found.records})
         if len(containers) > 1:
             names = first_names(containers)
             raise UsageError(
-                f"{text} has runs of {len(containers)} containers ({names}): choose one with --container."
+                f"{text} has runs of {len(containers)} containers ({names}): choose one with "
+                "--container."
             )
         return found
 
@@ -167,8 +179,9 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
         ]
         if several:
             raise UsageError(
-                f"{name} is a family in several {' and '.join(text for text, _ in several)}: choose one with "
-                f"{' and '.join(option for _, option in several)}, or name runs by their ids."
+                f"{name} is a family in several {' and '.join(text for text, _ in several)}: "
+                f"choose one with {' and '.join(option for _, option in several)}, or name runs "
+                "by their ids."
             )
 
 

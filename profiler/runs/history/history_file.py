@@ -8,7 +8,9 @@ LOCK_TIMEOUT_SECONDS = 5
 
 
 def history_path(environment: Mapping[str, str], file: str | None = None) -> str:
-    """The history's file: ``file``, else TASK_PROFILER_HISTORY, else below the XDG data folder, or HOME."""
+    """The history's file: ``file``, else TASK_PROFILER_HISTORY, else below the XDG data folder,
+    or HOME.
+    """
     named = file or environment.get("TASK_PROFILER_HISTORY")
     if named:
         return named
@@ -17,7 +19,8 @@ def history_path(environment: Mapping[str, str], file: str | None = None) -> str
     if not data.startswith("/"):
         if not home.startswith("/"):
             raise TaskProfilerError(
-                "The history has no place because HOME is not set: name a file by TASK_PROFILER_HISTORY."
+                "The history has no place because HOME is not set: name a file by "
+                "TASK_PROFILER_HISTORY."
             )
         data = f"{home}/.local/share"
     return f"{data.rstrip('/')}/task-profiler/history.sqlite3"

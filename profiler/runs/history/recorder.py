@@ -1,4 +1,6 @@
-"""Adds a run to the history; while it lasts, it is written down as a run in progress every 1 to 60 s."""
+"""Adds a run to the history; while it lasts, it is written down as a run in progress every 1 to
+60 s.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,14 +43,18 @@ class HistoryRecorder:
         self._due_ns: int | None = 0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
-        """Write down the run so far, if due: this process may be killed. A failure is silent: the end adds the run."""
+        """Write down the run so far, if due: this process may be killed.
+
+        A failure is silent: the end adds the run.
+        """
         now_ns = self._clock.monotonic_ns()
         is_writing = self._write_call is not None and self._write_call.result_so_far() is None
         if self._due_ns is None or now_ns < self._due_ns or is_writing:
             return
         if self._began_ns is None:
             self._began_ns = now_ns
-        # A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000 points takes 30 ms.
+        # A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000
+        # points takes 30 ms.
         pause_ns = max(round((now_ns - self._began_ns) * 0.1), NS_PER_SECOND)
         self._due_ns = now_ns + min(pause_ns, 60 * NS_PER_SECOND)
         try:
@@ -87,7 +93,10 @@ class HistoryRecorder:
         return HistoryStore(path, self._clock, max_wait_seconds)
 
     def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
-        """Search the history, in a thread. Call the result to wait, but briefly; it is None whatever goes wrong."""
+        """Search the history, in a thread.
+
+        Call the result to wait, but briefly; it is None whatever goes wrong.
+        """
 
         def search() -> _T | None:
             with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
@@ -114,7 +123,10 @@ class HistoryRecorder:
         except TaskProfilerError as error:
             return f"This run is not in the history. {error}"
         except ImportError as error:
-            return f"This run is not in the history: this Python has no SQLite ({error}), use another one."
+            return (
+                f"This run is not in the history: this Python has no SQLite ({error}), use "
+                "another one."
+            )
         return None
 
 

@@ -1,4 +1,6 @@
-"""The local history: past runs in an SQLite database, each with its record line and its time series."""
+"""The local history: past runs in an SQLite database, each with its record line and its time
+series.
+"""
 
 import os
 import sqlite3
@@ -36,8 +38,8 @@ _SCHEMA = (
         id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, started_at TEXT NOT NULL, family TEXT, status TEXT NOT NULL,
         record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, stacks BLOB, UNIQUE (task_id, started_at)
     )""",
-    # The runs in progress, each with the process of its profiler. If that has ended without adding the run, it was
-    # killed: whoever finds the row adds it to the runs.
+    # The runs in progress, each with the process of its profiler. If that has ended without adding
+    # the run, it was killed: whoever finds the row adds it to the runs.
     """CREATE TABLE running (
         task_id TEXT NOT NULL, started_at TEXT NOT NULL, pid INTEGER NOT NULL, pid_started INTEGER NOT NULL,
         record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, UNIQUE (task_id, started_at)
@@ -57,7 +59,10 @@ _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND s
 
 
 class HistoryStore:
-    """The runs of one file. Failures are TaskProfilerErrors. ``max_wait_seconds``: for all locks of a transaction."""
+    """The runs of one file.
+
+    Failures are TaskProfilerErrors. ``max_wait_seconds``: for all locks of a transaction.
+    """
 
     def __init__(
         self,
@@ -72,13 +77,16 @@ class HistoryStore:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction. Creates a missing file and its tables; without the commit, nothing is changed."""
+        """A write transaction.
+
+        Creates a missing file and its tables; without the commit, nothing is changed.
+        """
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
             create_private_folders(os.path.dirname(os.path.join(os.getcwd(), self.path)))
             with suppress(FileExistsError):
-                # Only a missing file is opened: closing a file that SQLite has open in this process would release its
-                # locks.
+                # Only a missing file is opened: closing a file that SQLite has open in this process
+                # would release its locks.
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
@@ -133,19 +141,21 @@ class HistoryStore:
             version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")
         ):
             raise TaskProfilerError(
-                f"{self.path} is another program's database and was left untouched: name another file by "
-                "TASK_PROFILER_HISTORY."
+                f"{self.path} is another program's database and was left untouched: name another "
+                "file by TASK_PROFILER_HISTORY."
             )
         if version > _VERSION:
             raise TaskProfilerError(
-                f"{self.path} was written by a newer Task Profiler (its format is {version}, this one knows "
-                f"{_VERSION}) and was left untouched: update Task Profiler, or name another file by "
-                "TASK_PROFILER_HISTORY."
+                f"{self.path} was written by a newer Task Profiler (its format is {version}, this "
+                f"one knows {_VERSION}) and was left untouched: update Task Profiler, or name "
+                "another file by TASK_PROFILER_HISTORY."
             )
         return version == 0
 
     def _set_busy_timeout(self, deadline_ns: int, connection: sqlite3.Connection) -> None:
-        """Limit the wait for the next lock to the time left: SQLite's timeout applies to each lock separately."""
+        """Limit the wait for the next lock to the time left: SQLite's timeout applies to each
+        lock separately.
+        """
         rest_ms = max(deadline_ns - self._clock.monotonic_ns(), 0) // NS_PER_MS
         connection.execute(f"PRAGMA busy_timeout = {rest_ms}")
 
@@ -157,8 +167,8 @@ class HistoryStore:
             raise TaskProfilerError(f"{self.path} {_describe_error(error)}") from error
         except OSError as error:
             raise TaskProfilerError(
-                f"{self.path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
-                "file by TASK_PROFILER_HISTORY."
+                f"{self.path} cannot be opened ({error.strerror or error}): make its folder "
+                "writable, or name another file by TASK_PROFILER_HISTORY."
             ) from error
 
     def keep_running(
@@ -175,15 +185,23 @@ class HistoryStore:
             )
 
     def add_abandoned_runs(self) -> None:
-        """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
+        """Add the runs of killed profilers, as far as they were written down.
+
+        A failure leaves them for later.
+        """
         with suppress(TaskProfilerError):
             for line, report, points, command, is_alive in self._in_progress():
                 if not is_alive:
                     self.add(line, report, points, command, max_runs=None)
 
     def _in_progress(self) -> list[tuple[bytes, Report, bytes, str | None, bool]]:
-        """The runs in progress: what was written down of each, and whether its profiler is alive."""
-        query = "SELECT CAST(record AS BLOB), CAST(points AS BLOB), command, pid, pid_started FROM running"
+        """The runs in progress: what was written down of each, and whether its profiler is
+        alive.
+        """
+        query = (
+            "SELECT CAST(record AS BLOB), CAST(points AS BLOB), command, pid, pid_started FROM "
+            "running"
+        )
         with self._open_for_reading() as connection:
             rows = [] if connection is None else connection.execute(query).fetchall()
         return [
@@ -202,7 +220,10 @@ class HistoryStore:
         max_runs: int | None,
         stacks_line: bytes | None = None,
     ) -> None:
-        """Add or replace a run, and delete the oldest beyond ``max_runs``. None: a stored run stays, and none goes."""
+        """Add or replace a run, and delete the oldest beyond ``max_runs``.
+
+        None: a stored run stays, and none goes.
+        """
         record, key, stacks = report.record, (report.record.task_id, _start(report)), None
         if stacks_line is not None:
             import zlib  # most runs have no stacks
@@ -226,8 +247,8 @@ class HistoryStore:
             connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", key)
             if stacks_line is not None:
                 connection.execute(
-                    "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks IS NOT NULL"
-                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                    "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks "
+                    "IS NOT NULL ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
                     (MAX_RUNS_WITH_STACKS,),
                 )
             if max_runs is not None:
@@ -239,13 +260,19 @@ class HistoryStore:
                 )
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete runs by their ids or beginnings of them, or none if one is unknown or ambiguous. Returns how many."""
+        """Delete runs by their ids or beginnings of them, or none if one is unknown or ambiguous.
+
+        Returns how many.
+        """
         count = 0
         if not os.path.lexists(self.path):
             raise TaskProfilerError(f"There is no history {self.path}: nothing was deleted.")
         with self._write_transaction() as connection:
             for text in map(without_surrogates, ids):
-                query = "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY task_id <> ? LIMIT 2"
+                query = (
+                    "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY "
+                    "task_id <> ? LIMIT 2"
+                )
                 found = (
                     [name for (name,) in connection.execute(query, (text, text))] if text else []
                 )
@@ -253,19 +280,23 @@ class HistoryStore:
                     raise TaskProfilerError(f"No run {text!r} in {self.path}: nothing was deleted.")
                 if len(found) > 1 and found[0] != text:
                     raise TaskProfilerError(
-                        f"The ids of several runs in {self.path} begin with {text!r}: give more of the id. Nothing "
-                        "was deleted."
+                        f"The ids of several runs in {self.path} begin with {text!r}: give more "
+                        "of the id. Nothing was deleted."
                     )
                 count += connection.execute("DELETE FROM run WHERE task_id = ?", found[:1]).rowcount
         return count
 
     def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
-        """Past runs, newest first: lines, reports, redacted commands. The caller filters by what the table lacks."""
+        """Past runs, newest first: lines, reports, redacted commands.
+
+        The caller filters by what the table lacks.
+        """
         condition, words = _condition(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))
         query = (
-            "SELECT started_at, id, CAST(record AS BLOB), command FROM run"  # noqa: S608  made of constants
+            # Made of constants.
+            "SELECT started_at, id, CAST(record AS BLOB), command FROM run"  # noqa: S608
             f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
         )
         with self._open_for_reading() as connection:
@@ -283,15 +314,22 @@ class HistoryStore:
                 last = page[-1][:2]
 
     def running(self) -> Iterator[tuple[Report, str | None]]:
-        """The runs in progress on this machine, as checkpoints, and their redacted command lines."""
+        """The runs in progress on this machine, as checkpoints, and their redacted command
+        lines.
+        """
         for _, report, _, command, is_alive in self._in_progress():
             if is_alive:
                 yield _checkpoint(report, self._clock.wall_ns()), command
 
     def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
-        """The families and the ids of runs with this beginning: the newest, at most ``most`` of each."""
+        """The families and the ids of runs with this beginning: the newest, at most ``most`` of
+        each.
+        """
         queries = (
-            "SELECT family FROM run WHERE instr(family, ?) = 1 GROUP BY family ORDER BY max(started_at) DESC LIMIT ?",
+            (
+                "SELECT family FROM run WHERE instr(family, ?) = 1 GROUP BY family ORDER BY "
+                "max(started_at) DESC LIMIT ?"
+            ),
             "SELECT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY started_at DESC LIMIT ?",
         )
         with self._open_for_reading() as connection:
@@ -304,7 +342,9 @@ class HistoryStore:
         return families, ids
 
     def last_successes(self, family: str, before: str) -> Iterator[Report]:
-        """The successes of a family that started before a time, newest first, among the newest 2,000 runs."""
+        """The successes of a family that started before a time, newest first, among the newest
+        2,000 runs.
+        """
         with self._open_for_reading() as connection:
             for (line,) in (
                 () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before))
@@ -334,7 +374,8 @@ class HistoryStore:
         return None
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
-        query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608  our own names
+        # Our own names.
+        query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608
         with self._open_for_reading() as connection:
             for report in reports:
                 found = (
@@ -351,7 +392,10 @@ def _query_int(connection: sqlite3.Connection, question: str) -> int:
 
 
 def _describe_corruption(how: str) -> str:
-    return f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
+    return (
+        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next "
+        "run creates a new one."
+    )
 
 
 def _describe_error(error: sqlite3.Error) -> str:
@@ -360,8 +404,14 @@ def _describe_error(error: sqlite3.Error) -> str:
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _describe_corruption(str(error))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
-    return f"cannot be used ({error}): make it and its folder writable, or name another file by TASK_PROFILER_HISTORY."
+        return (
+            f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, "
+            "or try again later."
+        )
+    return (
+        f"cannot be used ({error}): make it and its folder writable, or name another file by "
+        "TASK_PROFILER_HISTORY."
+    )
 
 
 def _start(report: Report) -> str:

@@ -1,1 +1,3 @@
-"""Past runs, from the local history, files, the search cluster and CloudWatch Logs, and what happened to them."""
+"""Past runs, from the local history, files, the search cluster and CloudWatch Logs, and what
+happened to them.
+"""

@@ -44,7 +44,10 @@ _minute_decoder = msgspec.json.Decoder(Minute, strict=False)
 
 
 class ContainerInsightsRuns(RunSource):
-    """The tasks in the performance log events of some clusters. Several threads call ``read_pages``."""
+    """The tasks in the performance log events of some clusters.
+
+    Several threads call ``read_pages``.
+    """
 
     remedy = "use an earlier --since, or check whether tasks ran there"
 
@@ -110,14 +113,17 @@ class ContainerInsightsRuns(RunSource):
         days = -(-(self._now_ns // NS_PER_MS - since_ms) // MS_PER_DAY)
         kept = next((legal for legal in _RETENTION_DAYS if legal >= days), _RETENTION_DAYS[-1])
         texts = [
-            f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, which is free"
+            (
+                f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, "
+                "which is free"
+            )
         ]
         for cluster, oldest_ms in sorted(self._oldest_ms.items()):
             text = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
             if oldest_ms - since_ms > MS_PER_DAY:
                 text += (
-                    " (to keep the events for longer: aws logs put-retention-policy --log-group-name "
-                    f"{performance_group(cluster)} --retention-in-days {kept})"
+                    " (to keep the events for longer: aws logs put-retention-policy "
+                    f"--log-group-name {performance_group(cluster)} --retention-in-days {kept})"
                 )
             texts.append(text)
         return f"{'; '.join(texts)}."
@@ -133,7 +139,8 @@ class ContainerInsightsRuns(RunSource):
                     self._read_containers(cluster)
                 else:
                     off.append(
-                        f"Container Insights is off for {cluster}: turn it on, or check the name and --region."
+                        f"Container Insights is off for {cluster}: turn it on, or check the name "
+                        "and --region."
                     )
         if len(off) == len(self._clusters):
             raise TaskProfilerError(" ".join((*self._notes, *off)))
@@ -192,7 +199,9 @@ class ContainerInsightsRuns(RunSource):
         return True
 
     def _read_containers(self, cluster: str) -> None:
-        """The containers of each revision, from the events of one task's last minute, which cover other tasks, too."""
+        """The containers of each revision, from the events of one task's last minute, which
+        cover other tasks, too.
+        """
         for key, task in self._tasks.items():
             revision, at_ms = _revision_of(task), int(task.event.timestamp)
             if task.cluster != cluster or revision in self._containers or key in self._ends:
@@ -252,8 +261,8 @@ class ContainerInsightsRuns(RunSource):
         self._tasks.clear()
         if not found[True] and self._services:
             raise TaskProfilerError(
-                f"{self.place} has only {format_count(len(self._services), 'task')} of services: --services includes "
-                "them."
+                f"{self.place} has only {format_count(len(self._services), 'task')} of services: "
+                "--services includes them."
             )
         self._unseen = found[False]
         return newest_first(found[True])

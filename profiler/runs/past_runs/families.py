@@ -1,4 +1,6 @@
-"""The evidence for a size recommendation and the usual duration, by family, from any source of past runs."""
+"""The evidence for a size recommendation and the usual duration, by family, from any source of
+past runs.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -28,7 +30,9 @@ from profiler.sizing.run_facts import RunFacts
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
-    """The families in order with the evidence of their last runs (None: not measured); sentences about omissions."""
+    """The families in order with the evidence of their last runs (None: not measured); sentences
+    about omissions.
+    """
 
     families: Mapping[FamilyKey, Evidence | None]
     notes: Sequence[str]
@@ -37,7 +41,9 @@ class FoundFamilies(Struct, frozen=True, kw_only=True):
 def read_families(
     source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None
 ) -> FoundFamilies:
-    """The families of the matching runs, each with the evidence of its ``last`` newest matching runs."""
+    """The families of the matching runs, each with the evidence of its ``last`` newest matching
+    runs.
+    """
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
     note = (
@@ -60,7 +66,9 @@ def read_runs(
 def family_evidence(
     run: PastRun, source: RunSource | None, on_fargate: str | None = None
 ) -> Evidence | None:
-    """The evidence of a run's family, also of the run itself; without ``source``, of this run alone."""
+    """The evidence of a run's family, also of the run itself; without ``source``, of this run
+    alone.
+    """
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
     _add(families, run)
@@ -80,7 +88,9 @@ def evidence_of_past_runs(
 
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:
-    """Add at least the ``last`` newest matching runs of each family; returns the number of unfinished runs."""
+    """Add at least the ``last`` newest matching runs of each family; returns the number of
+    unfinished runs.
+    """
     is_one_name = len(selection.families) == 1 and not is_pattern(selection.families[0])
     is_one_family = is_one_name and len(selection.accounts) == len(selection.regions) == 1
     unfinished = count = oldest_ns = 0
@@ -95,7 +105,10 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
 
 
 def _add(families: Families, run: PastRun) -> bool:
-    """Add a run that has ended; returns False if it goes on. A task that never started does not count as a last run."""
+    """Add a run that has ended; returns False if it goes on.
+
+    A task that never started does not count as a last run.
+    """
     report = final_report(run)
     if report is not None and (run.line is not None or report.record.started_at is not None):
         families.add(report)
@@ -105,7 +118,8 @@ def _add(families: Families, run: PastRun) -> bool:
 def final_report(run: PastRun) -> Report | None:
     """The report of an ended run; None for one with only checkpoints whose end is not known.
 
-    If ECS's event brought its end, the numbers of its last checkpoint count only if it ran out of memory.
+    If ECS's event brought its end, the numbers of its last checkpoint count only if it ran out of
+    memory.
     """
     report = run.report
     if report.type != CHECKPOINT:
@@ -130,7 +144,9 @@ def _earlier_successes(run: PastRun) -> RunFilter:
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
-    """The newest success of the run's family that started before the run; one in the same ECS cluster is preferred."""
+    """The newest success of the run's family that started before the run; one in the same ECS
+    cluster is preferred.
+    """
     anywhere = _earlier_successes(run)
     cluster = run.report.record.cluster
     in_cluster = (
@@ -140,7 +156,9 @@ def last_success(run: PastRun, source: RunSource) -> PastRun | None:
 
 
 class UsualDurations:
-    """Reads the last successes of families since a time, each family once; without a source, none is known."""
+    """Reads the last successes of families since a time, each family once; without a source,
+    none is known.
+    """
 
     def __init__(self, open_source: Callable[[], RunSource | None] | None, since_ns: int) -> None:
         self._open_source = open_source
@@ -155,7 +173,10 @@ class UsualDurations:
         return () if self._open_source is None else tuple(new)
 
     def read(self, families: Iterable[FamilyKey]) -> None:
-        """Read the families that were not read yet. Raises TaskProfilerError, and does not try them again."""
+        """Read the families that were not read yet.
+
+        Raises TaskProfilerError, and does not try them again.
+        """
         missing = self.lacks(families)
         if self._open_source is None or not missing:
             return

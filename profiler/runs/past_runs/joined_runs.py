@@ -14,12 +14,16 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, ne
 from profiler.runs.step_series import StepSeries
 
 T = TypeVar("T")
-# The start of a task, which Container Insights has, and the start of its container are closer than this.
+# The start of a task, which Container Insights has, and the start of its container are closer than
+# this.
 _MAX_DISTANCE_NS = 600 * NS_PER_SECOND
 
 
 class JoinedRuns(RunSource):
-    """The sources' runs, newest first, each once. A source that fails is reported; the last one raises its error."""
+    """The sources' runs, newest first, each once.
+
+    A source that fails is reported; the last one raises its error.
+    """
 
     def __init__(
         self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]
@@ -90,7 +94,9 @@ class JoinedRuns(RunSource):
 
 
 def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
-    """A report counts before a checkpoint of the same run, and both before what Container Insights has of the task."""
+    """A report counts before a checkpoint of the same run, and both before what Container
+    Insights has of the task.
+    """
     held: dict[str, dict[tuple[str, ...], PastRun]] = {}
     for run in runs:
         for task_id in [*held]:

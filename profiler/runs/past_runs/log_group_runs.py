@@ -1,7 +1,8 @@
-"""The runs in log groups of CloudWatch Logs, read by FilterLogEvents, which has no limit on the number of lines.
+"""The runs in log groups of CloudWatch Logs, read by FilterLogEvents, which has no limit on the
+number of lines.
 
-A line is never older than the start of its run. The groups are read from now back to the past, one stretch of time
-after the other: whoever needs only the newest runs stops early.
+A line is never older than the start of its run. The groups are read from now back to the past, one
+stretch of time after the other: whoever needs only the newest runs stops early.
 https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 """
 
@@ -32,11 +33,12 @@ from profiler.runs.past_runs.run_source import (
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
 
 DEFAULT_DAYS = 30
-# The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
+# The line of call stacks is written after the end of the batch, by the same clock, and uploaded
+# with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_PATTERN_LENGTH = 1024
-# Of a run without a report, the first checkpoint is enough to find it: a night of runs has hundreds of thousands. Runs
-# whose checkpoints are further apart are not found.
+# Of a run without a report, the first checkpoint is enough to find it: a night of runs has hundreds
+# of thousands. Runs whose checkpoints are further apart are not found.
 _FIRST_CHECKPOINTS = f'$.type = "{CHECKPOINT}" && $.record.metrics.durationMs < 120000'
 
 # Yields the pages of FilterLogEvents for the parameters that boto3 takes.
@@ -46,7 +48,10 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups, with the notices about schedules."""
 
-    remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
+    remedy = (
+        "use an earlier --since, or name the batches' log group, where the monitor writes its "
+        "reports"
+    )
     reads_families = False  # weeks of logs
 
     def __init__(
@@ -67,20 +72,26 @@ class LogGroupRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        lines = f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be read."
+        lines = (
+            f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be "
+            "read."
+        )
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
         if selection.since_ns is None:
             start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
-            self._limit = f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
+            self._limit = (
+                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
+                "read further back."
+            )
         else:
             start_ms = selection.since_ns // NS_PER_MS
         pending: list[PastRun] = []
         seen: set[tuple[str, str, str]] = set()
-        # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short, because most
-        # questions are about the last night.
+        # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
+        # because most questions are about the last night.
         end_ms, length_ms = self._now_ms + 2 * 3_600_000, MS_PER_DAY
         with self._open_progress() as show:
             while end_ms > start_ms:
@@ -99,11 +110,14 @@ class LogGroupRuns(RunSource):
         return select_notices(self._notices, selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
-        """The call stacks in the run's log stream, read around the end of the run; of several, the last ones."""
+        """The call stacks in the run's log stream, read around the end of the run; of several,
+        the last ones.
+        """
         record = report.record
         places: list[dict[str, object]] = [{"logGroupName": group} for group in self._groups]
         if record.log_group in self._groups and record.log_stream is not None:
-            # The stacks are in the monitor's stream if the monitor prints the report: see TASK_PROFILER_REPORT_STREAM.
+            # The stacks are in the monitor's stream if the monitor prints the report: see
+            # TASK_PROFILER_REPORT_STREAM.
             places.insert(
                 0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]}
             )
@@ -155,7 +169,9 @@ class LogGroupRuns(RunSource):
     def _with_checkpoints(
         self, run: PastRun, place: Mapping[str, object], selection: RunFilter
     ) -> Iterator[PastRun]:
-        """The run without a report, with all its checkpoints, unless the last of them does not match."""
+        """The run without a report, with all its checkpoints, unless the last of them does not
+        match.
+        """
         key, start_ms = run_key(run.report), run.started_ns // NS_PER_MS
         lines = self._lines(
             selection, startTime=start_ms, filterPattern=f'{{ $.type = "{CHECKPOINT}" }}', **place
@@ -194,7 +210,9 @@ class LogGroupRuns(RunSource):
 
 
 def filter_pattern(selection: RunFilter) -> str:
-    """The pattern for the matching runs, all notices, and more: the shell's wildcards other than ``*`` are left out."""
+    """The pattern for the matching runs, all notices, and more: the shell's wildcards other than
+    ``*`` are left out.
+    """
     conditions = ['$.type = "task.report"']
     if selection.reads_checkpoints:
         conditions = [

@@ -1,7 +1,9 @@
-"""The record of a run from what Container Insights wrote of its task: one performance log event each minute.
+"""The record of a run from what Container Insights wrote of its task: one performance log event
+each minute.
 
-CPU, memory and the network are the means of a minute, which counts for its part between the start and the end of the
-run. The numbers cover the whole task. ECS's event of the stopped task, if there is one, adds the end.
+CPU, memory and the network are the means of a minute, which counts for its part between the start
+and the end of the run. The numbers cover the whole task. ECS's event of the stopped task, if there
+is one, adds the end.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-reference-performance-logs-ECS.html
 """
 
@@ -52,9 +54,12 @@ _GB_BYTES, _GIB_BYTES, _MB_PER_GIB = 1e9, 2**30, 1024
 
 
 class PerformanceEvent(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """A performance log event of a task or a container, without its values. A field that the event lacks is None.
+    """A performance log event of a task or a container, without its values.
 
-    Times are in milliseconds since 1970; ``timestamp`` is the end of the minute. Ephemeral storage is in GB.
+    A field that the event lacks is None.
+
+    Times are in milliseconds since 1970; ``timestamp`` is the end of the minute. Ephemeral storage
+    is in GB.
     """
 
     type: str
@@ -79,7 +84,10 @@ class PerformanceEvent(Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class Minute(Struct, frozen=True, gc=False, rename="pascal"):
-    """The values of an event. Storage bytes are counted from the start of the task on, network bytes are per second."""
+    """The values of an event.
+
+    Storage bytes are counted from the start of the task on, network bytes are per second.
+    """
 
     timestamp: float
     cpu_utilized: float | None = None
@@ -100,7 +108,9 @@ class Minute(Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class SeenTask(Struct):
-    """A task that Container Insights saw: the latest event that has its start, and its minutes in any order."""
+    """A task that Container Insights saw: the latest event that has its start, and its minutes
+    in any order.
+    """
 
     cluster: str
     event: PerformanceEvent
@@ -134,7 +144,10 @@ def unseen_task(end: StoppedTask) -> SeenTask:
 
 
 class _Span(Struct, frozen=True, kw_only=True):
-    """Times of a run in ns since 1970. Without ECS's event, ``until_ns`` is whole minutes after the start."""
+    """Times of a run in ns since 1970.
+
+    Without ECS's event, ``until_ns`` is whole minutes after the start.
+    """
 
     pulled_ns: int | None
     started_ns: int | None
@@ -173,7 +186,10 @@ def run_of_minutes(
     images: Mapping[str, str | None],
     prices: PriceOverrides,
 ) -> PastRun | None:
-    """The run of a task; None if it never started. ``images`` by name are for an ``end`` that lists no containers."""
+    """The run of a task; None if it never started.
+
+    ``images`` by name are for an ``end`` that lists no containers.
+    """
     event, minutes = task.event, [task.minutes[end] for end in sorted(task.minutes)]
     ended = end or StoppedTask(arn="")
     span = _span(event, ended, minutes)
@@ -238,7 +254,10 @@ def _size(reserved: float | None, per: int) -> Number | None:
 
 
 def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:
-    """Add recommendation and cost. The price basis names Spot, and an architecture that is only assumed."""
+    """Add recommendation and cost.
+
+    The price basis names Spot, and an architecture that is only assumed.
+    """
     record = with_recommendation(record, prices, time=time)
     cost = record.cost
     if cost is not None and end.cpu_architecture is None:

@@ -1,4 +1,7 @@
-"""Notable moments of a run in its time series and its call stacks. A gap is neither idle nor busy."""
+"""Notable moments of a run in its time series and its call stacks.
+
+A gap is neither idle nor busy.
+"""
 
 import re
 import sys
@@ -49,7 +52,8 @@ class ShownFrame(Struct, frozen=True):
 def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     """The function in a text like ``load_orders (etl/load.py:40)``, with or without the line.
 
-    ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier, where it is a guess.
+    ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier, where
+    it is a guess.
     """
     found = _FRAME.fullmatch(text)
     name, file = (text, "") if found is None else (found["name"], found["file"])
@@ -70,7 +74,9 @@ def frames_of(moment: StackMoment) -> list[ShownFrame]:
 
 
 def what_ran(frames: Sequence[ShownFrame]) -> str:
-    """The innermost two own functions, followed by the innermost function if it belongs to other code."""
+    """The innermost two own functions, followed by the innermost function if it belongs to other
+    code.
+    """
     own = [frame for frame in frames if frame.is_own]
     # Code without its own name, a module, a comprehension or a lambda, ends with >.
     shown = ([frame for frame in own if not frame.name.endswith(">")] or own)[-2:]
@@ -113,15 +119,18 @@ def _share(moment: StackMoment) -> str:
     if percent is None or percent >= _MOST_PERCENT:
         return ""
     if moment.samples is not None and moment.samples < MIN_SAMPLES:
-        return f" ({round(percent / 100 * moment.samples)} of only {format_count(moment.samples, 'sample')})"
+        return (
+            f" ({round(percent / 100 * moment.samples)} of only "
+            f"{format_count(moment.samples, 'sample')})"
+        )
     return f" ({format_percent(percent)} of the samples)"
 
 
 def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> str | None:
     """The address that an idle stretch waited for; None if unknown.
 
-    The time breakdown of the whole run shows it if all other waits together (of a stretch in a socket: all that may be
-    for the network) are shorter than the stretch.
+    The time breakdown of the whole run shows it if all other waits together (of a stretch in a
+    socket: all that may be for the network) are shorter than the stretch.
     """
     times, duration_ms = record.time_breakdown, record.metrics.duration_ms
     peers = (
@@ -149,7 +158,10 @@ _MISSED_PEAK = 1.01
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """A moment or a stretch. Its times are after the start of the run; those of a moment are the same."""
+    """A moment or a stretch.
+
+    Its times are after the start of the run; those of a moment are the same.
+    """
 
     kind: MomentKind
     start_ms: float
@@ -158,7 +170,9 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
-    """The moments in the order of time: at most one peak, two stretches of each kind, and five stacks."""
+    """The moments in the order of time: at most one peak, two stretches of each kind, and five
+    stacks.
+    """
     series = series or record.series
     moments: list[Moment] = []
     if series is not None:
@@ -215,7 +229,10 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
         text += f"{format_memory(highest)} at {elapsed(highest_ms)}"
     else:
         highest_ms = at_ms if is_timed else highest_ms
-        text = f"memory peak {format_peak(peak_mb, metrics.memory_peak_source)} at {elapsed(highest_ms)}{share}"
+        text = (
+            f"memory peak {format_peak(peak_mb, metrics.memory_peak_source)} at "
+            f"{elapsed(highest_ms)}{share}"
+        )
     yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
 
 
@@ -251,7 +268,9 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
 def _runs_of_steps(
     values: Sequence[float | None], matches: Callable[[float], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the first step, and the step after the last one, of each stretch of at least three matching steps."""
+    """Yield the first step, and the step after the last one, of each stretch of at least three
+    matching steps.
+    """
 
     def is_match(step: int) -> bool:
         value = values[step]

@@ -1,7 +1,8 @@
 """Record lines in files, on standard input, and in the JSON that the AWS CLI prints.
 
-``aws logs filter-log-events`` and ``get-log-events`` print an object with ``events``, ``get-query-results`` one with
-``results``; ``--query`` reduces them to lists. The messages in them are lines as in a file.
+``aws logs filter-log-events`` and ``get-log-events`` print an object with ``events``,
+``get-query-results`` one with ``results``; ``--query`` reduces them to lists. The messages in them
+are lines as in a file.
 """
 
 import sys
@@ -34,7 +35,10 @@ STANDARD_INPUT = "-"
 
 
 class FileRuns(RunSource):
-    """The runs of a file of record lines, or of standard input for ``-``. The last 300 lines of stacks may be kept."""
+    """The runs of a file of record lines, or of standard input for ``-``.
+
+    The last 300 lines of stacks may be kept.
+    """
 
     remedy = (
         "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
@@ -66,7 +70,10 @@ class FileRuns(RunSource):
         return matching_runs(self._runs, selection, self._invalid_lines.add, self._now_ns)
 
     def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
-        """The record lines. The others are kept: call stacks, notices about schedules, numbers of invalid lines."""
+        """The record lines.
+
+        The others are kept: call stacks, notices about schedules, numbers of invalid lines.
+        """
         for number, line in enumerate(lines, start=1):
             text = line.strip()
             if not text:
@@ -97,7 +104,9 @@ def source_name(source: str) -> str:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file or standard input, or the messages in the AWS CLI's JSON. Raises TaskProfilerError."""
+    """Yield the lines of a file or standard input, or the messages in the AWS CLI's JSON. Raises
+    TaskProfilerError.
+    """
     try:
         if source == STANDARD_INPUT:
             yield from messages(sys.stdin.buffer)
@@ -115,7 +124,9 @@ def read_lines(source: str) -> Iterator[bytes]:
 
 
 def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield record lines, or the messages in the AWS CLI's JSON, which begins with an unfinished line."""
+    """Yield record lines, or the messages in the AWS CLI's JSON, which begins with an unfinished
+    line.
+    """
     remaining = iter(lines)
     beginning: list[bytes] = []
     for line in remaining:

@@ -1,4 +1,6 @@
-"""Past runs and where they come from: one interface for history, files, the search cluster and CloudWatch Logs."""
+"""Past runs and where they come from: one interface for history, files, the search cluster and
+CloudWatch Logs.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
-# The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its report is elsewhere.
+# The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its
+# report is elsewhere.
 MAX_SILENCE_NS = 600 * NS_PER_SECOND
 USUAL_PERIOD_NS = 60 * NS_PER_SECOND
 LATE_PERIODS = 2.5
@@ -62,8 +65,9 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
 class PastRun(Struct, frozen=True, kw_only=True):
     """One run: its report, or the last checkpoint of a run without a report.
 
-    Where ECS's event corrected the report's status, it differs from the one in ``line``, the record line (None: the run
-    left none). ``checkpoints`` are in no particular order. ``command`` is redacted; only the local history has it.
+    Where ECS's event corrected the report's status, it differs from the one in ``line``, the record
+    line (None: the run left none). ``checkpoints`` are in no particular order. ``command`` is
+    redacted; only the local history has it.
     """
 
     report: Report
@@ -94,7 +98,9 @@ def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
 
 
 def start_ns(report: Report | ReportHead) -> int:
-    """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
+    """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be
+    parsed.
+    """
     return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
 
 
@@ -124,16 +130,19 @@ def is_pattern(family: str) -> bool:
 
 
 def pattern_of(family: str) -> str:
-    """The pattern that matches this family alone: a family's name may have the characters of wildcards."""
+    """The pattern that matches this family alone: a family's name may have the characters of
+    wildcards.
+    """
     return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to read. Empty conditions match every run.
 
-    A run has one value of each condition, but all of the tags. ``families`` are shell patterns; None in ``accounts`` or
-    ``regions`` is an unknown one. ``run`` is the beginning of ``TASK-ID/CONTAINER``, or a pattern of families. With
-    ``reads_checkpoints``, runs in progress and those that have only checkpoints are read, too.
+    A run has one value of each condition, but all of the tags. ``families`` are shell patterns;
+    None in ``accounts`` or ``regions`` is an unknown one. ``run`` is the beginning of
+    ``TASK-ID/CONTAINER``, or a pattern of families. With ``reads_checkpoints``, runs in progress
+    and those that have only checkpoints are read, too.
     """
 
     families: tuple[str, ...] = ()
@@ -194,9 +203,9 @@ def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN40
 class RunSource(ABC):
     """A source of past runs.
 
-    ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a sentence about the
-    amount and the cost of the reading, which some sources have after the runs. ``reads_families``: reading all runs of
-    a family is cheap enough for advice.
+    ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
+    sentence about the amount and the cost of the reading, which some sources have after the runs.
+    ``reads_families``: reading all runs of a family is cheap enough for advice.
     """
 
     place: str
@@ -211,14 +220,23 @@ class RunSource(ABC):
 
     @abstractmethod
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs, newest start first. Raises TaskProfilerError if the source cannot be read."""
+        """Yield the matching runs, newest start first.
 
-    def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002  for sources that know them
-        """The matching runs in progress, newest start first; empty if the source does not know them."""
+        Raises TaskProfilerError if the source cannot be read.
+        """
+
+    # For sources that know them.
+    def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002
+        """The matching runs in progress, newest start first; empty if the source does not know
+        them.
+        """
         return ()
 
-    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002  for sources that can use it
-        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended."""
+    # For sources that can use it.
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002
+        """Yield the matching runs, at least the ``last`` newest ones of each family that have
+        ended.
+        """
         return self.runs(selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
@@ -230,12 +248,16 @@ class RunSource(ABC):
 
         return repeat(StepSeries(), len(runs))
 
-    def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002  for sources that have them
+    # For sources that have them.
+    def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002
         """The call stacks of a run over time; None if the source does not have them."""
         return None
 
-    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002  as above
-        """The notices about due times of schedules, after the runs were read; empty if the source has none."""
+    # As above.
+    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002
+        """The notices about due times of schedules, after the runs were read; empty if the
+        source has none.
+        """
         return ()
 
 
@@ -282,7 +304,10 @@ def matching_runs(
     add_invalid: Callable[[int], None],
     now_ns: int,
 ) -> Iterator[PastRun]:
-    """The matching runs of :func:`group_lines`; only they are decoded. ``add_invalid`` gets invalid lines' numbers."""
+    """The matching runs of :func:`group_lines`; only they are decoded.
+
+    ``add_invalid`` gets invalid lines' numbers.
+    """
     for group in groups:
         may_be_lost = group[0].head.type == CHECKPOINT
         run = (
@@ -315,7 +340,10 @@ def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> Pa
 
 
 def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
-    """Group record lines by run, newest run first. In a group, the first line counts: the last report or checkpoint."""
+    """Group record lines by run, newest run first.
+
+    In a group, the first line counts: the last report or checkpoint.
+    """
     groups: dict[tuple[str, str, str], list[RunLine]] = {}
     for line in lines:
         groups.setdefault(run_key(line.head), []).append(line)
@@ -334,10 +362,12 @@ def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
 
 
 def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
-    """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
+    """Find the runs of one task, one for each container with a report: the newest task that
+    matches, or the named one.
 
-    A family takes precedence over a task id. Each run has the cost of the task, which one report contains.
-    Raises TaskProfilerError if no run matches, or several task ids begin with ``selection.run``.
+    A family takes precedence over a task id. Each run has the cost of the task, which one report
+    contains. Raises TaskProfilerError if no run matches, or several task ids begin with
+    ``selection.run``.
     """
     run = _find_run(source, selection)
     record = run.report.record
@@ -362,7 +392,10 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
 
 
 def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
-    """The report with the cost of its task. Of several containers of a task, only the last report contains the cost."""
+    """The report with the cost of its task.
+
+    Of several containers of a task, only the last report contains the cost.
+    """
     record = report.record
     cost = costs.get(record.task_id)
     return (
@@ -373,7 +406,10 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
-    """The only run that matches, of this container. Raises TaskProfilerError for none or several."""
+    """The only run that matches, of this container.
+
+    Raises TaskProfilerError for none or several.
+    """
     runs = find_runs(source, selection)
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:
@@ -404,8 +440,8 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     if not ids:
         raise TaskProfilerError(no_run_sentence(source, selection))
     raise TaskProfilerError(
-        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
-        f"({first_names(sorted(ids))})."
+        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of "
+        f"the id ({first_names(sorted(ids))})."
     )
 
 
@@ -426,10 +462,13 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
     run = f"{family_key(record).name} {record.task_id}"
     if record.stacks is None:
         return (
-            f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the command with "
-            "task-profiler run --stacks."
+            f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the "
+            "command with task-profiler run --stacks."
         )
     remedy = "the local history keeps those of the newest runs"
     if record.task_arn is not None:
-        remedy = f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while it keeps them"
+        remedy = (
+            f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while "
+            "it keeps them"
+        )
     return f"{source.place} has no call stacks of {run}: {remedy}."

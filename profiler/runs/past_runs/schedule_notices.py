@@ -1,4 +1,6 @@
-"""Notices about due times of schedules, from any source of past runs: nothing ran, or too late, or two at a time."""
+"""Notices about due times of schedules, from any source of past runs: nothing ran, or too late,
+or two at a time.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +24,9 @@ def read_notices(lines: Iterable[str]) -> Iterator[ScheduleNoticeLine]:
 
 
 def family_of_notice(line: ScheduleNoticeLine) -> FamilyKey:
-    """The family that the schedule starts; it has the name of the schedule if the family is unknown."""
+    """The family that the schedule starts; it has the name of the schedule if the family is
+    unknown.
+    """
     return FamilyKey(
         line.family or line.schedule.name, line.account_id or None, line.region or None
     )
@@ -36,7 +40,9 @@ def due_ns(line: ScheduleNoticeLine) -> int | None:
 def select_notices(
     lines: Iterable[ScheduleNoticeLine], selection: RunFilter
 ) -> tuple[ScheduleNoticeLine, ...]:
-    """The newest notices about due times that the filter selects, each once, the latest due time first."""
+    """The newest notices about due times that the filter selects, each once, the latest due time
+    first.
+    """
     # A run that did not start has neither tags nor a status.
     if selection.tags or selection.statuses or selection.run is not None:
         return ()

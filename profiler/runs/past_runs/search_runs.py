@@ -1,7 +1,8 @@
 """The runs in the documents of Elasticsearch or OpenSearch.
 
-A document has the run's record as text: the forwarder's whole line, or only the line's ``record``. ECS's event may have
-corrected the status since the report was written, and it also makes documents of runs that left no record.
+A document has the run's record as text: the forwarder's whole line, or only the line's ``record``.
+ECS's event may have corrected the status since the report was written, and it also makes documents
+of runs that left no record.
 """
 
 import contextlib
@@ -78,7 +79,10 @@ def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
 
 
 def _matches_pattern(field: str, pattern: str) -> JsonObject:
-    """The field matches a shell pattern. A set of characters becomes ``?``: filter the result again."""
+    """The field matches a shell pattern.
+
+    A set of characters becomes ``?``: filter the result again.
+    """
     if not any(character in pattern for character in "*?["):
         return _term(field, pattern)
     text = re.sub(r"\[[!^]?\]?[^\]]*\]", "?", pattern.replace("\\", "\\\\"))
@@ -114,7 +118,10 @@ def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject
 
 
 def _has_status(statuses: Sequence[str]) -> JsonObject:
-    """The run has one of the statuses. A stopped run has none until ECS's event; a newer word is ``unknown``."""
+    """The run has one of the statuses.
+
+    A stopped run has none until ECS's event; a newer word is ``unknown``.
+    """
     conditions: list[JsonObject] = [{"terms": {_STATUS: list(statuses)}}]
     if "stopped" in statuses:
         conditions.append(_none_of([_exists(_STATUS)]))
@@ -141,7 +148,9 @@ def _reason(body: Mapping[str, Any]) -> str:
 def _windows_query(
     selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None
 ) -> JsonObject:
-    """The query for a page of families after the ``after_key`` of another, with the starts of their last runs."""
+    """The query for a page of families after the ``after_key`` of another, with the starts of
+    their last runs.
+    """
     conditions = [_exists(_FAMILY), _exists(_START), *_filter_conditions(selection, _START)]
     fields = (("name", _FAMILY), ("account", _ACCOUNT), ("region", _REGION))
     composite: JsonObject = {
@@ -189,8 +198,14 @@ class IndexedRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        unreadable = f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so numbers are missing."
-        cut = f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series begins later."
+        unreadable = (
+            f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so "
+            "numbers are missing."
+        )
+        cut = (
+            f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series "
+            "begins later."
+        )
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
@@ -213,7 +228,9 @@ class IndexedRuns(RunSource):
             yield from (run for run in map(self._run, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        """The ``last`` newest matching runs of each family that started: one search finds the starts, one the runs."""
+        """The ``last`` newest matching runs of each family that started: one search finds the
+        starts, one the runs.
+        """
         searches = self._last_run_conditions(selection, last)
         runs = (self._all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
@@ -225,9 +242,13 @@ class IndexedRuns(RunSource):
     def _last_run_conditions(
         self, selection: RunFilter, last: int
     ) -> Iterator[Sequence[JsonObject]]:
-        """Yield the conditions of searches for the last runs of families. One page holds the runs of a search."""
-        # Each family has up to five conditions, and the engines refuse a query of more than 1,024. A tenth of the page
-        # is room for runs that started at the same time as the oldest of the last ones.
+        """Yield the conditions of searches for the last runs of families.
+
+        One page holds the runs of a search.
+        """
+        # Each family has up to five conditions, and the engines refuse a query of more than 1,024.
+        # A tenth of the page is room for runs that started at the same time as the oldest of the
+        # last ones.
         step = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
         size = max(
             1, 20_000 // (last + 1)
@@ -314,7 +335,10 @@ class IndexedRuns(RunSource):
         return hits
 
     def _post(self, kind: str, query: object) -> Mapping[str, Any]:
-        """Search all indices of a kind, if any. Raises TaskProfilerError unless a search cluster accepts the search."""
+        """Search all indices of a kind, if any.
+
+        Raises TaskProfilerError unless a search cluster accepts the search.
+        """
         path = (
             f"/{quote(self.prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
         )
@@ -324,8 +348,9 @@ class IndexedRuns(RunSource):
             case {"hits": {"hits": [*_]}} if response.ok:
                 return body
         raise TaskProfilerError(
-            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check the address, its "
-            "prefix, the sign-in and proxies, and that the index templates are installed (task-profiler kibana import)."
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): "
+            "check the address, its prefix, the sign-in and proxies, and that the index "
+            "templates are installed (task-profiler kibana import)."
         )
 
     def _run(self, hit: Mapping[str, Any]) -> PastRun:
@@ -376,7 +401,10 @@ class IndexedRuns(RunSource):
 
 
 def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
-    """The conditions that the search cluster can check. Runs without a start are those sorted by ``@timestamp``."""
+    """The conditions that the search cluster can check.
+
+    Runs without a start are those sorted by ``@timestamp``.
+    """
     conditions = _filter_conditions(selection, order)
     if selection.run is not None:
         conditions.append(

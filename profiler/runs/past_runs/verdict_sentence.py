@@ -69,8 +69,14 @@ def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
             tone="neutral",
         )
     return Verdict(
-        text=f"{name} was running when it was last seen, {format_duration((now_ns - seen_ns) / NS_PER_MS)} ago.",
-        evidence="Only checkpoints were found, and no report: the task was lost, or its report is in another place.",
+        text=(
+            f"{name} was running when it was last seen, "
+            f"{format_duration((now_ns - seen_ns) / NS_PER_MS)} ago."
+        ),
+        evidence=(
+            "Only checkpoints were found, and no report: the task was lost, or its report is in "
+            "another place."
+        ),
         tone="warning",
     )
 
@@ -132,7 +138,10 @@ def _stop(record: Record, event: TaskEvent) -> str:
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
     if record.launch_type == _LOCAL:
-        return f"A signal asked it to stop, and it ended with exit code {describe_exit_code(record.exit_code)}."
+        return (
+            "A signal asked it to stop, and it ended with exit code "
+            f"{describe_exit_code(record.exit_code)}."
+        )
     return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
 
 

@@ -54,7 +54,9 @@ class Feed:
 
 
 def test_a_short_first_step_is_joined_with_the_next() -> None:
-    """The counter holds the container runtime's work from before the start: 0.06 s of CPU in 0.03 s."""
+    """The counter holds the container runtime's work from before the start: 0.06 s of CPU in
+    0.03 s.
+    """
     feed = Feed().add(0.03, cpu=0.06)
     assert feed.usage.run.vcpu.distribution() is None
     feed.add(1.03, cpu=0.5).add(2.03, cpu=1.0)
@@ -101,7 +103,8 @@ def test_memory_that_the_machine_does_not_have_is_left_out(
 @pytest.mark.parametrize(
     ("readings", "total", "impossible"),
     [
-        # A new container started 1 s ago: 2 s can be its own, and with 50.5 s it continues the counters.
+        # A new container started 1 s ago: 2 s can be its own, and with 50.5 s it continues the
+        # counters.
         ([(25, 50.0, "a"), (26, 2.0, "b")], 52.0, 0),
         ([(25, 50.0, "a"), (26, 50.5, "b")], 50.5, 0),
         # In 6 s, with 60 s for late counters.
@@ -276,10 +279,12 @@ class Attempt(NamedTuple):
 
 
 class Run(NamedTuple):
-    """All times are seconds since the start. The agent refreshes its statistics every ``period``.
+    """All times are seconds since the start.
 
-    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many seconds. The metadata
-    is read ``metadata_lag`` after a restart.
+    The agent refreshes its statistics every ``period``.
+
+    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many
+    seconds. The metadata is read ``metadata_lag`` after a restart.
     """
 
     attempts: tuple[Attempt, ...]
@@ -310,7 +315,9 @@ class Run(NamedTuple):
         return sum((one.end - one.start) * one.vcpu for one in self.attempts)
 
     def readings(self) -> Iterator[tuple[int, int, int]]:
-        """When the statistics were refreshed and when they arrive, and the number of the attempt."""
+        """When the statistics were refreshed and when they arrive, and the number of the
+        attempt.
+        """
         for taken in range(self.period, self.attempts[-1].end + 1, self.period):
             arrives = taken + min(self.period - 1, 2)
             number = self.attempt_at(taken)

@@ -1,4 +1,6 @@
-"""How long a batch is idle: a steady background is, a poll is not, and the monitor's own lines do not count."""
+"""How long a batch is idle: a steady background is, a poll is not, and the monitor's own lines
+do not count.
+"""
 
 import random
 from collections.abc import Callable
@@ -153,7 +155,9 @@ def run_with_own_lines(
     poll_ms: float = 0,
     other_cpu_ms: Callable[[int], float] = lambda _: 0,
 ) -> int | None:
-    """The monitor writes 20 KB a minute through the batch's interface unless it is silent near the end."""
+    """The monitor writes 20 KB a minute through the batch's interface unless it is silent near
+    the end.
+    """
     idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
     cpu_ns, network, line_ns = 0, 0, None
     for at in range(0, 3 * WINDOW_SECONDS, 10):

@@ -28,7 +28,9 @@ _MOMENTS = 10  # known values between two readings
 
 
 class Step(Struct, frozen=True):
-    """The time up to a reading: what each process holds then, and one that may hold more in between."""
+    """The time up to a reading: what each process holds then, and one that may hold more in
+    between.
+    """
 
     held_mib: tuple[int, ...]
     spiking: int
@@ -89,7 +91,9 @@ def test_the_peak_is_never_above_the_truth(steps: list[Step]) -> None:
 
 
 class Forked(Struct, frozen=True):
-    """The time up to a reading: what each process holds alone then, and which of them still hold what they share."""
+    """The time up to a reading: what each process holds alone then, and which of them still hold
+    what they share.
+    """
 
     own_mib: tuple[int, ...]
     holders: frozenset[int]
@@ -98,7 +102,9 @@ class Forked(Struct, frozen=True):
 
 @st.composite
 def _forked(draw: st.DrawFn) -> tuple[int, list[Forked]]:
-    """Workers forked from one process before the first reading, that release its data in any order."""
+    """Workers forked from one process before the first reading, that release its data in any
+    order.
+    """
     count = draw(st.integers(2, 4))
     holders = frozenset(range(count))
     steps: list[Forked] = []
@@ -172,7 +178,9 @@ def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
 
 @pytest.mark.parametrize("helper", ["ends", "begins"])
 def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
-    """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""
+    """With the helper, the share of the batch is its anonymous memory; without it, all of its
+    memory.
+    """
     memory = TreeMemory()
     batch = process(1, rss_bytes=650 * MIB, mark=650 * MIB)
     small = process(2, rss_bytes=20 * MIB, share_bytes=15 * MIB, mark=20 * MIB)
@@ -264,7 +272,9 @@ def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
 
 
 def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> None:
-    """The first waits for the second, which waits for the third; a reading takes one second a process."""
+    """The first waits for the second, which waits for the third; a reading takes one second a
+    process.
+    """
     for third, second in combinations_with_replacement(range(1, 40), 2):
         cpu, blocks = TreeCpu(), TreeBlocks()
         for start in range(0, 70, 10):
@@ -284,7 +294,9 @@ def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> 
 
 
 def _used(pid: int, own: int, children: int) -> ProcessReading:
-    """A process with its own and its children's CPU time in seconds; it wrote one byte in each second."""
+    """A process with its own and its children's CPU time in seconds; it wrote one byte in each
+    second.
+    """
     return process(
         pid,
         parent_pid=pid - 1,

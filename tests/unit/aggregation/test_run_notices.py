@@ -1,4 +1,6 @@
-"""The notices of one run: what is idle or grows is found in time, and what only looks like it is not."""
+"""The notices of one run: what is idle or grows is found in time, and what only looks like it is
+not.
+"""
 
 import random
 from collections.abc import Callable
@@ -29,7 +31,9 @@ WAITED = Wait("network", "10.0.3.9:5432")
 def growth_in(
     used_at: Callable[[float], float | None], *, minutes: float = 180, step: float = 10
 ) -> tuple[float, GrowthFit] | None:
-    """The minute in which the growth of a quantity, a share of its size, is found; None if never."""
+    """The minute in which the growth of a quantity, a share of its size, is found; None if
+    never.
+    """
     growth = GrowthToLimit(0)
     for tick in range(int(60 * minutes / step) + 1):
         at = tick * step
@@ -134,7 +138,9 @@ def test_a_long_leak_that_has_ended_is_no_growth() -> None:
 
 
 def test_missing_readings_are_no_growth() -> None:
-    """Neither in the last quarter nor before it: a restarted monitor does not know the usage of before."""
+    """Neither in the last quarter nor before it: a restarted monitor does not know the usage of
+    before.
+    """
     assert growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 40 else None, minutes=54) is None
     assert (
         growth_in(lambda at: 0.1 + 0.8 * at / 60 if at < 45 or at > 52 else None, minutes=53)
@@ -218,7 +224,10 @@ def test_an_overdue_run() -> None:
     assert at == 3010 / 60
     assert notice(finding, WAITED) == Notice(
         kind="overdue",
-        message="The run has taken 50m 10s; 50m 00s were expected; it has waited mostly for network 10.0.3.9:5432.",
+        message=(
+            "The run has taken 50m 10s; 50m 00s were expected; it has waited mostly for network "
+            "10.0.3.9:5432."
+        ),
         since=format_ms(START_NS + seconds(3000.4)),
         evidence=NoticeEvidence(
             elapsed_seconds=3010, expected_seconds=3000.4, waiting_for="network 10.0.3.9:5432"
@@ -231,8 +240,8 @@ def test_memory_that_grows_to_its_limit() -> None:
     assert at == 20
     assert notice(finding, WAITED) == Notice(
         kind="memory",
-        message="The run uses 700 MB of 1000 MB of memory (70 %), and has grown by 30.0 MB a minute for 5 minutes: "
-        "at this rate, it reaches the limit in 10 minutes.",
+        message="The run uses 700 MB of 1000 MB of memory (70 %), and has grown by 30.0 MB a minute "
+        "for 5 minutes: at this rate, it reaches the limit in 10 minutes.",
         since=format_ms(START_NS + seconds(910)),
         evidence=NoticeEvidence(
             minutes=4.8, used_mb=700, size_mb=1000, growth_mb_per_minute=30, minutes_left=10

@@ -1,4 +1,6 @@
-"""The time series of commands: they are on the steps of the run's series, and together they are the whole."""
+"""The time series of commands: they are on the steps of the run's series, and together they are
+the whole.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

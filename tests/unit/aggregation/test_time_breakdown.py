@@ -223,7 +223,9 @@ def test_threads_that_wait_for_other_threads_show_nothing_if_not_all_were_asked(
 def worker_beside(
     bystander: Wait, on_cpu: tuple[float, float], waiting: tuple[float, float]
 ) -> tuple[Run, float]:
-    """A minute in which a thread computes and waits for the network in turn, and the share of the latter in percent."""
+    """A minute in which a thread computes and waits for the network in turn, and the share of
+    the latter in percent.
+    """
     run, randomness = Run(), Random(1)
     now = computed = reported = 0.0
     while now < 60:

@@ -146,7 +146,9 @@ def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_o
 def test_what_a_child_used_after_its_last_reading_is_its_names_and_at_most_the_step(
     waited: float, expected: float
 ) -> None:
-    """The shell, their nearest ancestor that goes on, has the CPU time of both once they were waited for."""
+    """The shell, their nearest ancestor that goes on, has the CPU time of both once they were
+    waited for.
+    """
     totals = ProcessTotals()
     first = process(2, "worker", cpu=0.5, parent_pid=1)
     totals.add([process(1, "sh"), first, process(3, "worker", cpu=0.5, parent_pid=2)], 0)
@@ -303,7 +305,8 @@ WORKER, MAIN = [ended("worker")], [ended("main")]
 @pytest.mark.parametrize(
     ("steps", "found"),
     [
-        # The group's counter identifies the largest process, also if it ends only with the next reading.
+        # The group's counter identifies the largest process, also if it ends only with the next
+        # reading.
         ([(group(0), [], 0), (group(1), [ended("cat", 1), *WORKER], 0)], killed("worker")),
         (
             [
@@ -321,7 +324,8 @@ WORKER, MAIN = [ended("worker")], [ended("main")]
         ([*LIFE, (machine(41), MAIN, 0)], killed("main")),
         ([*LIFE, (group(1), [], 0), (machine(41), WORKER, 0)], killed("worker")),
         ([*LIFE, (machine(40), MAIN, 0)], None),
-        # A kill on the machine may be another task's, unless it ended the batch. It counts from the first reading.
+        # A kill on the machine may be another task's, unless it ended the batch. It counts from the
+        # first reading.
         ([(machine(44), MAIN, 0)], None),
         ([*QUIET, (machine(45), [], 0)], None),
         ([*QUIET, (machine(45), WORKER, 0)], None),

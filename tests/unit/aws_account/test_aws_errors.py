@@ -27,12 +27,15 @@ THROTTLED = (
 def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monitor(
     code: str,
 ) -> None:
-    """Nobody has to repeat a command that repeats the call itself, as watch does, and no report is given up for it."""
+    """Nobody has to repeat a command that repeats the call itself, as watch does, and no report
+    is given up for it.
+    """
     throttled = refused(code, "Rate exceeded")
     with pytest.raises(TaskProfilerError) as error, aws_errors("The list is unknown"):
         raise throttled
     assert str(error.value) == (
-        f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many calls: wait a minute."
+        f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many "
+        "calls: wait a minute."
     )
     assert isinstance(
         failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure
@@ -43,8 +46,8 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
 
 
 REFUSED = (
-    "User: arn:aws:iam::111122223333:user/dev is not authorized to perform: {0} on resource: * because no "
-    "identity-based policy allows the {0} action"
+    "User: arn:aws:iam::111122223333:user/dev is not authorized to perform: {0} on resource: * "
+    "because no identity-based policy allows the {0} action"
 )
 
 

@@ -29,7 +29,8 @@ DUE_NS = parse_ns(DUE) or 0
 class FakeSqs:
     """A queue on three servers: a long poll asks all of them, a short one the next.
 
-    A message that was read is hidden until its visibility timeout is set to 0; none is ever deleted.
+    A message that was read is hidden until its visibility timeout is set to 0; none is ever
+    deleted.
     """
 
     def __init__(self, *messages: dict[str, Any], is_redriven: bool = False) -> None:
@@ -230,7 +231,10 @@ def test_what_cannot_be_read_gives_no_reason_but_one_warning() -> None:
         None,
     ]
     refused = "cannot be read: AWS refused (AccessDeniedException: no): allow"
-    sqs = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
+    sqs = (
+        "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and "
+        "sqs:ChangeMessageVisibility"
+    )
     assert said == [
         f"The reasons of missed runs {refused} cloudtrail:LookupEvents.",
         f"The dead-letter queue failed-starts {refused} {sqs}.",

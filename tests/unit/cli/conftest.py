@@ -13,7 +13,9 @@ from profiler.cli.app import group
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder, which has the history, too; no setting of ours or of GitHub Actions."""
+    """An empty current folder, which has the history, too; no setting of ours or of GitHub
+    Actions.
+    """
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith(("TASK_PROFILER_", "GITHUB_")):

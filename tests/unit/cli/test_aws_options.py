@@ -79,7 +79,10 @@ def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(
             sum(waits(service, operation, "ThrottlingException")),
             waits(service, operation, "Other"),
         ) == (23, [])
-    sentence = "AWS returned ThrottlingException, because there are too many calls: trying again for up to half"
+    sentence = (
+        "AWS returned ThrottlingException, because there are too many calls: trying again for up "
+        "to half"
+    )
     assert capfd.readouterr().err == f"task-profiler: {sentence} a minute.\n"
 
 

@@ -1,4 +1,6 @@
-"""``task-profiler compare`` from record lines and the history: text, JSON, GitHub Actions, exit codes."""
+"""``task-profiler compare`` from record lines and the history: text, JSON, GitHub Actions, exit
+codes.
+"""
 
 import json
 import re
@@ -162,7 +164,8 @@ def test_too_few_runs_do_not_fail_and_that_is_said(cli: Cli) -> None:
         ["+25.6 %", "-", "fewer than five runs"]
     ]
     assert few.out.splitlines()[-1] == (
-        "To see a change of 5 %, about this many runs per side are needed: duration 5, memory peak 5, memory average 5."
+        "To see a change of 5 %, about this many runs per side are needed: duration 5, memory "
+        "peak 5, memory average 5."
     )
     single = cli("compare", *BOTH, "--from", kept(nights("1", 400, 1), nights("2", 500, 1)))
     assert single.out.splitlines()[-2].endswith("fewer than five runs")
@@ -217,7 +220,8 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
     assert "summary.md cannot be written (No such file or directory)" in cli("compare", *words).err
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     assert cli("compare", *words).err == (
-        "task-profiler: GITHUB_STEP_SUMMARY is not set, so no summary was written: GitHub Actions sets it.\n"
+        "task-profiler: GITHUB_STEP_SUMMARY is not set, so no summary was written: GitHub "
+        "Actions sets it.\n"
     )
 
 
@@ -267,7 +271,8 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
     )
     assert unknown == (
-        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB), read (blockReadBytes)."
+        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB), "
+        "read (blockReadBytes)."
     )
 
 

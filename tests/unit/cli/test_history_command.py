@@ -68,7 +68,9 @@ def test_the_command_line_is_the_first_column_that_gives_way_to_the_width(
 
 @pytest.mark.usefixtures("los_angeles")
 def test_a_time_of_the_table_selects_its_run(tmp_path: Path, cli: Cli) -> None:
-    """Runs start at 22:00, 06:00 and 14:00 UTC, which are 14:00 of the day before, 22:00 of it, and 06:00."""
+    """Runs start at 22:00, 06:00 and 14:00 UTC, which are 14:00 of the day before, 22:00 of it,
+    and 06:00.
+    """
     file = tmp_path / "lines"
     starts = ("2026-11-19T22:00:00.000Z", "2026-11-20T06:00:00.000Z", "2026-11-20T14:00:00.000Z")
     file.write_bytes(lines(report(number, started_at=start) for number, start in enumerate(starts)))

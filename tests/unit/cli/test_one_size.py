@@ -1,4 +1,6 @@
-"""One size for one family: ``recommend``, ``show``, the end of ``run``, the page and the page of one run give it."""
+"""One size for one family: ``recommend``, ``show``, the end of ``run``, the page and the page of
+one run give it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def kept(reports: Iterable[Report], *, more: bytes = b"") -> str:
-    """A file with the runs. A task belongs to one family, so that its id contains the family here."""
+    """A file with the runs.
+
+    A task belongs to one family, so that its id contains the family here.
+    """
     named = (
         replace(
             one, record=replace(one.record, task_id=f"{one.record.family}-{one.record.task_id}")
@@ -65,9 +68,9 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
         "$0.19",
     ]
     assert (
-        "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU."
-        in found.out
-    )
+        "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most "
+        "0.2 vCPU."
+    ) in found.out
 
 
 @pytest.mark.parametrize(
@@ -273,8 +276,9 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(cli: Cli)
     source = kept(runs)
     found = cli("recommend", "--on-fargate", "us-east-1", "--sizes", "--from", source)
     assert found.out.startswith(
-        "Runs outside Fargate are treated as if they had run on Fargate in us-east-1: the machine counts as the "
-        "current size unless the task has one, and whole seconds are billed, at least 60.\n"
+        "Runs outside Fargate are treated as if they had run on Fargate in us-east-1: the "
+        "machine counts as the current size unless the task has one, and whole seconds are "
+        "billed, at least 60.\n"
     )
     assert "$" in found.out
     unknown = cli("recommend", "--on-fargate", "eu-south-2", "--from", source)

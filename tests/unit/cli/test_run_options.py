@@ -1,4 +1,6 @@
-"""The parser of ``run`` that does without click, compared with click; the variables that ``run --otlp`` reads."""
+"""The parser of ``run`` that does without click, compared with click; the variables that ``run
+--otlp`` reads.
+"""
 
 import click
 import pytest
@@ -17,8 +19,8 @@ _OPTIONS = tuple(
     for name in parameter.opts
 )
 _TYPED = (
-    "auto human json text 1 0.02 3600 1e1 1_0 nan inf 0 -1 x - -- a=b 5 10000 10001 900MB 1.5gib 90s 1.5h 0.5 60 900 "
-    "0MB 1h30m -1s 100ms 900m 0.9g"
+    "auto human json text 1 0.02 3600 1e1 1_0 nan inf 0 -1 x - -- a=b 5 10000 10001 900MB 1.5gib "
+    "90s 1.5h 0.5 60 900 0MB 1h30m -1s 100ms 900m 0.9g"
 )
 _VALUES = (*_TYPED.split(), " 2 ", "", "900 MB")
 _words = st.one_of(
@@ -150,7 +152,10 @@ def test_the_time_is_that_of_the_variable_and_at_most_ours(text: str, seconds: f
 
 
 def test_the_users_attributes_are_decoded_and_the_service_has_its_own_variable() -> None:
-    text = "deployment.environment.name=pre%2Cprod, team = data%20platform ,broken,=x,empty=,service.name=b,a=b=c"
+    text = (
+        "deployment.environment.name=pre%2Cprod, team = data%20platform "
+        ",broken,=x,empty=,service.name=b,a=b=c"
+    )
     attributes = {
         "deployment.environment.name": "pre,prod",
         "team": "data platform",

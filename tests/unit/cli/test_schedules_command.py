@@ -1,4 +1,6 @@
-"""The table of schedules; due times that ECS has forgotten, judged with the tasks of past runs; AWS's reasons."""
+"""The table of schedules; due times that ECS has forgotten, judged with the tasks of past runs;
+AWS's reasons.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -123,9 +125,9 @@ def test_a_rule_that_was_or_may_have_been_enabled_after_its_due_time_or_changed_
     assert judged(RULE, cloudtrail=FakeCloudTrail(put), created_ns=created_ns).outcome == "unknown"
     due = judged(RULE, cloudtrail=Mock(lookup_events=Mock(side_effect=TaskProfilerError("no"))))
     assert due.outcome == "unknown"
-    assert (
-        due.reason
-        == "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
+    assert due.reason == (
+        "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been "
+        "changed."
     )
 
 
@@ -237,7 +239,8 @@ def test_a_row_as_json() -> None:
     assert (unread.outcome, unread.reason, unread.next_due) == ("unknown", "Cannot be read.", None)
     (row,) = [one for title, one in rows() if title == "imports/hourly-import"]
     assert " ".join(msgspec.to_builtins(row)) == (
-        "name kind expression timeZone cluster family lastDue outcome reason nextDue usualDurationMs overlap"
+        "name kind expression timeZone cluster family lastDue outcome reason nextDue "
+        "usualDurationMs overlap"
     )
     assert (row.name, row.last_due, row.usual_duration_ms) == (
         "hourly-import",

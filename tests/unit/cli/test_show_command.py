@@ -199,7 +199,10 @@ def test_what_the_gpus_did() -> None:
     shown = page(made("gpu"), width=120)
     start = next(number for number, one in enumerate(shown) if one.startswith("  GPU      "))
     assert [one[11:] for one in shown[start : start + 3]] == [
-        "the 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %:",
+        (
+            "the 4 GPUs were idle 38 % of the run on average; while all were idle, the batch "
+            "read files (48 %:"
+        ),
         "/data/train.tar) and used the CPU (31 %)",
         "0.5 idle GPU-hours ($1.23) · SM active 30 %",
     ]
@@ -367,7 +370,10 @@ def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
 
 
 class PlayedLogs:
-    """A log stream with a line a minute, and the report at the end. The first page of an answer is empty."""
+    """A log stream with a line a minute, and the report at the end.
+
+    The first page of an answer is empty.
+    """
 
     def __init__(self) -> None:
         start_ms = STARTED_NS // 1_000_000

@@ -1,4 +1,7 @@
-"""The tags of the task in the record. ``tests/integration/test_monitor_process.py`` has a request that hangs."""
+"""The tags of the task in the record.
+
+``tests/integration/test_monitor_process.py`` has a request that hangs.
+"""
 
 from collections.abc import Mapping
 from types import SimpleNamespace

@@ -1,4 +1,6 @@
-"""ECS terms that the monitor, ``taskdef`` and the forwarder share: the log stream and the roles of the containers."""
+"""ECS terms that the monitor, ``taskdef`` and the forwarder share: the log stream and the roles
+of the containers.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -90,7 +90,9 @@ def test_descriptors_above_1023_can_be_waited_for() -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_a_signal_between_two_waits_ends_the_second() -> None:
-    """Without this, the second wait would take its whole time, which was chosen before the signal."""
+    """Without this, the second wait would take its whole time, which was chosen before the
+    signal.
+    """
     stop = SignalHandler(lambda: 7)
     stop.install()
     ours, theirs = socket.socketpair()

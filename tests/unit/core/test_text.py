@@ -1,4 +1,6 @@
-"""Text from other programs, secrets, sizes and times as people write them, the text of a moment, and the clock."""
+"""Text from other programs, secrets, sizes and times as people write them, the text of a moment,
+and the clock.
+"""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Threads: calls with a deadline, ticks on a fake clock, and the hand-over of a final reading between real threads."""
+"""Threads: calls with a deadline, ticks on a fake clock, and the hand-over of a final reading
+between real threads.
+"""
 
 import threading
 from collections.abc import Callable
@@ -55,7 +57,9 @@ def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
 
 
 class FakeWaiter(Waiter):
-    """Lets the fake clock pass instead of waiting; ``events`` are cut-short waits: (at, True after an event)."""
+    """Lets the fake clock pass instead of waiting; ``events`` are cut-short waits: (at, True
+    after an event).
+    """
 
     def __init__(self, clock: FakeClock, *events: tuple[float, bool]) -> None:
         self._clock = clock

@@ -22,7 +22,9 @@ VERSION = profiler.__version__
 
 
 def test_the_last_stage_needs_neither_a_shell_nor_root_and_has_no_health_check() -> None:
-    """A base like Google's distroless has no shell, and a check that errs stops the task of an essential monitor."""
+    """A base like Google's distroless has no shell, and a check that errs stops the task of an
+    essential monitor.
+    """
     stage = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
     assert re.findall(r"^USER (.*)$", stage, re.MULTILINE) == ["65532:65532"]
     assert "HEALTHCHECK" not in DOCKERFILE

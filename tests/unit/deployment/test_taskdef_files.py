@@ -1,4 +1,6 @@
-"""The files in taskdef/: ECS's own shapes take them, the command would write them, the documentation explains them."""
+"""The files in taskdef/: ECS's own shapes take them, the command would write them, the
+documentation explains them.
+"""
 
 import json
 from pathlib import Path
@@ -47,7 +49,9 @@ def read(name: str) -> Any:
 
 
 def problems(service: str, operation: str, parameters: dict[str, Any]) -> str:
-    """What botocore finds wrong; like the command line, it refuses parameters that it does not know."""
+    """What botocore finds wrong; like the command line, it refuses parameters that it does not
+    know.
+    """
     shape = Session().get_service_model(service).operation_model(operation).input_shape
     report: str = ParamValidator().validate(parameters, shape).generate_report()
     return report

@@ -1,6 +1,8 @@
-"""The templates as they stand: the linter, parameters, settings, queries, patterns, and their documentation.
+"""The templates as they stand: the linter, parameters, settings, queries, patterns, and their
+documentation.
 
-lambda/template.yaml is the forwarder's, and taskdef/cluster-*.yaml make clusters with GPUs or Neuron devices.
+lambda/template.yaml is the forwarder's, and taskdef/cluster-*.yaml make clusters with GPUs or
+Neuron devices.
 """
 
 import json
@@ -352,7 +354,9 @@ def test_the_docs_tell_what_each_alarm_means() -> None:
 
 
 def test_functions_may_use_subnets_and_security_groups_that_another_account_shares() -> None:
-    """ec2:CreateNetworkInterface is authorized on their ARNs, too, and before the function is created."""
+    """ec2:CreateNetworkInterface is authorized on their ARNs, too, and before the function is
+    created.
+    """
     policy = json.dumps(RESOURCES["FunctionsPolicy"])
     for kind in ("subnet", "security-group"):
         assert f"arn:${{AWS::Partition}}:ec2:${{AWS::Region}}:*:{kind}/*" in policy

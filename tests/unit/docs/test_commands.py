@@ -123,7 +123,9 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
 
 
 def mentioned(page: Path) -> Iterator[list[str]]:
-    """The words of each command of ours in prose and in synopses, up to the command that it starts."""
+    """The words of each command of ours in prose and in synopses, up to the command that it
+    starts.
+    """
     texts = [code for code in inline_code(page) if code.startswith("task-profiler ")]
     texts += [
         line

@@ -103,7 +103,9 @@ def variable_of(parameter: str) -> str:
 
 
 def documented_variables() -> tuple[dict[str, str], dict[str, str]]:
-    """The defaults of the variables that have a parameter, and of those in the page's table, which have none."""
+    """The defaults of the variables that have a parameter, and of those in the page's table,
+    which have none.
+    """
     of_parameters = {
         variable_of(name): str(one.get("Default", "")) for name, one in PARAMETERS.items()
     }

@@ -1,4 +1,6 @@
-"""examples/stop_stuck_tasks.yaml: the linter, the rule's pattern, and the call that stops the task."""
+"""examples/stop_stuck_tasks.yaml: the linter, the rule's pattern, and the call that stops the
+task.
+"""
 
 from pathlib import Path
 from typing import Any

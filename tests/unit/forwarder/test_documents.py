@@ -1,4 +1,6 @@
-"""The documents of reports and notices; that of a run is the same for any order and repetition of its parts."""
+"""The documents of reports and notices; that of a run is the same for any order and repetition
+of its parts.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,8 +102,7 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
         "links": {
             "logs": "https://eu-west-1.console.aws.amazon.com/cloudwatch/home?region=eu-west-1"
             "#logsV2:log-groups/log-group/$252Fecs$252Fjobs/log-events/ecs$252Fbatch$252F0123",
-            "task": "https://eu-west-1.console.aws.amazon.com/ecs/v2/clusters/jobs/tasks/0123/configuration"
-            "?region=eu-west-1",
+            "task": "https://eu-west-1.console.aws.amazon.com/ecs/v2/clusters/jobs/tasks/0123/configuration?region=eu-west-1",
         },
         "task": {
             "id": "0123",
@@ -353,7 +354,8 @@ def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None
 
 
 INTERVAL = {"startedAt": "2026-03-01T10:11:28Z", "finishedAt": "2026-03-01T10:12:28Z"}
-# A number that the report does not have, and a status and an exit code that must not become the run's.
+# A number that the report does not have, and a status and an exit code that must not become the
+# run's.
 CHECKPOINT = report(
     "task.checkpoint",
     status="running",
@@ -494,7 +496,10 @@ any_report = st.fixed_dictionaries(
 def test_every_order_and_repetition_gives_the_same_document(
     record: dict[str, Any], name: str, data: st.DataObject
 ) -> None:
-    """A replay writes the report again. It replaces the fields of the event or a checkpoint as a whole."""
+    """A replay writes the report again.
+
+    It replaces the fields of the event or a checkpoint as a whole.
+    """
     text = report(**record)
     writes = steps(text, EVENTS[name])
     expected = written(writes["report"], writes["event"])
@@ -549,7 +554,9 @@ def test_an_event_between_the_two_requests_of_a_report_is_not_overwritten() -> N
 def test_all_writers_of_a_run_use_one_index(
     pulled: str | None, init_ms: int | None, month: str
 ) -> None:
-    """ECS creates the task before it starts the batch, and sees the start a moment later than the batch's monitor."""
+    """ECS creates the task before it starts the batch, and sees the start a moment later than
+    the batch's monitor.
+    """
     times = {
         "createdAt": "2026-02-28T23:59:50Z",
         "pullStartedAt": pulled,

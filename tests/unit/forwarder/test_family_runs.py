@@ -1,4 +1,6 @@
-"""Comparisons with the family: durations, processors, and successes that are unlike it; the search for its runs."""
+"""Comparisons with the family: durations, processors, and successes that are unlike it; the
+search for its runs.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -225,7 +227,9 @@ def test_the_duration_is_compared_with_recent_runs(
 
 
 def test_a_processor_other_than_that_of_the_last_success_is_named() -> None:
-    """The first answer of the search is the last success; what the runs before it ran on does not count."""
+    """The first answer of the search is the last success; what the runs before it ran on does
+    not count.
+    """
     own, last = (f"Intel(R) Xeon(R) Platinum {name} CPU @ 2.50GHz" for name in ("8259CL", "8375C"))
     cluster = cluster_with(*timed(1000.0, model=last), *timed(*[1000.0] * 5, model="Neoverse-N1"))
     comparison = present(compare(cluster, lasted(1000, processor=Processor(model=own))))

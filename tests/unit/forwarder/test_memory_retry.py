@@ -1,4 +1,6 @@
-"""Retries of killed runs: when, with how much memory, by which calls of boto3's clients; and what is said."""
+"""Retries of killed runs: when, with how much memory, by which calls of boto3's clients; and
+what is said.
+"""
 
 import json
 from datetime import timedelta
@@ -322,7 +324,9 @@ def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
 
 
 def test_a_token_in_use_counts_as_started() -> None:
-    """The peak of another run that ended meanwhile changes the size: the token is in use with the first one."""
+    """The peak of another run that ended meanwhile changes the size: the token is in use with
+    the first one.
+    """
     search = AnsweringSearch()
     world = World(search)
     world.table = None

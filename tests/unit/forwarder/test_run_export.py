@@ -131,7 +131,10 @@ def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_ag
 
 @pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])
 def test_the_record_is_kept_when_the_table_fails(error: Exception) -> None:
-    """Nothing else may need the table, and then Lambda does not retry the event. Another invocation keeps its own."""
+    """Nothing else may need the table, and then Lambda does not retry the event.
+
+    Another invocation keeps its own.
+    """
     backend = Backend()
     backend.table_error = InProgressError("Another invocation is at it.")
     backend.export()

@@ -1,4 +1,6 @@
-"""The watching of schedules: fakes of AWS, of the channels and of the table; times in minutes after a midnight."""
+"""The watching of schedules: fakes of AWS, of the channels and of the table; times in minutes
+after a midnight.
+"""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,4 +1,6 @@
-"""Subscription payloads, valid and invalid, from CloudWatch Logs and as the records of a Kinesis data stream."""
+"""Subscription payloads, valid and invalid, from CloudWatch Logs and as the records of a Kinesis
+data stream.
+"""
 
 import base64
 import gzip
@@ -312,7 +314,9 @@ STACKS = msgspec.json.encode(replace(waiting_stacks(), steps=(LONG_STEP,))).deco
 )
 @pytest.mark.parametrize("forward_log_lines", [True, False])
 def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) -> None:
-    """The line before the report may have 200 KB. A line that quotes one, or comes from another program, is a line."""
+    """The line before the report may have 200 KB. A line that quotes one, or comes from another
+    program, is a line.
+    """
     assert len(STACKS) > 150_000
     quoted = [f"saw {STACKS}", json.dumps({"message": STACKS}), '{"type":"task.other"}']
     store, documents = list[FailedItem](), list[Document]()

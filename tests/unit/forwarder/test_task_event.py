@@ -1,4 +1,7 @@
-"""Events of stopped tasks: parsing, outcome, and the batch container. The events have the shape of real ones."""
+"""Events of stopped tasks: parsing, outcome, and the batch container.
+
+The events have the shape of real ones.
+"""
 
 import pytest
 
@@ -52,7 +55,9 @@ def test_tasks_in_other_states_and_other_events_are_ignored(other: object) -> No
 def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_shows_a_service() -> (
     None
 ):
-    """startedAt is when the control plane saw the task running; a task that crashes at once ends before that."""
+    """startedAt is when the control plane saw the task running; a task that crashes at once ends
+    before that.
+    """
     assert (
         task(executionStoppedAt="2026-03-01T10:11:24.000Z").duration_ms
         is task(startedAt=None).duration_ms
@@ -66,7 +71,8 @@ EXITED, GENERIC = "EssentialContainerExited", "Essential container in task exite
 NO_START, RESOURCES = "TaskFailedToStart", "failure resources"
 OOM = "OutOfMemoryError: Container killed due to memory usage"
 CANNOT_PULL = "CannotPullContainerError: pull image manifest has been retried 5 time(s)"
-# The stop code and the reason of the task, the exit code and the reason of the batch, and what they mean.
+# The stop code and the reason of the task, the exit code and the reason of the batch, and what they
+# mean.
 CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     (EXITED, GENERIC, 0, None, "success exit"),
     (EXITED, GENERIC, 1, None, "failure exit"),
@@ -249,8 +255,8 @@ def test_without_a_definition_the_image_shows_the_monitor_and_a_single_candidate
     assert (chosen.batch, chosen.monitor) == (batch, monitor)
 
 
-# The exit codes of the essential containers by name, or OOM; the expected status, batch and exit code. The definition
-# lists the sidecar first.
+# The exit codes of the essential containers by name, or OOM; the expected status, batch and exit
+# code. The definition lists the sidecar first.
 TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | None]] = {
     "the sidecar crashed": ({"xray": 2, "batch": 143}, "failure", "xray", 2),
     "the batch ran out of memory": ({"xray": 143, "batch": OOM}, "failure", "batch", 137),

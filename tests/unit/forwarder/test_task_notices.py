@@ -1,4 +1,6 @@
-"""Notices among the lines of an invocation: which are sent, how often, and what a failed channel leads to."""
+"""Notices among the lines of an invocation: which are sent, how often, and what a failed channel
+leads to.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta

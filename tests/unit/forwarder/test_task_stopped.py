@@ -1,4 +1,7 @@
-"""The handling of stopped tasks: document and notice, with fakes for all external services. No event is lost."""
+"""The handling of stopped tasks: document and notice, with fakes for all external services.
+
+No event is lost.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -260,7 +263,8 @@ NOT_STARTED = {
 }
 SILENT = {"name": "batch"}, {"name": "task-monitor", "essential": False}
 KNOWN = container("task-monitor", essential=False), container("batch")
-# The definition, the event, the seconds that are left, whether the instance has a monitor, and the pauses.
+# The definition, the event, the seconds that are left, whether the instance has a monitor, and the
+# pauses.
 WAITS: dict[str, tuple[Mapping[str, Any] | None, dict[str, Any], float, bool, list[float]]] = {
     "no definition": (None, BOTH, 300, False, []),
     "no logs": (definition(*SILENT), BOTH, 300, False, []),
@@ -475,7 +479,9 @@ def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> N
 
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
 def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str) -> None:
-    """Only the last report of a task contains its cost, so that the documents of the task have it once."""
+    """Only the last report of a task contains its cost, so that the documents of the task have
+    it once.
+    """
     sidecar = container("xray", essential=False)
     described = definition(container("task-monitor", essential=False), sidecar, container("batch"))
     cost = {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}
@@ -540,7 +546,9 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
 def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     sidecar: dict[str, Any], code: int, sidecar_code: int, status: str
 ) -> None:
-    """With what AWS injects, and with the event's containers in another order than the definition's."""
+    """With what AWS injects, and with the event's containers in another order than the
+    definition's.
+    """
     world = World(
         described=definition(
             sidecar, container("batch"), container("task-monitor", essential=False)

@@ -1,4 +1,7 @@
-"""The committed files are the generated ones. The saved objects obey the rules and use fields of the documents."""
+"""The committed files are the generated ones.
+
+The saved objects obey the rules and use fields of the documents.
+"""
 
 import itertools
 import json
@@ -68,7 +71,10 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(
     name: str,
 ) -> None:
-    """Kibana keeps a panel that has the same id on the next dashboard. A new import must keep the panels."""
+    """Kibana keeps a panel that has the same id on the next dashboard.
+
+    A new import must keep the panels.
+    """
     dashboards = [one for one in objects_in(name) if one["type"] == "dashboard"]
     titles = {one["id"]: one["attributes"]["title"] for one in dashboards}
     assert titles[str(TASK_RUN_DASHBOARD_ID)] == "Task run"
@@ -171,7 +177,9 @@ def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_anoth
 
 
 def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and fields of a search body, from the outermost to the innermost, without the part of a ratio."""
+    """Names and fields of a search body, from the outermost to the innermost, without the part
+    of a ratio.
+    """
     buckets = {
         name: one for name, one in aggregations.items() if "aggs" in one and MATCHING not in name
     }
@@ -239,7 +247,10 @@ def requires(condition: str, field: str) -> bool:
 
 @by_key
 def test_documents_without_the_value_are_neither_first_nor_zero(panel: Panel) -> None:
-    """Kibana sorts families without a measurement first. OpenSearch Dashboards draws them, and unknown money, as 0."""
+    """Kibana sorts families without a measurement first.
+
+    OpenSearch Dashboards draws them, and unknown money, as 0.
+    """
     for metric in panel.metrics:
         if metric.field == "cost.usd" and metric.operation == "sum":
             assert requires(panel.condition, metric.field)

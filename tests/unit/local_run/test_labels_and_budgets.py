@@ -120,12 +120,18 @@ def check(*runs: Metrics, bound_mb: float | None = None, **limits: float) -> tup
         (
             Metrics(max_memory_used_mb=1228.8, duration_ms=720_000, cpu_seconds=75),
             {"memory_mb": 900, "duration_ms": 600_000, "cpu_seconds": 60},
-            "memory 1.2 GB (limit 900 MB), duration 12m 00s (limit 10m 00s) and CPU time 1m 15s (limit 1m 00s)",
+            (
+                "memory 1.2 GB (limit 900 MB), duration 12m 00s (limit 10m 00s) and CPU time 1m "
+                "15s (limit 1m 00s)"
+            ),
         ),
         (
             Metrics(max_memory_used_mb=900.004, duration_ms=600_000.4, cpu_seconds=60.000001),
             {"memory_mb": 900, "duration_ms": 600_000, "cpu_seconds": 60},
-            "memory 900.004 MB (limit 900 MB), duration 600.0004 s (limit 600 s) and CPU time 60.000001 s (limit 60 s)",
+            (
+                "memory 900.004 MB (limit 900 MB), duration 600.0004 s (limit 600 s) and CPU "
+                "time 60.000001 s (limit 60 s)"
+            ),
         ),
         (
             Metrics(max_memory_used_mb=1228.8, duration_ms=720_000, cpu_seconds=75),
@@ -144,7 +150,10 @@ def test_the_sentence_names_all_exceeded_budgets_with_value_and_limit(
 
 
 def test_a_budget_that_could_not_be_checked_is_not_kept() -> None:
-    unknown = "could not be measured, and so the budget could not be checked: omit this budget if the command is "
+    unknown = (
+        "could not be measured, and so the budget could not be checked: omit this budget if the "
+        "command is "
+    )
     run = Metrics(duration_ms=2)
     assert check(run, memory_mb=900, duration_ms=1) == (
         "The run exceeded the budget: duration 2 ms (limit 1 ms).",

@@ -27,7 +27,10 @@ ROWS: tuple[Row, ...] = ((("first", ""),), (("second", GREEN),))
 
 
 class Screen:
-    """What a terminal does with the codes that are used here. A line feed goes to the first column."""
+    """What a terminal does with the codes that are used here.
+
+    A line feed goes to the first column.
+    """
 
     def __init__(self, columns: int = 40, rows: int = 10) -> None:
         self.columns, self.rows = columns, rows
@@ -266,7 +269,8 @@ COURSE = st.lists(NUMBERS, max_size=5).map(lambda values: values * 50)
 
 
 FIGURES = st.builds(
-    # Not the class itself: its annotations are not all there at run time, and hypothesis would look at them.
+    # Not the class itself: its annotations are not all there at run time, and hypothesis would look
+    # at them.
     lambda **fields: LiveFigures(**fields),  # noqa: PLW0108  see above
     elapsed_ms=st.floats(0, 1e12),
     vcpu=NUMBERS,

@@ -393,7 +393,8 @@ def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     record = overdue.record
     assert (record.status, record.finished_at, record.containers) == ("running", None, ())
     assert [one.kind for one in record.notices] == ["stuck", "overdue"]
-    # Ticks of the CPU time are no activity: the kernel shows 0.4 % of a vCPU as 10 ms in every third second.
+    # Ticks of the CPU time are no activity: the kernel shows 0.4 % of a vCPU as 10 ms in every
+    # third second.
     (stuck,) = lines(cpu_seconds=lambda second: second // 3 / 100)
     assert present(present(stuck.notice.evidence).vcpu_used) < 0.01
 

@@ -160,7 +160,9 @@ def _run(
     cost_ns: Callable[[Reading], int] = lambda _: 0,
     on_reading: Callable[[Reading, int], None] = lambda *_: None,
 ) -> tuple[list[tuple[Reading, int]], SamplingPace, int]:
-    """Sample a simulated run; returns the readings (time since the start), the pace, and the CPU time of all."""
+    """Sample a simulated run; returns the readings (time since the start), the pace, and the CPU
+    time of all.
+    """
     pace, now_ns, cpu_ns = SamplingPace(_STARTED_NS, seconds(interval), 0), _STARTED_NS, 0
     readings: list[tuple[Reading, int]] = []
     while (next_ns := pace.next_ns(now_ns, cpu_ns)) < _STARTED_NS + seconds(length):

@@ -1,4 +1,6 @@
-"""The notices of the monitor on the fake clock: one line for each kind and batch, and what must not raise one."""
+"""The notices of the monitor on the fake clock: one line for each kind and batch, and what must
+not raise one.
+"""
 
 import json
 from collections.abc import Callable
@@ -204,7 +206,9 @@ def test_a_clock_that_is_set_makes_no_batch_overdue() -> None:
 
 
 def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
-    """The task's network counters have the bytes of the monitor's lines, which leave 5 s later, and the traffic."""
+    """The task's network counters have the bytes of the monitor's lines, which leave 5 s later,
+    and the traffic.
+    """
 
     def batch_sample(at: float) -> ContainerSample:
         refreshed = at // 10 * 10

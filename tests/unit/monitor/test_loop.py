@@ -77,7 +77,8 @@ def test_the_end_is_seen_by_polling() -> None:
     [
         # The batch's exit and our SIGTERM come together, between two ticks.
         (20.3, 3, 20.4, "failure", {"durationMs": 20_300}, 20.4),
-        # An end that shows shortly after the stop is waited for; the batch is measured until the signal.
+        # An end that shows shortly after the stop is waited for; the batch is measured until the
+        # signal.
         (21.2, 0, 20.1, "stopped", {"durationMs": 21_200}, 21.4),
         (21.2, 0, 20.9, "stopped", {"cpuSeconds": 10.45}, 22),
         # No time is left for another read, or the exit code never shows.
@@ -201,7 +202,9 @@ def test_a_batch_that_ends_after_another_essential_container_or_after_the_monito
 
 
 def test_a_stop_that_shows_when_the_batchs_stats_vanish_or_before() -> None:
-    """The task is read at once when they vanish: the agent may list the batch as running for a moment."""
+    """The task is read at once when they vanish: the agent may list the batch as running for a
+    moment.
+    """
     world = World(batch_ends=34.4)
     world.source.stats_at = lambda at: world.usual_stats(at) if at < 33 else {}
     stopping_from(world, 32.5)
@@ -390,7 +393,9 @@ def test_a_batch_that_is_listed_late_or_no_longer_leaves_no_complaint_in_the_rec
 
 
 def test_a_batch_that_starts_after_the_monitor() -> None:
-    """The layout in which the batch depends on the monitor: at first it is listed without id and start."""
+    """The layout in which the batch depends on the monitor: at first it is listed without id and
+    start.
+    """
     world = World(batch_ends=30.5)
     pulled = ContainerMetadata(name="batch", known_status="PULLED")
     world.of_task = lambda at: {} if at >= 5 else {"containers": (pulled, OWN)}
@@ -557,7 +562,9 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
 
 
 def test_a_stopped_process_is_not_a_clock_jump() -> None:
-    """SIGSTOP, or a machine that is busy, between two readings of the clocks or between two looks."""
+    """SIGSTOP, or a machine that is busy, between two readings of the clocks or between two
+    looks.
+    """
 
     class StandingStill(FakeClock):
         def wall_ns(self) -> int:
@@ -747,7 +754,9 @@ def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_
 
 
 def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> None:
-    """The batch uses half a vCPU, the proxy 0.45 for 8 of 20 s: the task of 1 vCPU is full for 40 % of the time."""
+    """The batch uses half a vCPU, the proxy 0.45 for 8 of 20 s: the task of 1 vCPU is full for
+    40 % of the time.
+    """
     world = World(batch_ends=20.5)
     world.others = (
         ContainerMetadata(name="proxy", docker_id="p", known_status="RUNNING", started_ns=START_NS),

@@ -1,4 +1,6 @@
-"""Stats that change every few seconds only, as on Fargate, and the warnings of swapping and of dropped lines."""
+"""Stats that change every few seconds only, as on Fargate, and the warnings of swapping and of
+dropped lines.
+"""
 
 import json
 from collections.abc import Callable
@@ -28,7 +30,9 @@ MIB = 2**20
 
 @dataclass
 class Endpoint(HttpEndpoint):
-    """A task whose stats were last refreshed at ``refreshed_at(now)``; its batch's stats vanish at ``ends_at``."""
+    """A task whose stats were last refreshed at ``refreshed_at(now)``; its batch's stats vanish
+    at ``ends_at``.
+    """
 
     clock: FakeClock
     refreshed_at: Callable[[float], float]
@@ -191,7 +195,10 @@ def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount(
     )
     warning = SwapWarning(lambda: next(counters))
     warning.on_batch_started(ContainerMetadata(name="batch", docker_id="b"))
-    sentence = "The instance swapped while the batch ran ({}): give it more memory, or fewer tasks at a time."
+    sentence = (
+        "The instance swapped while the batch ran ({}): give it more memory, or fewer tasks at "
+        "a time."
+    )
     assert warning.part(record(launch_type), "b").warnings == tuple(map(sentence.format, amounts))
 
 

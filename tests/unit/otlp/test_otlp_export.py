@@ -1,4 +1,6 @@
-"""The export within its time, with a played transport and clock; the transport, with a real server."""
+"""The export within its time, with a played transport and clock; the transport, with a real
+server.
+"""
 
 import gzip
 import json
@@ -200,9 +202,9 @@ def test_the_reasons_are_sentences_and_whatever_blocks_is_abandoned() -> None:
 
     reason = export_in_time(prepare, backend.exporter(), 0.01)
     released.set()
-    assert (
-        reason
-        == "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s."
+    assert reason == (
+        "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The "
+        "limit is 0.01 s."
     )
 
 

@@ -1,4 +1,7 @@
-"""The signals of a run: valid by the published schema, and what they say. Ids, and the parent of a run."""
+"""The signals of a run: valid by the published schema, and what they say.
+
+Ids, and the parent of a run.
+"""
 
 from typing import Any
 

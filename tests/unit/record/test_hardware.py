@@ -1,4 +1,6 @@
-"""The names of processors and what a program sees of the machine; what is said about GPUs that were idle."""
+"""The names of processors and what a program sees of the machine; what is said about GPUs that
+were idle.
+"""
 
 from typing import Any
 
@@ -78,7 +80,8 @@ def test_a_difference_names_a_common_brand_once() -> None:
     )
 
 
-# A Java batch on Fargate with 0.5 vCPU and 2 GB, whose heap is a part of the 7.8 GB that it sees: killed.
+# A Java batch on Fargate with 0.5 vCPU and 2 GB, whose heap is a part of the 7.8 GB that it sees:
+# killed.
 JAVA = Record(
     task_id="a",
     container=Container(name="batch"),
@@ -220,8 +223,8 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
     [
         pytest.param(
             run(gpus=(gpu(use=37, sm_active=30),)),
-            "the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/train.tar), used one CPU "
-            "(31 %) and slept (21 %)",
+            "the GPU was idle 63 % of the run; meanwhile the batch read files (48 %: "
+            "/data/train.tar), used one CPU (31 %) and slept (21 %)",
             [LOADER],
             id="loader-bound",
         ),
@@ -256,8 +259,8 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
                 ),
                 gpus=(gpu(use=24, memory_percent=8, sm_active=11),),
             ),
-            "the GPU was idle 38 % of the run; meanwhile the batch waited for the network (64 %: 10.0.0.3:5432), "
-            "used one CPU (22 %) and waited for a lock (14 %)",
+            "the GPU was idle 38 % of the run; meanwhile the batch waited for the network (64 %: "
+            "10.0.0.3:5432), used one CPU (22 %) and waited for a lock (14 %)",
             [
                 "The GPU waited for the network: use more loader workers or prefetch.",
                 f"The GPU is larger than needed (memory peak 8 %, SM active 11 %): {SMALLER}",
@@ -289,8 +292,8 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
                 gpu_scope=WHOLE_INSTANCE,
             ),
             (
-                "the 2 GPUs of the instance were idle 63 % of the run on average; while all were idle, the batch slept "
-                "(100 %)"
+                "the 2 GPUs of the instance were idle 63 % of the run on average; while all were "
+                "idle, the batch slept (100 %)"
             ),
         ),
         (
@@ -303,7 +306,10 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
                     disk_percent=90, waiting_for=(replace(TRAIN_TAR, percent=4),)
                 )
             ),
-            "the GPU was idle 63 % of the run; meanwhile the batch read files (90 %, 4 % for /data/train.tar)",
+            (
+                "the GPU was idle 63 % of the run; meanwhile the batch read files (90 %, 4 % for "
+                "/data/train.tar)"
+            ),
         ),
         (
             run(
@@ -342,7 +348,10 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
         (
             run(gpus=(gpu(use=0),)),
             [
-                "No GPU was ever used: run the task without one, or check why the batch did not find it."
+                (
+                    "No GPU was ever used: run the task without one, or check why the batch did "
+                    "not find it."
+                )
             ],
         ),
     ],

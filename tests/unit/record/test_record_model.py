@@ -1,4 +1,6 @@
-"""The lines of a run: the report, which stays below its limit, and the call stacks; damaged and impossible values."""
+"""The lines of a run: the report, which stays below its limit, and the call stacks; damaged and
+impossible values.
+"""
 
 import json
 from pathlib import Path

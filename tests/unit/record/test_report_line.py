@@ -1,4 +1,6 @@
-"""The metric catalogue against the record that it reads, and a report's metrics as text and for CloudWatch."""
+"""The metric catalogue against the record that it reads, and a report's metrics as text and for
+CloudWatch.
+"""
 
 import json
 from collections import Counter

@@ -1,4 +1,6 @@
-"""Numbers and series as texts; tests/browser/test_page_formats.py compares the page's JavaScript with them."""
+"""Numbers and series as texts; tests/browser/test_page_formats.py compares the page's JavaScript
+with them.
+"""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The report page: its document, its data with the recommended sizes, time series and what the processes did."""
+"""The report page: its document, its data with the recommended sizes, time series and what the
+processes did.
+"""
 
 import hashlib
 import json
@@ -246,8 +248,8 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
     ]
     assert run["gpuNotes"] == [
         (
-            "The 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %: "
-            "/data/train.tar) and used the CPU (31 %)."
+            "The 4 GPUs were idle 38 % of the run on average; while all were idle, the batch "
+            "read files (48 %: /data/train.tar) and used the CPU (31 %)."
         ),
         "0.5 idle GPU-hours ($1.23).",
         "1 of 4 GPUs was never used: request 3, or spread the work.",

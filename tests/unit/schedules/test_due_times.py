@@ -1,4 +1,6 @@
-"""Due times: AWS's examples by hand, an oracle that goes minute by minute, and what cannot be read."""
+"""Due times: AWS's examples by hand, an oracle that goes minute by minute, and what cannot be
+read.
+"""
 
 from datetime import timedelta
 from typing import Any

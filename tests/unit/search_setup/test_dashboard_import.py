@@ -1,4 +1,6 @@
-"""Importing dashboards, against answers in the shapes of real servers; what each version of Kibana gets."""
+"""Importing dashboards, against answers in the shapes of real servers; what each version of
+Kibana gets.
+"""
 
 import json
 from collections.abc import Sequence

@@ -40,7 +40,10 @@ _VERSIONS = {
 
 
 class FakeCluster:
-    """A cluster of one engine, with or without lifecycle policies. Stores the bodies of PUT requests."""
+    """A cluster of one engine, with or without lifecycle policies.
+
+    Stores the bodies of PUT requests.
+    """
 
     def __init__(
         self,
@@ -143,7 +146,10 @@ def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
 
 @each_engine
 def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
-    """An ISM policy contains its patterns. An ILM policy runs with the rights of the user who wrote it last."""
+    """An ISM policy contains its patterns.
+
+    An ILM policy runs with the rights of the user who wrote it last.
+    """
     cluster = FakeCluster(engine)
     install(cluster)
     before = dict(cluster.put)
@@ -164,7 +170,10 @@ def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
         (
             "bad mapping",
             [
-                "index task-reports-2026.11 (HTTP 400: bad mapping): its panels are errors until it exists"
+                (
+                    "index task-reports-2026.11 (HTTP 400: bad mapping): its panels are errors "
+                    "until it exists"
+                )
             ],
         ),
         ("resource_already_exists_exception", []),

@@ -1,4 +1,6 @@
-"""Recommended sizes: the growth of a memory peak, the advice, and what a run costs: resized, repeated, on Fargate."""
+"""Recommended sizes: the growth of a memory peak, the advice, and what a run costs: resized,
+repeated, on Fargate.
+"""
 
 import math
 from collections.abc import Mapping
@@ -79,7 +81,10 @@ def steady(random: Random, runs: int) -> list[float]:
 def test_growth_beyond_the_noise_is_seen_and_hardly_ever_in_steady_families(
     runs: int, percent: float
 ) -> None:
-    """One side of a 90 % interval is 5 %. The rise over the runs is at least five times the noise of 2 %."""
+    """One side of a 90 % interval is 5 %.
+
+    The rise over the runs is at least five times the noise of 2 %.
+    """
     random = Random(runs)
     assert sum(growth(steady(random, runs)) is not None for _ in range(600)) <= 600 * 0.08
     families = (
@@ -139,7 +144,9 @@ def test_the_recommended_size_holds_every_straight_growth_for_30_runs(
 
 
 def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
-    """The trend of what was measured is below the limit, because the kernel killed the run there."""
+    """The trend of what was measured is below the limit, because the kernel killed the run
+    there.
+    """
     runs = growing(40, runs=9, first_mb=500)
     killed = report(
         9, peak_mb=900, size=(1, 2048), likely_out_of_memory=True, metrics={"memory_size_mb": 1000}
@@ -271,7 +278,9 @@ def hour_usd(vcpu: float, memory_mb: float) -> float:
 
 
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:
-    """Without a run at this size, the mean is over all runs: the latest one died before its first sample."""
+    """Without a run at this size, the mean is over all runs: the latest one died before its
+    first sample.
+    """
     runs = [billed(n, 3600, size=(4, 8192)) for n in range(9)] + [
         billed(n, 1200, size=(1, 2048)) for n in (9, 10)
     ]
@@ -340,7 +349,9 @@ def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more
 
 
 def test_local_runs_have_prices_as_if_on_fargate() -> None:
-    """90.4 s are billed as 91 s; the machine is the current size, and one that Fargate does not have, has no price."""
+    """90.4 s are billed as 91 s; the machine is the current size, and one that Fargate does not
+    have, has no price.
+    """
     found = rows([local(n) for n in range(3)], on_fargate="us-east-1")
     one = found[1, 2048]
     assert present(one.factor).max == 1.2
@@ -369,7 +380,10 @@ def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
             advice([local(n, **more) for n in range(6)], on_fargate="eu-south-1").reasons
         )
 
-    costs = "With 1 vCPU, 2 GB on Fargate in eu-south-1, a run costs at most $0.0018, about $0.055 a month at 30 r"
+    costs = (
+        "With 1 vCPU, 2 GB on Fargate in eu-south-1, a run costs at most $0.0018, about $0.055 a "
+        "month at 30 r"
+    )
     assert costs in sentences()
     unknown = "Fargate's prices in eu-south-1 for ARM64 are unknown, so a run has no price."
     assert unknown in sentences(cpu_architecture="ARM64")
@@ -421,7 +435,9 @@ def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
 
 
 def short(number: int = 0, seconds: float = 20, pull_seconds: float = 15, **more: Any) -> Report:
-    """A run as the monitor writes it: the image pull and the run are billed together, for a minute at least."""
+    """A run as the monitor writes it: the image pull and the run are billed together, for a
+    minute at least.
+    """
     times = {
         "init_duration_ms": round(1000 * pull_seconds),
         "duration_ms": round(1000 * seconds),
@@ -468,7 +484,9 @@ def test_every_figure_is_the_price_of_explicit_billed_times(
 
 
 def test_half_the_price_is_recommended_to_a_short_run_whose_duration_would_hide_it() -> None:
-    """With 0.25 vCPU, a second more of a minute: the cost would be the same if the minute took longer."""
+    """With 0.25 vCPU, a second more of a minute: the cost would be the same if the minute took
+    longer.
+    """
     runs = [short(n, seconds=10, size=(0.5, 1024), bounds={"v0_25": (1.8, 2.0)}) for n in range(6)]
     found = advice(runs, max_slowdown_percent=100)
     assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)

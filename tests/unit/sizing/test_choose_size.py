@@ -51,7 +51,9 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
 
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
-    """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
+    """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1
+    says.
+    """
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     one = report(peak_mb=800, p95=0.2, others=limited)
     need = facts_of(one)
@@ -67,7 +69,9 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
 def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
     usage_peak_mb: float | None, memory_mb: float
 ) -> None:
-    """A quarter of the memory was ever seen in use, but once all of it was, and not by page cache."""
+    """A quarter of the memory was ever seen in use, but once all of it was, and not by page
+    cache.
+    """
     unseen = report(0, peak_mb=400, metrics={"memory_usage_peak_mb": usage_peak_mb})
     runs = [unseen, report(1, peak_mb=400)]
     assert size(runs)[1] == memory_mb
@@ -119,7 +123,9 @@ MINUTES = {"sampling": Sampling(interval_ms=60_000, sources=("container-insights
 def test_a_smaller_size_needs_a_success(
     run: dict[str, Any], expected: tuple[float | None, float | None]
 ) -> None:
-    """Twenty-eight successes that need the whole size may be followed by fifty runs that fail after three seconds."""
+    """Twenty-eight successes that need the whole size may be followed by fifty runs that fail
+    after three seconds.
+    """
     found = advice([report(number, **{"peak_mb": 300, **run}) for number in range(2)])
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == expected
     is_kept = expected in ((1, 4096), (1, 2048), (1, 2000), (None, None))
@@ -184,7 +190,9 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
 
 
 def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small() -> None:
-    """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with 0.25, 0.26 is 0.25."""
+    """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with
+    0.25, 0.26 is 0.25.
+    """
     on_fargate = {
         (0.5, 1024): False,
         (1, 1024): True,
@@ -289,7 +297,10 @@ def test_gpus_that_no_run_used_are_said() -> None:
 def test_the_json_has_the_names_of_the_contract() -> None:
     runs = [report(0), killed(1), report(2, peak_mb=None, p95=None)]
     shown = as_json(advice(runs))
-    names = "family accountId region runs current recommended savingPercent usdPerMonth savingUsdPerMonth"
+    names = (
+        "family accountId region runs current recommended savingPercent usdPerMonth "
+        "savingUsdPerMonth"
+    )
     assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
     assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == (
         "nightly",
@@ -342,7 +353,8 @@ def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> 
     assert (found.evidence.required_vcpu, found.choice.size.vcpu) == (4, 4)
     assert size([report(p95=3.3, size=(3.3, 8192), launch_type="EC2")])[0] == 3.3
 
-    # Bursts of 3.9 vCPU for a twentieth of the time: the what-if table calls 2 vCPU not slower, so they are enough.
+    # Bursts of 3.9 vCPU for a twentieth of the time: the what-if table calls 2 vCPU not slower, so
+    # they are enough.
     bounds = slowdown(v0_25=(3.0, 4.0), v0_5=(1.5, 2.0), v1=(1.06, 1.1), v2=(1.02, 1.045))
     metrics = {"slowdown_at_vcpu": bounds}
     bursts = [

@@ -1,4 +1,6 @@
-"""When the size of a family changes, when its last change is kept or put back, and when nothing is done."""
+"""When the size of a family changes, when its last change is kept or put back, and when nothing
+is done.
+"""
 
 from collections.abc import Iterable
 from typing import Any

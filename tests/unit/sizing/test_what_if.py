@@ -80,7 +80,9 @@ def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_
 
 
 def test_each_row_has_duration_price_and_saving_by_hand() -> None:
-    """A run is billed for ten minutes: 1 vCPU with 4 GB costs (0.04048 + 4 x 0.004445) / 6 = 0.00971 USD."""
+    """A run is billed for ten minutes: 1 vCPU with 4 GB costs (0.04048 + 4 x 0.004445) / 6 =
+    0.00971 USD.
+    """
     runs = [
         measured(n, {"v0_25": (1.2, 1.6), "v0_5": (1.0, 1.12)}, peak_mb=700, size=(1, 4 * GB))
         for n in range(8)
@@ -107,8 +109,9 @@ def test_a_saturated_task_is_not_enlarged() -> None:
     assert found.choice.saving_percent == 0
     text = "\n".join(found.reasons)
     assert (
-        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU, a run would take 0.59 to 1 times as long "
-        "and cost 17 to 100 % more, depending on how much of its work is parallel (--faster recommends it)."
+        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU, a run would take "
+        "0.59 to 1 times as long and cost 17 to 100 % more, depending on how much of its work is "
+        "parallel (--faster recommends it)."
     ) in text
     (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
     assert double.factor == SlowdownBounds(min=0.585, max=1)
@@ -129,12 +132,18 @@ def test_faster_takes_the_next_size_if_the_task_is_saturated(saturated: float, v
     assert found.choice.size.memory_mb == (4 * GB if vcpu > 1 else 2 * GB)
     if vcpu > 1:
         assert found.choice.saving_percent == -100
-        costs = "The recommended size costs 100 % more: $0.0082 a run, if a run takes as long as before."
+        costs = (
+            "The recommended size costs 100 % more: $0.0082 a run, if a run takes as long as "
+            "before."
+        )
         assert costs in found.reasons
 
 
 def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
-    said = "The latest run never had more than 1 thread, so more than 1 vCPU would hardly make it faster."
+    said = (
+        "The latest run never had more than 1 thread, so more than 1 vCPU would hardly make it "
+        "faster."
+    )
     assert said in reasons(measured(0, saturated=90.0, metrics={"max_pids": 1}))
     assert "thread" not in reasons(measured(0, saturated=90.0, metrics={"max_pids": 2}))
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
@@ -253,9 +262,9 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     smaller = "With 0.25 vCPU, a run would take 1.2 to 1.6 times as long and cost 60 to 70 % less"
     assert f"{smaller}: --max-slowdown 60 accepts that." in text
     assert (
-        "The recommended size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 times as long."
-        in text
-    )
+        "The recommended size saves at least 44 %: $0.0036 a run. A run takes 1 to 1.12 "
+        "times as long."
+    ) in text
     either = "1.4 to 2 times as long and cost between 17 % less and 18 % more."
     for run, said in (
         (

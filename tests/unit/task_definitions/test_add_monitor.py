@@ -1,4 +1,6 @@
-"""The monitor in a task definition: which container it watches, what it is given, when it is refused, and removed."""
+"""The monitor in a task definition: which container it watches, what it is given, when it is
+refused, and removed.
+"""
 
 import copy
 import json
@@ -142,7 +144,10 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(
     assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)[
         "environment"
     ]
-    own = "The batch 'batch' does not log by awslogs, so the report goes to the monitor's own log stream in the log group"
+    own = (
+        "The batch 'batch' does not log by awslogs, so the report goes to the monitor's own log "
+        "stream in the log group"
+    )
     assert result.notes == (f"{own} /ecs/nightly.", log_group_note("/ecs/nightly"))
 
 
@@ -258,7 +263,10 @@ def test_a_task_with_memory_left_is_not() -> None:
 
 
 def test_the_default_image_is_in_the_registry_of_the_definitions_account_and_noted() -> None:
-    """botocore's data have the domain of each partition, such as c2s.ic.gov. Without an account, it has no registry."""
+    """botocore's data have the domain of each partition, such as c2s.ic.gov.
+
+    Without an account, it has no registry.
+    """
     for partition in create_loader().load_data("partitions")["partitions"]:
         region, domain = (
             partition["outputs"][name] for name in ("implicitGlobalRegion", "dnsSuffix")

@@ -1,4 +1,6 @@
-"""The monitor's container in four formats; OpenTofu and the TypeScript compiler read two of them in tests/iac."""
+"""The monitor's container in four formats; OpenTofu and the TypeScript compiler read two of them
+in tests/iac.
+"""
 
 import json
 from pathlib import Path

@@ -80,7 +80,10 @@ def test_yaml_gets_the_container_and_keeps_every_other_line() -> None:
 
 @pytest.mark.parametrize("field", ["Environment", "DependsOn", "Command", "LogConfiguration"])
 def test_a_function_in_place_of_a_field_of_the_monitor_is_no_error(field: str) -> None:
-    monitor = f"        - {{Name: task-monitor, Image: team/task-profiler:1, {field}: !If [X, !Ref A, !Ref B]}}\n"
+    monitor = (
+        f"        - {{Name: task-monitor, Image: team/task-profiler:1, {field}: !If [X, !Ref A, "
+        "!Ref B]}\n"
+    )
     added = add((YAML + monitor).encode())
     assert f"Task: The monitor's {field[0].lower()}{field[1:]} changes: " in " ".join(added.notes)
 

@@ -1,4 +1,6 @@
-"""The size of a definition, the limits of its containers, and definitions that differ by the size alone."""
+"""The size of a definition, the limits of its containers, and definitions that differ by the
+size alone.
+"""
 
 from typing import Any
 

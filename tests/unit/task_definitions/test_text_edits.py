@@ -43,10 +43,13 @@ def with_monitor(text: str) -> str:
     return added.decode()
 
 
-ONE_LINE = '{"family":"nightly","cpu":"1024","memory":"2 GB","containerDefinitions":[{"name":"batch","image":"e"}]}'
+ONE_LINE = (
+    '{"family":"nightly","cpu":"1024","memory":"2 '
+    'GB","containerDefinitions":[{"name":"batch","image":"e"}]}'
+)
 TABS = (
-    '{\r\n\t"memory" : "2048",\r\n\t"containerDefinitions": [ {"name": "batch", "command": ["\\u00fc", "ü"]} ],\r\n'
-    '\t"cpu":"1 vCPU"\r\n}'
+    '{\r\n\t"memory" : "2048",\r\n\t"containerDefinitions": [ {"name": "batch", "command": '
+    '["\\u00fc", "ü"]} ],\r\n\t"cpu":"1 vCPU"\r\n}'
 )
 YAML_FORMS = """\
 # The nightly job.
@@ -103,8 +106,9 @@ Resources:
     Last: {Type: AWS::SQS::Queue}
 """
 JSON_TEMPLATE = (
-    '{"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": {"Cpu": 1024, "Memory": "2048", '
-    '"ContainerDefinitions": [{"Name": "batch", "Image": {"Ref": "Image"}}]}}}}'
+    '{"Resources": {"Task": {"Type": "AWS::ECS::TaskDefinition", "Properties": {"Cpu": 1024, '
+    '"Memory": "2048", "ContainerDefinitions": [{"Name": "batch", "Image": {"Ref": '
+    '"Image"}}]}}}}'
 )
 
 

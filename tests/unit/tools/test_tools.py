@@ -1,4 +1,6 @@
-"""The tools of this repository: coverage floors, the fuzzer's settings, releases, the site and the README's picture."""
+"""The tools of this repository: coverage floors, the fuzzer's settings, releases, the site and
+the README's picture.
+"""
 
 import re
 import subprocess
@@ -41,7 +43,10 @@ def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
             80,
             95,
             50,
-            "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure module is 95 %.",
+            (
+                "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure "
+                "module is 95 %."
+            ),
         ),
     ],
 )
@@ -84,7 +89,10 @@ def test_a_failed_command_is_named_with_its_output(tmp_path: Path) -> None:
 
 
 def html(markdown: str) -> str:
-    """The page as GitHub renders it. An empty line between items adds paragraphs, which say nothing."""
+    """The page as GitHub renders it.
+
+    An empty line between items adds paragraphs, which say nothing.
+    """
     return re.sub(r"</?p>|\n", "", MarkdownIt().enable("table").render(markdown))
 
 
@@ -95,7 +103,10 @@ def test_a_page_keeps_its_content(page: Path) -> None:
 
 
 def test_lists_are_indented_by_four_and_begin_after_an_empty_line() -> None:
-    text = "Intro:\n1. One\n   two\n\n   ```sh\n   run\n     it\n   ```\n   - inner\n     text\n2. Next\nEnd\n"
+    text = (
+        "Intro:\n1. One\n   two\n\n   ```sh\n   run\n     it\n   ```\n   - inner\n     text\n2. "
+        "Next\nEnd\n"
+    )
     assert indent_lists(text) == (
         "Intro:\n\n1. One\n    two\n\n    ```sh\n    run\n      it\n    ```\n\n"
         "    - inner\n        text\n2. Next\nEnd\n"
@@ -103,10 +114,14 @@ def test_lists_are_indented_by_four_and_begin_after_an_empty_line() -> None:
 
 
 def test_links_out_of_the_documentation_lead_to_the_repository_if_the_file_is_there() -> None:
-    text = "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) [d](image.md)\n\n[e]: ../Makefile\n"
+    text = (
+        "[a](../lambda/template.yaml) [b](../taskdef) [c](../SECURITY.md#reporting) "
+        "[d](image.md)\n\n[e]: ../Makefile\n"
+    )
     assert link_to_repository(text, "deployment.md", REPOSITORY, "v1") == (
         f"[a]({REPOSITORY}/blob/v1/lambda/template.yaml) [b]({REPOSITORY}/tree/v1/taskdef) "
-        f"[c]({REPOSITORY}/blob/v1/SECURITY.md#reporting) [d](image.md)\n\n[e]: {REPOSITORY}/blob/v1/Makefile\n"
+        f"[c]({REPOSITORY}/blob/v1/SECURITY.md#reporting) [d](image.md)\n\n[e]: "
+        f"{REPOSITORY}/blob/v1/Makefile\n"
     )
     inside = "[a](../cost.md) [b](../how-to/clusters.md)"
     assert link_to_repository(inside, "how-to/aws-batch.md", REPOSITORY, "v1") == inside

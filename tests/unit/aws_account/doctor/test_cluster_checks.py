@@ -1,4 +1,6 @@
-"""The findings about a family of a cluster: reports that are due, pins, and groups that are too large."""
+"""The findings about a family of a cluster: reports that are due, pins, and groups that are too
+large.
+"""
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace

@@ -139,7 +139,10 @@ def test_limits_that_programs_do_not_see_are_named_with_the_remedy(
     )
     advice = "Set the number of workers in the batch."
     if text is not None and "GB" in text:
-        advice = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
+        advice = (
+            'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in '
+            "the batch."
+        )
     assert [(one.level, one.text, one.advice) for one in findings] == (
         [] if text is None else [("note", text, advice)]
     )

@@ -1,4 +1,6 @@
-"""The tasks of a cluster as ECS lists them, log groups that are read again and again, and what is shown of both."""
+"""The tasks of a cluster as ECS lists them, log groups that are read again and again, and what
+is shown of both.
+"""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace

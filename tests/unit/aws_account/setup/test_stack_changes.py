@@ -9,7 +9,10 @@ from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, 
 from tests.fakes import FakeClock
 
 URL = "https://s3.eu-west-1.amazonaws.com/code/template.yaml"
-NO_CHANGES = "The submitted information didn't contain changes. Submit different information to create a change set."
+NO_CHANGES = (
+    "The submitted information didn't contain changes. Submit different information to create a "
+    "change set."
+)
 
 
 def resource_change(

@@ -60,7 +60,9 @@ def subscriptions(*groups: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_group_that_is_removed_or_moved_leaves_the_other_subscriptions_alone() -> None:
-    """A replaced filter delivers twice for a while, or exceeds the quota of filters, and the update is rolled back."""
+    """A replaced filter delivers twice for a while, or exceeds the quota of filters, and the
+    update is rolled back.
+    """
     before = subscriptions("/ecs/a", "/ecs/a-b", "/ecs/ab", "123")
     assert [one["LogGroupName"] for one in before.values()] == [
         "/ecs/a",

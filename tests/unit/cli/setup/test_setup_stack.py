@@ -1,4 +1,6 @@
-"""``setup stack``: its search cluster, and secrets from the command line, a file or standard input."""
+"""``setup stack``: its search cluster, and secrets from the command line, a file or standard
+input.
+"""
 
 import io
 import sys
@@ -42,9 +44,9 @@ def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str
     out, said = capsys.readouterr()
     assert out == ""
     assert (
-        "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the cluster can be reached"
-        in said
-    )
+        "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the "
+        "cluster can be reached"
+    ) in said
     assert said.count("\n") == 1
 
 

@@ -1,4 +1,6 @@
-"""The end of ``run``: its lines for each kind of run, on terminals of each width; the lines of change and of advice."""
+"""The end of ``run``: its lines for each kind of run, on terminals of each width; the lines of
+change and of advice.
+"""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -251,7 +253,10 @@ def test_one_of_several_runs_is_a_line() -> None:
     [
         (
             ((400, 18), (390, 17), (500, 16)),
-            "Median of 3 runs: 400 ms (390 to 500 ms), memory peak 17 MB (16 to 18 MB), CPU time 17 ms (16 to 18 ms).",
+            (
+                "Median of 3 runs: 400 ms (390 to 500 ms), memory peak 17 MB (16 to 18 MB), CPU "
+                "time 17 ms (16 to 18 ms)."
+            ),
         ),
         (
             ((300, 5), (302, 5)),

@@ -1,4 +1,6 @@
-"""The Neuron collector: every formula of its record, worked out by hand; its warnings and its child process."""
+"""The Neuron collector: every formula of its record, worked out by hand; its warnings and its
+child process.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -101,7 +103,8 @@ def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() ->
     record = record_of(first, report(runtime({0: 10.0}, {0: 60}, completed=5)))
     assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
     assert record.executions == NeuronExecutions(completed=19, failed=1)
-    # A core of which only the memory is known is listed. A reading of it counts even if its period is 0.
+    # A core of which only the memory is known is listed. A reading of it counts even if its period
+    # is 0.
     (only,) = record_of(report(runtime({0: 89.0}, {0: 70}, period=0))).cores
     assert (only.utilization_percent, shown(only.memory_used_mb)) == (None, (70.0, 70.0))
 
@@ -318,7 +321,10 @@ def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_re
     assert record.neuron is not None
     assert record.sampling == Sampling()
     assert present(record.monitor).warnings == (
-        "neuron-monitor stopped at 1970-01-01T00:00:00.000Z (it ended with exit code 1): the Neuron values end there.",
+        (
+            "neuron-monitor stopped at 1970-01-01T00:00:00.000Z (it ended with exit code 1): the "
+            "Neuron values end there."
+        ),
     )
     assert with_collected(replace(RECORD, status="running"), (world.collector,)).neuron is None
     assert world.collector.latest() is None

@@ -45,7 +45,8 @@ def add_both(
 
 
 def test_a_worked_example() -> None:
-    """Five readings, a second apart: the first at the start, each other one counted for the second before it.
+    """Five readings, a second apart: the first at the start, each other one counted for the
+    second before it.
 
     Utilization 0, 50, 100, 50: mean 50. Memory 1, 2, 3, 2 GiB: mean 2048 MB, most 3072. Power 100,
     200, 300, 200 W; the driver's energy counter grew from 1,000,000 to 1,650,500 mJ: 650.5 J. The

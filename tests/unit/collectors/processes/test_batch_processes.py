@@ -23,7 +23,9 @@ MIB = 2**20
 def readings(
     sizes_mib: Sequence[int], stats: Mapping[float, int]
 ) -> tuple[SourceComparison, list[float]]:
-    """A reading each second, and stats at some times that come two seconds late; the memory of each reading."""
+    """A reading each second, and stats at some times that come two seconds late; the memory of
+    each reading.
+    """
     comparison = SourceComparison()
     found: list[ContainerSample] = []
     for second, size_mib in enumerate(sizes_mib):
@@ -51,10 +53,12 @@ def readings(
         ((100, 300, 200, 100, 200), {2: 250}, [150, 300, 250, 150, 250], 0),
         # Stats between two readings are compared with both of them.
         ((100, 900, 100, 900, 100, 900), {1.5: 500, 2.5: 500}, [100, 900, 100, 900, 100, 900], 0),
-        # The stats lack mapped files of other containers; a few of them count as the container does.
+        # The stats lack mapped files of other containers; a few of them count as the container
+        # does.
         ((500,) * 5, {1: 3, 2: 3}, [500] * 5, 497),
         ((158, 158, 158, 40, 3), {1: 152, 2: 152}, [152, 152, 152, 40, 3], 0),
-        # That is still so at stats that lie between the last two readings: a process frees its memory while it ends.
+        # That is still so at stats that lie between the last two readings: a process frees its
+        # memory while it ends.
         ((162, 162, 162, 114, 114, 114), {1: 156, 2.5: 156}, [156] * 3 + [114] * 3, 0),
         ((162, 162, 162, 157, 157, 157), {1: 156, 2.5: 156}, [156] * 3 + [151] * 3, 0),
     ],
@@ -128,7 +132,9 @@ def test_no_memory_is_above_both_what_the_processes_hold_and_what_the_stats_said
 def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(
     processes_cpu: float, said: Sequence[str]
 ) -> None:
-    """A minute at constant rates, with stats every ten seconds that come late, and at first a single one."""
+    """A minute at constant rates, with stats every ten seconds that come late, and at first a
+    single one.
+    """
     comparison = SourceComparison()
     comparison.on_sample(sample(START_NS, 5.0, MIB))
     for second in range(61):
@@ -146,7 +152,9 @@ def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(
 
 
 class FakeThreads:
-    """Threads that run for a quarter of the time, wait for a CPU for another, and then for a peer."""
+    """Threads that run for a quarter of the time, wait for a CPU for another, and then for a
+    peer.
+    """
 
     def __init__(self) -> None:
         self.was_required = False
@@ -232,7 +240,8 @@ def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_
     world.collector.tick(is_complete=True)
     assert threads.was_required
     made = present(world.run(60).record().time_breakdown)
-    # Nothing is known of the last second: it is divided like the one before, but without time on a CPU.
+    # Nothing is known of the last second: it is divided like the one before, but without time on a
+    # CPU.
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
     world.collector._close()
     assert threads.is_closed

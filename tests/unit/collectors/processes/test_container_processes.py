@@ -1,4 +1,6 @@
-"""The process source on folders that look like /proc, with texts recorded from Linux 5.10 and 6.18."""
+"""The process source on folders that look like /proc, with texts recorded from Linux 5.10 and
+6.18.
+"""
 
 import string
 from collections.abc import Sequence
@@ -92,7 +94,10 @@ class FakeProc:
         status = f"Name:\t{name}\nState:\t{state}\nPid:\t{pid}\n"
         if state != "Z":
             anonymous = rss if anonymous is None else anonymous
-            status += f"VmHWM:\t{(mark or rss) * 1024} kB\nVmRSS:\t{rss * 1024} kB\nRssAnon:\t{anonymous * 1024} kB\n"
+            status += (
+                f"VmHWM:\t{(mark or rss) * 1024} kB\nVmRSS:\t{rss * 1024} "
+                f"kB\nRssAnon:\t{anonymous * 1024} kB\n"
+            )
         (folder / "status").write_text(status + f"Threads:\t{threads}\nSigIgn:\t0000000000000000\n")
 
     def gone(self, pid: int) -> None:
@@ -296,7 +301,9 @@ def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
 
 @pytest.mark.parametrize("cgroup", [V1, "4:memory:/\n0::/\n"])
 def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup: str) -> None:
-    """Giving back much memory takes a while; cgroup v1 shows the process in no container meanwhile."""
+    """Giving back much memory takes a while; cgroup v1 shows the process in no container
+    meanwhile.
+    """
     machine.process(7)
     machine.given(7)
     source = machine.read_source()

@@ -1,4 +1,6 @@
-"""The process collector on a fake clock: readings that are functions of time, and the record that they make."""
+"""The process collector on a fake clock: readings that are functions of time, and the record
+that they make.
+"""
 
 from typing import Any
 
@@ -117,7 +119,8 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
         ({"mark": 900}, None, (900, "sampled"), 900),
         # Page cache makes the group's mark an upper bound.
         ({"mark": 620}, group(used=120, cache=50, peak=600), (600, "sampled"), 600),
-        # Files that another container has read first are mapped all the time, and between two readings.
+        # Files that another container has read first are mapped all the time, and between two
+        # readings.
         ({"held": 209}, group(used=3, peak=4), (209, "sampled"), 209),
         ({"held": 3, "mark": 500}, group(used=3, peak=4, is_empty=True), (500, "sampled"), 500),
     ],
@@ -191,9 +194,11 @@ def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled()
 
 
 class RestartingBatch:
-    """A batch that is restarted in place at 25 s: each attempt has a process and a group of its own.
+    """A batch that is restarted in place at 25 s: each attempt has a process and a group of its
+    own.
 
-    It uses one vCPU from its start to 24 s, and from 25.5 s to 50 s. The kernel kills a process in each attempt.
+    It uses one vCPU from its start to 24 s, and from 25.5 s to 50 s. The kernel kills a process in
+    each attempt.
     """
 
     def __init__(self, world: World, *, has_group: bool, gap: bool = True) -> None:
@@ -263,7 +268,9 @@ def test_the_cpu_time_is_covered_until_the_last_reading_of_the_source_that_has_m
 
 
 def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
-    """The last process has ended: the group is read first, and is gone after the processes were read."""
+    """The last process has ended: the group is read first, and is gone after the processes were
+    read.
+    """
     world = World()
     at_end = iter([group(kills=1, is_empty=True)])
     world.group = lambda at: group() if at < 10 else next(at_end, None)
@@ -290,7 +297,8 @@ def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) ->
 def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
     """The readings of a group, whether a process was seen alive before each, and the true peak.
 
-    The mark grows while processes are alive. After the end, the group loses counters and disappears.
+    The mark grows while processes are alive. After the end, the group loses counters and
+    disappears.
     """
     peaks = sorted(draw(st.lists(st.integers(1, 900), min_size=1, max_size=6)))
     is_v2 = draw(st.booleans())
@@ -338,7 +346,8 @@ def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
 def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
     """The mark of a process counts Python's own files, which another container has read first.
 
-    The last stats are older than the last reading, in which the process ends and has freed a part of its memory.
+    The last stats are older than the last reading, in which the process ends and has freed a part
+    of its memory.
     """
     world = World(
         snapshot=lambda at: alone(process(cpu=at / 2, held=180 if at < 60 else 120, mark=188))
@@ -358,7 +367,9 @@ def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
 def test_the_average_the_curve_and_the_peak_have_one_basis(
     stats_period_ms: int, until: int
 ) -> None:
-    """The batch maps a file that was in memory before: the task stats have no part of it, however rarely they come."""
+    """The batch maps a file that was in memory before: the task stats have no part of it,
+    however rarely they come.
+    """
     world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=500)))
     for at in range(stats_period_ms // 1000, until - 1, stats_period_ms // 1000):
         world.run(at + 1)

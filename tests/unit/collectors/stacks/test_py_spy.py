@@ -1,4 +1,6 @@
-"""py-spy: its server and its caller, with programs that stand for it; the stacks it prints; the processes to read."""
+"""py-spy: its server and its caller, with programs that stand for it; the stacks it prints; the
+processes to read.
+"""
 
 import json
 import os
@@ -68,7 +70,8 @@ def test_the_program_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
 
 def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     spy = make(
-        f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps([thread(frame("f"))])}\''
+        '[ "$*" = "dump --nonblocking --json --pid 77" ] && echo '
+        f"'{json.dumps([thread(frame('f'))])}'"
     )
     dump = spy.dump(77)
     assert (dump.failure, [stack.folded for stack in dump.stacks]) == (None, ["f (job.py)"])
@@ -114,7 +117,8 @@ def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         spy = make(
-            "exec >&2; env -u PWD -u SHLVL -u _ -u OLDPWD; grep -E 'SigBlk' /proc/self/status; exit 1"
+            "exec >&2; env -u PWD -u SHLVL -u _ -u OLDPWD; grep -E 'SigBlk' /proc/self/status; "
+            "exit 1"
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)

@@ -291,7 +291,8 @@ def taken(
     *,
     begins_fine: bool = False,
 ) -> list[float]:
-    """The seconds at which samples of these costs, again and again, are taken; they never cost more than their share.
+    """The seconds at which samples of these costs, again and again, are taken; they never cost
+    more than their share.
 
     The cost of the next sample is not known before; it may be above that of the last one.
     """

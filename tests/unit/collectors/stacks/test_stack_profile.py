@@ -158,7 +158,9 @@ def stack(
 
 
 class Run:
-    """Feeds the usage of a run, second by second, and a sample of the stacks whenever one is to be taken."""
+    """Feeds the usage of a run, second by second, and a sample of the stacks whenever one is to
+    be taken.
+    """
 
     def __init__(self, step: float = 1) -> None:
         self.moments = StackMoments()
@@ -211,7 +213,8 @@ def test_memory_that_is_high_and_rises_is_a_moment_and_a_usual_run_has_none() ->
     (moment,) = run.found()
     assert (moment.kind, moment.from_at) == ("memory", time_at(160))
     assert run.sampled == [float(at) for at in range(160, 200)]
-    # If it does not rise, there is no moment; nor in a usual run, nor in a short pause of close samples.
+    # If it does not rise, there is no moment; nor in a usual run, nor in a short pause of close
+    # samples.
     assert Run().go_on(600).found() == Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
     assert Run().go_on(200, memory=lambda _: 950).found() == ()
     # A leap is seen at once.

@@ -1,4 +1,6 @@
-"""The details of the events and the log line of an ended run: bounded size, valid against the schemas."""
+"""The details of the events and the log line of an ended run: bounded size, valid against the
+schemas.
+"""
 
 import json
 from typing import Any
@@ -147,7 +149,10 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     [
         (
             {},
-            "failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
+            (
+                "failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to "
+                "memory usage."
+            ),
         ),
         ({"exit_code": None, "reason": None}, "failed."),
         ({"status": "stopped", "exit_code": None, "reason": "by user."}, "was stopped: by user."),
@@ -192,7 +197,9 @@ HOSTILE = replace(
 def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
     notice: EndedTask, other: EndedTask
 ) -> None:
-    """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
+    """EventBridge inserts a value as it is: a quotation mark would end the string of the
+    template.
+    """
     breakdown = None if notice.record is None else notice.record.time_breakdown
     record = replace(
         HOSTILE,

@@ -178,7 +178,10 @@ ON_SPOT = cost_on(
 FAILURE = ended(NOTICE, status="failure", exit_code=1, reason="why")
 SIZE = model.TaskSize(vcpu=0.5, memory_mb=1024)
 VISIBLE: dict[str, Any] = {"task_size": SIZE, "visible": model.Visible(memory_mb=3900, cpus=2)}
-REMEDY = "\nThe program sees 3.8 GB and may use 1: set the container's `memory`, or -Xmx/max_old_space_size/workers.\n"
+REMEDY = (
+    "\nThe program sees 3.8 GB and may use 1: set the container's `memory`, or "
+    "-Xmx/max_old_space_size/workers.\n"
+)
 BY_ECS = recorded(OOM, metrics=replace(RECORD.metrics, max_memory_used_mb=600))
 DATABASE = WaitTarget(kind="network", target="10.0.3.9:5432", percent=48.3)
 SLOW, AS_EVER = Comparison(text="3.1× longer.", is_slow=True), Comparison(text="As long as ever.")
@@ -240,7 +243,10 @@ SMALLER = [
         (recorded(FAILURE, **VISIBLE), REMEDY),
         (
             ONE_GPU,
-            "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) ",
+            (
+                "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: "
+                "/data/&lt;train&gt;.tar) "
+            ),
         ),
         (ONE_GPU, ".tar) and used one CPU (31 %).\n0.5 idle GPU-hours ($1.26)."),
         (DID_NOTHING, "⚠️ Success, but unlike its family · etl_daily:7\n"),

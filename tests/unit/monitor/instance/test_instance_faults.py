@@ -297,7 +297,8 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
         Box(task="short", runs=((5.0, 5.002),)),
         folder=tmp_path,
     )
-    scope = GpuScope((), lambda docker_id: world.loop.gpus_of(docker_id), has_all_ids=True)  # noqa: PLW0108  made later
+    # Made later.
+    scope = GpuScope((), lambda docker_id: world.loop.gpus_of(docker_id), has_all_ids=True)  # noqa: PLW0108
     collector = TickedGpus(
         NvmlSource(lambda: nvml.binding, world.clock),
         scope,

@@ -167,7 +167,9 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(
 
 
 def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Path) -> None:
-    """Also where other containers keep the task running, and although the agent decides half a second late."""
+    """Also where other containers keep the task running, and although the agent decides half a
+    second late.
+    """
     world = Instance(
         BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch"
     )

@@ -1,4 +1,6 @@
-"""The control group of a command: where it is created, how it is entered and removed, and delegation."""
+"""The control group of a command: where it is created, how it is entered and removed, and
+delegation.
+"""
 
 import os
 import shutil
@@ -58,7 +60,9 @@ def _made(
     files: dict[str, str] | None = None,
     refuses: bool = False,
 ) -> tuple[CommandCgroup, FakeCgroupFilesystem]:
-    """What is made for a command in a tree with /proc, and with the groups of this process in the mounts m, c and u."""
+    """What is made for a command in a tree with /proc, and with the groups of this process in
+    the mounts m, c and u.
+    """
     texts = {"proc/self/cgroup": kind[0], "proc/self/mountinfo": kind[1], **(files or {})}
     write_files(
         root, {**{f"{group}/cgroup.procs": f"1\n{_OWN_PID}\n" for group in groups}, **texts}
@@ -105,7 +109,8 @@ def test_a_hierarchy_that_distributes_cpu_is_not_used(tmp_path: Path) -> None:
             "memory.max", "536870912", V2_FILES, id="a limit of memory that cannot be repeated"
         ),
         pytest.param("cpu.max", "50000 100000", V2_FILES, id="a limit of CPU"),
-        # The kernel creates the folder before it refuses the group's files, such as under some security modules.
+        # The kernel creates the folder before it refuses the group's files, such as under some
+        # security modules.
         pytest.param(
             "other", "", {"cpu.stat": V2_FILES["cpu.stat"]}, id="a group that cannot be entered"
         ),
@@ -196,7 +201,8 @@ def test_a_process_that_is_ending_is_still_in_its_group(
         (f"/job/{_NAME}/below", None, True),
         ("/elsewhere", _STAT.format(pid=5, state="R", flags=0x4), False),
         ("/", _STAT.format(pid=5, state="R", flags=0x40), False),
-        # Version 1 shows the root group for a process that is ending, before and while it is a zombie.
+        # Version 1 shows the root group for a process that is ending, before and while it is a
+        # zombie.
         ("/", _STAT.format(pid=5, state="R", flags=0x44), True),
         ("/", _STAT.format(pid=5, state="Z", flags=0x4), True),
         ("/", None, True),

@@ -67,7 +67,10 @@ _HYBRID_MOUNTS = (
             },
             ResourceLimits(vcpu=1.0, memory_bytes=_GIB),
             3,
-            id="the smallest limit on the way up, and the kills of the nearest group that counts memory",
+            id=(
+                "the smallest limit on the way up, and the kills of the nearest group that "
+                "counts memory"
+            ),
         ),
         pytest.param(
             "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n1:name=systemd:/docker/abc\n",
@@ -119,7 +122,10 @@ sizes = st.integers(0, 2**50)
 def test_memory_is_never_negative(
     usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int
 ) -> None:
-    stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
+    stat = (
+        f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile "
+        f"{cache}\nshmem {shared}\n"
+    )
     reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), VERSION_2))
     assert 0 <= reading.used_bytes <= usage
     assert reading.unmapped_bytes == usage - reading.used_bytes
@@ -129,7 +135,8 @@ def test_memory_is_never_negative(
 MIB = 2**20
 ID = "c0ffee" * 10 + "abcd"
 
-# Docker mounts each hierarchy of version 1 at the container's own group; without a namespace the path is the host's.
+# Docker mounts each hierarchy of version 1 at the container's own group; without a namespace the
+# path is the host's.
 V1_CGROUP = f"""\
 12:memory:/ecs/0123/{ID}
 6:cpu,cpuacct:/ecs/0123/{ID}
@@ -145,8 +152,8 @@ V1_GROUP_FILES = {
     f"cpu,cpuacct/{name}" if name.startswith("cpuacct") else f"memory/{name}": text
     for name, text in V1_FILES.items()
 }
-# The container has a cgroup namespace of its own, in which its group is the top of the mount. In the monitor's
-# namespace it is a sibling of the monitor's group.
+# The container has a cgroup namespace of its own, in which its group is the top of the mount. In
+# the monitor's namespace it is a sibling of the monitor's group.
 V2_CGROUP = f"0::/../{ID}\n"
 V2_MOUNTS = f"""\
 700 690 0:26 /../{ID} /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate,memory_recursiveprot

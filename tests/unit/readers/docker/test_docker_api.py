@@ -1,4 +1,6 @@
-"""Requests to the Docker daemon; the stream of its events, its lines, a daemon that comes back, and its end."""
+"""Requests to the Docker daemon; the stream of its events, its lines, a daemon that comes back,
+and its end.
+"""
 
 import json
 import threading
@@ -61,7 +63,9 @@ def test_the_containers_of_tasks_are_listed_and_described(api: DockerApi) -> Non
 
 
 def test_no_document_is_kept(api: DockerApi) -> None:
-    """A connection that keeps responses, to decode none twice, would keep the environment of each container."""
+    """A connection that keeps responses, to decode none twice, would keep the environment of
+    each container.
+    """
     api.inspect(ENDED["Id"])
     connection = api._endpoint._connection
     assert connection is not None

@@ -73,7 +73,9 @@ def v1_task(root: Path) -> OpenGroup:
 def test_a_container_that_did_nothing_is_as_it_was(
     rest: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
-    """Its CPU time and memory show that; the other files are read only if one of these has changed."""
+    """Its CPU time and memory show that; the other files are read only if one of these has
+    changed.
+    """
     group = v1_container(tmp_path)
     assert group.sample(7) == SAMPLE
     write_files(tmp_path / "pids" / "ecs" / TASK / ID, {"pids.current": "9\n"})
@@ -87,7 +89,9 @@ def test_a_container_that_did_nothing_is_as_it_was(
 
 
 def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(tmp_path: Path) -> None:
-    """Seen with Linux 6.18: a written file was in the memory in use at once, and in memory.stat 1.9 s later."""
+    """Seen with Linux 6.18: a written file was in the memory in use at once, and in memory.stat
+    1.9 s later.
+    """
     group = v1_container(tmp_path)
     group.sample(seconds(1))
     stat = V1_FILES["memory.stat"].replace(

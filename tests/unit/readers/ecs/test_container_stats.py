@@ -173,7 +173,8 @@ def test_a_stack_of_block_devices_counts_once() -> None:
     cases: tuple[tuple[list[dict[str, Any]], set[int] | None, int], ...] = (
         ([*reads((202, 26368, 500)), *STACK], None, 500),
         (STACK, {253}, 500),
-        # As a capture with the devicemapper storage driver: the kernel attributes most of the reads to the node.
+        # As a capture with the devicemapper storage driver: the kernel attributes most of the reads
+        # to the node.
         (
             reads((202, 26368, 5_600_000), (253, 0, 1_000_000), (253, 3, 95_900_000)),
             None,
@@ -196,7 +197,10 @@ def test_a_stack_of_block_devices_counts_once() -> None:
 
 
 def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
-    text = "Character devices:\n  1 mem\n253 device-mapper\n\nBlock devices:\n  7 loop\n252 device-mapper\n253 x\n"
+    text = (
+        "Character devices:\n  1 mem\n253 device-mapper\n\nBlock devices:\n  7 loop\n252 "
+        "device-mapper\n253 x\n"
+    )
     assert parse_device_mapper_majors(text) == frozenset((252,))
     assert parse_device_mapper_majors("Block devices:\n  8 sd\n") == frozenset()
     assert parse_device_mapper_majors("") is None

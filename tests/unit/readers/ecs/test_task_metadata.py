@@ -1,4 +1,6 @@
-"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; the container that is the batch; the timeout."""
+"""The dialects of /task: endpoint v4 on Fargate and EC2, endpoint v3; the container that is the
+batch; the timeout.
+"""
 
 import json
 from collections.abc import Callable
@@ -246,7 +248,8 @@ def test_the_batch_is_the_wanted_container_or_the_only_other_one() -> None:
             ("batch",),
             None,
         ),
-        # The monitor goes by its id, then by its name, and by its usual name if it cannot find itself.
+        # The monitor goes by its id, then by its name, and by its usual name if it cannot find
+        # itself.
         ((replace(JOB, name="watcher"), OWN), None, OWN, ("watcher",), None),
         ((JOB, replace(OWN, docker_id=None)), None, OWN, ("batch",), None),
         ((JOB, replace(OWN, name="task-monitor")), None, None, ("batch",), None),

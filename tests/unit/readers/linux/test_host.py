@@ -1,4 +1,6 @@
-"""The machine: memory, swap, disks, what this process itself uses, and what the kernel lets it read."""
+"""The machine: memory, swap, disks, what this process itself uses, and what the kernel lets it
+read.
+"""
 
 import os
 from pathlib import Path
@@ -22,8 +24,9 @@ from profiler.readers.linux.host import (
 from tests.cgroup_files import write_files
 from tests.values import present
 
-# As in a container on an EC2 instance: overlay root, volumes of which two are on the instance's disk and two on one of
-# their own, an EFS volume, files that Docker and the NVIDIA runtime mount, folders of ECS.
+# As in a container on an EC2 instance: overlay root, volumes of which two are on the instance's
+# disk and two on one of their own, an EFS volume, files that Docker and the NVIDIA runtime mount,
+# folders of ECS.
 MOUNTS = r"""
 532 433 0:54 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
 533 532 0:57 / /proc rw,nosuid - proc proc rw

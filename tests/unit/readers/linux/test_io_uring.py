@@ -1,4 +1,6 @@
-"""What a thread waits for that waits for the requests of an io_uring: from a folder like /proc, and of a real ring."""
+"""What a thread waits for that waits for the requests of an io_uring: from a folder like /proc,
+and of a real ring.
+"""
 
 import os
 import socket
@@ -39,26 +41,29 @@ class FakeRing:
         for number, link in DESCRIPTORS.items():
             (self.folder / "fd" / str(number)).symlink_to(link)
         (self.folder / "maps").write_text(
-            "00400000-00401000 r-xp 10000000 fe:00 99                         /usr/bin/job\n"
-            "00002000-00003000 rw-s 10000000 00:10 4712                       anon_inode:[io_uring]\n"
-            f"00001000-00002000 rw-s 10000000 00:10 {INODE}                     anon_inode:[io_uring]\n"
-            f"00003000-00004000 rw-s 00000000 00:10 {INODE}                     anon_inode:[io_uring]\n"
+            "00400000-00401000 r-xp 10000000 fe:00 99                         "
+            "/usr/bin/job\n00002000-00003000 rw-s 10000000 00:10 4712                       "
+            f"anon_inode:[io_uring]\n00001000-00002000 rw-s 10000000 00:10 {INODE}                "
+            f"     anon_inode:[io_uring]\n00003000-00004000 rw-s 00000000 00:10 {INODE}           "
+            "          anon_inode:[io_uring]\n"
         )
         self.resolver = WaitResolver(calls_of("x86_64"), str(folder), lambda: 0)
 
     def waits(
         self, requests: Sequence[tuple[int, int]], completed: int = 0, *, has_memory: bool = True
     ) -> Wait:
-        """The wait after these requests, which have a descriptor and flags, of which some are completed."""
+        """The wait after these requests, which have a descriptor and flags, of which some are
+        completed.
+        """
         queue = bytearray(8 * 64)
         for number, (descriptor, flags) in enumerate(requests):
             if (descriptor, flags) != UNUSED:
                 struct.pack_into("<BBHi", queue, number % 8 * 64, 22, flags, 0, descriptor)
         (self.folder / "mem").write_bytes(bytes(QUEUE if has_memory else 0) + queue)
         (self.folder / "fdinfo" / str(RING)).write_text(
-            f"pos:\t0\nino:\t{INODE}\nSqMask:\t0x7\nSqHead:\t{len(requests)}\nCachedSqHead:\t{len(requests)}\n"
-            f"CachedCqTail:\t{completed}\nUserFiles:\t2\n    0: /data/first.bin\n    1: /data/second.bin\n"
-            "UserBufs:\t1\n    1: 0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
+            f"pos:\t0\nino:\t{INODE}\nSqMask:\t0x7\nSqHead:\t{len(requests)}\nCachedSqHead:\t{len(requests)}\nCachedCqTail:\t{completed}\nUserFiles:\t2\n "
+            "   0: /data/first.bin\n    1: /data/second.bin\nUserBufs:\t1\n    1: "
+            "0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
         )
         return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0)
 
@@ -102,7 +107,8 @@ def test_a_ring_that_is_not_readable_shows_nothing(tmp_path: Path) -> None:
     assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0) == Wait("other")
 
 
-# Reads its standard input by a ring: the raw system calls io_uring_setup and io_uring_enter, with two shared mappings.
+# Reads its standard input by a ring: the raw system calls io_uring_setup and io_uring_enter, with
+# two shared mappings.
 _READS_BY_RING = """
 import ctypes, mmap, struct
 call = ctypes.CDLL(None, use_errno=True).syscall

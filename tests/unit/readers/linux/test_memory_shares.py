@@ -1,4 +1,6 @@
-"""The division of a tree's memory: no page counts twice, and the pages may be read again when that is needed."""
+"""The division of a tree's memory: no page counts twice, and the pages may be read again when
+that is needed.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -17,8 +17,9 @@ from profiler.readers.linux.process_tree import ProcessTree, QuickMemory, list_c
 from tests import fakes
 from tests.values import present
 
-# Starts 300 threads. For each line of its input, a thread starts a child, which starts another one. The thread stays:
-# the kernel would move its child to another thread, at a moment between two readings of the test.
+# Starts 300 threads. For each line of its input, a thread starts a child, which starts another one.
+# The thread stays: the kernel would move its child to another thread, at a moment between two
+# readings of the test.
 _PROGRAM = """
 import subprocess, sys, threading
 for _ in range(300):
@@ -129,9 +130,13 @@ def test_a_script_that_executes_another_one_has_the_name_of_the_new_one(tmp_path
     assert names == ["load.py", "export.py", "export.py"]
 
 
-_WAITING = "import os; print(flush=True); os.read(0, 1); held = bytearray(40 << 20); print(flush=True); os.read(0, 9)"
+_WAITING = (
+    "import os; print(flush=True); os.read(0, 1); held = bytearray(40 << 20); print(flush=True); "
+    "os.read(0, 9)"
+)
 _MIB = 2**20
-# Says that it is ready, and allocates as many MiB as a line of its input has; a line "fork" forks a child that waits.
+# Says that it is ready, and allocates as many MiB as a line of its input has; a line "fork" forks a
+# child that waits.
 _GROWING_PROGRAM = """
 import os, sys
 held = []

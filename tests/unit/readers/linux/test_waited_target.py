@@ -1,4 +1,6 @@
-"""What a blocked thread waits for, by its system call, its descriptors and the tables of sockets."""
+"""What a blocked thread waits for, by its system call, its descriptors and the tables of
+sockets.
+"""
 
 import os
 import struct
@@ -66,7 +68,10 @@ def test_the_call_of_the_kernels_line() -> None:
 
 PID = 7
 NUMBERS = {name: number for number, (name, _) in calls_of("x86_64").items()}
-INET_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+INET_HEAD = (
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
+    "inode\n"
+)
 UNIX_HEAD = "Num       RefCount Protocol Flags    Type St Inode Path\n"
 NOT_A_TIMEOUT = 0xFFFFFFFF
 
@@ -75,7 +80,10 @@ PEER, NO_PEER, KNOWN_PEER = "0903000A:1538", "00000000:0000", Wait("network", "1
 
 
 def inet_line(remote: str, inode: int) -> str:
-    return f"   0: 0100007F:9C40 {remote} 01 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0\n"
+    return (
+        f"   0: 0100007F:9C40 {remote} 01 00000000:00000000 00:00000000 00000000  1000        0 "
+        f"{inode} 1 0\n"
+    )
 
 
 def unix_line(inode: int, path: str = "") -> str:

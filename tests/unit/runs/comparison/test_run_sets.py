@@ -1,4 +1,6 @@
-"""Sets of runs, named by texts, from a source of past runs; and the change of a metric between two sets."""
+"""Sets of runs, named by texts, from a source of past runs; and the change of a metric between
+two sets.
+"""
 
 import itertools
 import math
@@ -275,8 +277,8 @@ def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> 
         with pytest.raises(UsageError) as failure:
             read(first, second, *runs, *WEEKLY)
         assert str(failure.value) == (
-            "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
-            "--account and --task-region, or name runs by their ids."
+            "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): "
+            "choose one with --account and --task-region, or name runs by their ids."
         )
     (a, _), _ = read(
         "nightly", "weekly", *runs, *runs_of("weekly", account_id="2"), accounts=("2",)
@@ -332,7 +334,8 @@ def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(suffix: 
     with pytest.raises(TaskProfilerError) as failure:
         read(f"nightly@{suffix}", "weekly", *runs, *WEEKLY)
     assert str(failure.value) == (
-        f"No run of nightly in the list is in nightly@{suffix}: its runs have 26, branch=pr, 25, branch=main."
+        f"No run of nightly in the list is in nightly@{suffix}: its runs have 26, branch=pr, 25, "
+        "branch=main."
     )
 
 

@@ -238,7 +238,9 @@ def test_a_locked_file_and_a_reader_that_does_not_end(history: HistoryStore, fil
 
 
 def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path) -> None:
-    """As in a folder that another user made; root may look everywhere, but not for a name that is too long."""
+    """As in a folder that another user made; root may look everywhere, but not for a name that
+    is too long.
+    """
     with pytest.raises(TaskProfilerError, match="File name too long"):
         list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs(RunFilter()))
     assert [*HistoryStore("/dev/null/history", FakeClock()).runs(RunFilter())] == [], (
@@ -264,7 +266,8 @@ class World:
     def keep(self) -> None:
         self.recorder.keep_so_far(self._build)
         if self.recorder._write_call is not None:
-            self.recorder._write_call._thread.join()  # a real disk may need longer than the profiler waits
+            # A real disk may need longer than the profiler waits.
+            self.recorder._write_call._thread.join()
 
     def _build(self) -> tuple[Report, RunSeries | None]:
         self.built += 1

@@ -87,7 +87,9 @@ def test_a_run_without_a_report_and_an_event_is_left_out_with_a_note(status: str
 
 
 def test_a_task_that_never_started_is_none_of_the_last_runs() -> None:
-    """The search for the last runs leaves it out, and the page reads it: both have the same evidence."""
+    """The search for the last runs leaves it out, and the page reads it: both have the same
+    evidence.
+    """
     runs = [PastRun(report=report(number), line=encode(report(number))) for number in range(3)]
     never = report(
         9, peak_mb=None, p95=None, size=(4, 8192), started_at=None, status="failure", exit_code=None

@@ -1,4 +1,6 @@
-"""Moments of a run: what stands out is named where it is, and nothing else is; and the sentence of its verdict."""
+"""Moments of a run: what stands out is named where it is, and nothing else is; and the sentence
+of its verdict.
+"""
 
 import math
 from collections.abc import Sequence
@@ -150,7 +152,8 @@ def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(("peak_mb", "source", "expected"), [
-    (950, "kernel", "memory peak 950 MB between samples (kernel), 95 % of 1000 MB; highest sample 800 MB at +20s"),
+    (950, "kernel", ("memory peak 950 MB between samples (kernel), 95 % of 1000 MB; highest sample 800 MB at "
+        "+20s")),
     (805, "kernel", "memory peak 805 MB at +20s, 81 % of 1000 MB"),
     (950, "sampled", "memory peak ≥950 MB at +20s, 95 % of 1000 MB"),
 ])  # fmt: skip
@@ -252,7 +255,9 @@ def test_the_innermost_own_functions_name_a_stack(stack: tuple[str, ...], text: 
 
 
 def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
-    """A second stack with the same functions adds nothing; one with others is a moment of its own."""
+    """A second stack with the same functions adds nothing; one with others is a moment of its
+    own.
+    """
     both = "idle from +9m 30s to +12m 40s: load_orders"
     for second, expected in (
         (QUERY, [both]),
