@@ -67,7 +67,8 @@ class PastRun(Struct, frozen=True, kw_only=True):
 
     Where ECS's event corrected the report's status, it differs from the one in ``line``, the record
     line (None: the run left none). ``checkpoints`` are in no particular order. ``command`` is
-    redacted; only the local history has it.
+    redacted; only the local history has it. ``is_confirmed``: ECS's event, or the name of the log
+    stream, vouches for the task and its family; a file is its reader's own word.
     """
 
     report: Report
@@ -75,6 +76,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     command: str | None = None
     checkpoints: tuple[Report, ...] = ()
     event: TaskEvent | None = None
+    is_confirmed: bool = True
 
     @property
     def started_at(self) -> str:
