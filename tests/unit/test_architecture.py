@@ -263,7 +263,7 @@ def test_heavy_modules_are_imported_only_when_needed(
 def test_a_file_name_leads_to_one_place() -> None:
     """A reader who sees only the name of a file knows the file."""
     folders: dict[str, list[str]] = {}
-    for top in ("profiler", "lambda", "kibana", "grafana", "tools"):
+    for top in ("profiler", "lambda", "kibana", "tools"):
         for path in (ROOT.parent / top).rglob("*.py"):
             folders.setdefault(path.name, []).append(str(path.parent.relative_to(ROOT.parent)))
     repeated = {name: sorted(places) for name, places in folders.items() if len(places) > 1}
