@@ -33,6 +33,7 @@ from profiler.aws_account.setup.stack_template import parameter_values, without_
 from profiler.aws_account.stack_state import read_state
 from profiler.record.record_model import json_schema
 from profiler.task_definitions.container_snippets import camel_case
+from tests.fakes import FakeClock
 from tools.moto_server import lists_without_no_values
 
 REGION = "eu-west-1"
@@ -267,7 +268,7 @@ def deploy(name: str = "tp", **parameters: str) -> Stack:
         filters = GroupFilters(name, boto3.client, pytest.fail)
         wanted = filters.select(filter(None, values["LogGroups"].split(",")), are_given=True)
         delivery = delivery_of(values, read_state(boto3.client, name))
-        failures = filters.carry_out(filters.plan(wanted, (), delivery), delivery, str)
+        failures = filters.carry_out(filters.plan(wanted, (), delivery), delivery, FakeClock(), str)
         assert not failures
     return stack
 

@@ -2,11 +2,8 @@
 
 import json
 import re
-import warnings
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -20,11 +17,11 @@ from profiler.aws_account.setup.stack_secrets import store_secret
 from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
+from tests.setup_account import Account, setup_account
 from tests.setup_cluster import Cluster
-from tools.moto_server import FakeAws, fake_aws, push_image
+from tools.moto_server import push_image
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
@@ -37,61 +34,10 @@ APPLY, PLAN = (StackOutput(is_applied=is_applied, as_json=False) for is_applied 
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
-class Account:
-    def __init__(self, aws: FakeAws, folder: Path) -> None:
-        self.aws = aws
-        # moto reads a template's URL as that of its own S3 only with this host, and with the bucket
-        # in the path.
-        self._environment = {
-            name: value.replace("127.0.0.1", "localhost")
-            for name, value in aws.environment().items()
-        }
-        config = folder / "aws-config"
-        config.write_text("[default]\ns3 =\n  addressing_style = path\n")
-        self._environment |= {
-            "AWS_CONFIG_FILE": str(config),
-            "HOME": str(folder),
-            "PATH": "/usr/bin:/bin",
-        }
-        self.zip = folder / "forwarder.zip"
-        with zipfile.ZipFile(self.zip, "w") as archive:
-            archive.writestr("handler.py", "")
-
-    def client(self, service: str) -> Any:
-        """boto3's client, as the command's."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AWS_CONFIG_FILE", self._environment["AWS_CONFIG_FILE"])
-            return replace(self.aws, url=self._environment["AWS_ENDPOINT_URL"]).client(service)
-
-    def setup(self, *words: str) -> CompletedProcess[str]:
-        done = run_here(self._environment, "setup", "stack", "--zip", str(self.zip), *words)
-        assert "hunter2" not in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    def stacks(self) -> list[dict[str, Any]]:
-        return list(self.aws.client("cloudformation").describe_stacks()["Stacks"])
-
-    def parameters(self) -> dict[str, str]:
-        (stack,) = self.stacks()
-        return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
-
-    def check_nothing_was_made(self) -> None:
-        assert self.stacks() == []
-        assert self.aws.client("s3").list_buckets()["Buckets"] == []
-        assert self.aws.client("secretsmanager").list_secrets()["SecretList"] == []
-
-    def secret(self, name: str) -> dict[str, str]:
-        stored = self.aws.client("secretsmanager").get_secret_value(SecretId=name)
-        return dict(json.loads(stored["SecretString"]))
-
-
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Account]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out
-        with fake_aws() as aws:
-            yield Account(aws, tmp_path)
+    with setup_account(tmp_path) as made:
+        yield made
 
 
 def test_it_is_planned_created_and_deleted(account: Account) -> None:

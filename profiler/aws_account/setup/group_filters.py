@@ -7,7 +7,7 @@ stream. No other filter is changed or deleted. Lines that are delivered twice do
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -22,6 +22,7 @@ from profiler.aws_account.clusters_and_log_groups import (
 )
 from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.aws_account.stack_state import StackState, monitor_log_group
+from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
 
@@ -33,6 +34,11 @@ OLD_MAX_FILTERS = 2
 _REPORTS = '{ $.type = "task.*" }'
 _NOTICES = '{ $.type = "task.notice" }'
 _LAMBDA_GROUPS = "/aws/lambda/"  # a function that gets its own lines would invoke itself endlessly
+# "Could not execute the lambda function" or "Could not deliver test message to specified Kinesis
+# stream": also for seconds after the permission or the role was made.
+_NOT_READY = "Could not "
+_WAIT_SECONDS = 5.0
+_MAX_WAITS = 6  # of all groups together
 _GROUP_NAME = re.compile(r"[.\-_/#A-Za-z0-9*?\[\]!]{1,512}", re.ASCII)
 _ADVICE = "use a pattern NAME*, or --all-log-groups"
 
@@ -262,13 +268,18 @@ class GroupFilters(Struct, frozen=True):
         return None
 
     def carry_out(
-        self, plan: FilterPlan, delivery: Delivery | None, on_step: Callable[[str], object]
+        self,
+        plan: FilterPlan,
+        delivery: Delivery | None,
+        clock: Clock,
+        on_step: Callable[[str], object],
     ) -> tuple[str, ...]:
         """Put and delete the filters, group by group. Returns a sentence about each failure."""
         failures: list[str] = [*plan.refused]
+        waits_seconds = iter([_WAIT_SECONDS] * _MAX_WAITS)
         for group in plan.put:
             try:
-                self._put(group, delivery)
+                self._put(group, delivery, clock, waits_seconds)
                 on_step(f"subscribed {group}")
             except TaskProfilerError as error:
                 failures.append(str(error))
@@ -280,8 +291,17 @@ class GroupFilters(Struct, frozen=True):
                 failures.append(str(error))
         return tuple(failures)
 
-    def _put(self, group: str, delivery: Delivery | None) -> None:
-        logs = self.open_client("logs")
+    def _put(
+        self,
+        group: str,
+        delivery: Delivery | None,
+        clock: Clock,
+        waits_seconds: Iterator[float],
+    ) -> None:
+        """Put the filter. Waits while IAM does not know a new stack's roles and permissions yet.
+
+        Raises TaskProfilerError.
+        """
         if delivery is None or delivery.destination_arn is None:
             raise TaskProfilerError(
                 f"{group} is not subscribed, because the stack {self.stack} has no output with the "
@@ -295,18 +315,25 @@ class GroupFilters(Struct, frozen=True):
         }
         if delivery.role_arn is not None:
             arguments["roleArn"] = delivery.role_arn
-        with aws_errors(
-            f"{group} is not subscribed",
-            "logs:PutSubscriptionFilter, and iam:PassRole for a data stream",
-        ):
-            try:
-                logs.put_subscription_filter(**arguments)
-            except logs.exceptions.LimitExceededException as error:
-                raise TaskProfilerError(
-                    f"{group} is not subscribed, because AWS allows it no further subscription "
-                    f"filter: delete one (aws logs describe-subscription-filters "
-                    f"--log-group-name {group}), and run the command again."
-                ) from error
+        logs = self.open_client("logs")
+        permissions = "logs:PutSubscriptionFilter, and iam:PassRole for a data stream"
+        with aws_errors(f"{group} is not subscribed", permissions):
+            while True:
+                try:
+                    logs.put_subscription_filter(**arguments)
+                except logs.exceptions.InvalidParameterException as error:
+                    wait_seconds = next(waits_seconds, None)
+                    if _NOT_READY not in str(error) or wait_seconds is None:
+                        raise
+                    clock.sleep(wait_seconds)
+                except logs.exceptions.LimitExceededException as error:
+                    raise TaskProfilerError(
+                        f"{group} is not subscribed, because AWS allows it no further subscription "
+                        "filter: delete one (aws logs describe-subscription-filters "
+                        f"--log-group-name {group}), and run the command again."
+                    ) from error
+                else:
+                    return
 
     def _delete(self, group: str) -> None:
         logs = self.open_client("logs")

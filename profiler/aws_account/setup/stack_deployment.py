@@ -373,7 +373,7 @@ class StackDeployment(Struct, frozen=True):
             filters = replace(filters, put=filters.groups)
         delivery: Delivery | None = delivery_of(plan.values, state)
         return GroupFilters(state.name, self.open_client, self.on_step).carry_out(
-            filters, delivery, self.on_step
+            filters, delivery, self.changes.clock, self.on_step
         )
 
 

@@ -245,7 +245,7 @@ def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
             warn(problem)
         output.plan(name, _deletion_sentences(state, filter_plan))
         return
-    failures = filters.carry_out(filter_plan, None, output.step)
+    failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
     if failures:
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
