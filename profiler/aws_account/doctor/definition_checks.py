@@ -136,6 +136,14 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
     return None
 
 
+def pull_obstacle(definition: Mapping[str, object], paths: ReportPaths) -> str | None:
+    """Why ECS would start no task of a definition with the monitor; None: nothing is known."""
+    pull = execution_role_finding(definition, paths)
+    if pull is None or pull.level != "problem":
+        return None
+    return f"{pull.text} {pull.advice or ''}".rstrip()
+
+
 def role_problems(
     definition: Mapping[str, object],
     permission: Permission | None,
