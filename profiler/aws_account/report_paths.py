@@ -18,6 +18,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     passes_reports,
     subscription_filters,
 )
+from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, text
@@ -151,26 +152,12 @@ class ReportPaths:
 
     def _repository_allows(self, account: str, region: str, repository: str) -> bool:
         """Whether the policy of a repository may allow the pull; it may if it cannot be read."""
-        ecr = self._open("ecr")
-        if ecr.meta.region_name != region:
-            return True
         with noted_errors(
             self.problems.add,
             f"The policy of the repository {repository} could not be read",
             "ecr:GetRepositoryPolicy",
         ):
-            try:
-                answer = ecr.get_repository_policy(registryId=account, repositoryName=repository)
-            except (
-                ecr.exceptions.RepositoryPolicyNotFoundException,
-                ecr.exceptions.RepositoryNotFoundException,
-            ):
-                return False
-            statements = statements_of(mapping(json.loads(answer["policyText"])))
-            return any(
-                statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchGetImage")
-                for statement in statements
-            )
+            return may_allow_pull(self._open, account, region, repository)
         return True
 
     def _permission(self, role: str, wanted: _Wanted) -> Permission:

@@ -172,7 +172,9 @@ def test_another_pattern_of_lines_corrects_the_filters(deployed: Account) -> Non
     assert {filters_of(deployed, group)[0]["filterPattern"] for group in MANY} == {""}
 
 
-def test_a_filter_that_cloudformation_removes_is_put_again(deployed: Account) -> None:
+def test_a_filter_that_cloudformation_removes_is_put_again(
+    deployed: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The template alone has such a filter, maybe under the same name."""
     client = deployed.client
     cloudformation = played({"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": "/ecs/*"})
@@ -192,7 +194,7 @@ def test_a_filter_that_cloudformation_removes_is_put_again(deployed: Account) ->
         type(cloudformation).execute_change_set(cloudformation, **arguments)
         logs.delete_subscription_filter(logGroupName=MANY[0], filterName=FILTER)
 
-    cloudformation.execute_change_set = execute  # type: ignore[method-assign]
+    monkeypatch.setattr(cloudformation, "execute_change_set", execute)
     assert (
         deploy(
             StackRequest(zip_file=str(deployed.zip)),

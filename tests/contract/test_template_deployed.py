@@ -653,6 +653,31 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     )
 
 
+def test_the_log_group_of_an_instance_monitor_stays_and_is_used_again() -> None:
+    """It has the reports of batches with another log driver. A second one cannot be made."""
+    made = template()["Resources"]["InstanceMonitorLogGroup"]
+    assert made["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert made["UpdateReplacePolicy"] == "Retain"
+    boto3.client("ecs").create_cluster(clusterName="jobs")
+    group = "/ecs/tp-instance-monitor"
+    boto3.client("logs").create_log_group(logGroupName=group)
+    stack = deploy(InstanceMonitorCluster="jobs", InstanceMonitorLogGroupExists="true")
+    assert "InstanceMonitorLogGroup" not in stack.resources("AWS::Logs::LogGroup")
+    (definition,) = stack.resources("AWS::ECS::TaskDefinition").values()
+    (container,) = definition["ContainerDefinitions"]
+    assert container["LogConfiguration"]["Options"]["awslogs-group"] == group
+    assert filter_of(group)["filterName"] == "tp-groups"
+
+
+def test_prefixes_are_rights_but_no_subscription_and_no_query() -> None:
+    stack = deploy_template(TEMPLATE, LogGroups="/ecs/*")
+    assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
+    assert stack.resources("AWS::CloudWatch::Dashboard") == {}
+    assert resources_of(stack, "ReadTails") == [["arn:*:logs:*:*:log-group:/ecs/*:log-stream:*"]]
+    (query, *_) = stack.resources("AWS::Logs::QueryDefinition").values()
+    assert "LogGroupNames" not in query
+
+
 def test_an_instance_monitor_needs_the_log_groups_unless_all_are_subscribed() -> None:
     given = parameter_values(TEMPLATE.read_text(), {"InstanceMonitorCluster": "jobs"}, {})
     assert "LogGroups" in broken_rules(given)[0]
