@@ -25,6 +25,7 @@ from profiler.aws_account.setup.group_filters import (
 )
 from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
 from profiler.aws_account.setup.stack_limits import check_limits, check_values
+from profiler.aws_account.setup.stack_rules import check_rules
 from profiler.aws_account.setup.stack_secrets import store_secret
 from profiler.aws_account.setup.stack_template import (
     MONITOR_GROUP_EXISTS,
@@ -219,7 +220,9 @@ class StackDeployment(Struct, frozen=True):
         filters = self._plan_filters(template, given, state)
         check_values(template, given)
         template = without_subscription(template)
-        check_limits(template, parameter_values(template, given, state.parameters))
+        values = parameter_values(template, given, state.parameters)
+        check_rules(template, values)
+        check_limits(template, values)
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
