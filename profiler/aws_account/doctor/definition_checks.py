@@ -137,11 +137,17 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
 
 
 def pull_obstacle(definition: Mapping[str, object], paths: ReportPaths) -> str | None:
-    """Why ECS would start no task of a definition with the monitor; None: nothing is known."""
-    pull = execution_role_finding(definition, paths)
-    if pull is None or pull.level != "problem":
+    """Why the monitor's image would keep the tasks of a definition from starting; None: it does
+    not, or this is unknown. Without the role itself, no task starts in any case.
+    """
+    role = string(definition.get("executionRoleArn"))
+    monitor = monitor_of(definition)
+    if role is None or monitor is None or monitor.image is None:
         return None
-    return f"{pull.text} {pull.advice or ''}".rstrip()
+    if paths.may_pull(role, monitor.image) != "denied":
+        return None
+    finding = execution_role_finding(definition, paths)
+    return None if finding is None else f"{finding.text} {finding.advice or ''}".rstrip()
 
 
 def role_problems(
