@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import CPU_SECONDS_DIGITS, format_percent
@@ -30,8 +30,10 @@ _MAX_WAITS = 8
 # The first of these kinds that any thread shows counts. A thread that waits for other threads is
 # the weaker evidence.
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
+# A thread that waits for a futex for a limited time may be what others wait for, or a bystander.
+_ORDER = ("disk", "network", "sleep", "pipe", TIMER.kind, "lock", "child", "other")
 # They show nothing in a partial sample: another thread may have shown more.
-_WEAK_KINDS = ("lock", "child", "other")
+_WEAK_KINDS = (TIMER.kind, "lock", "child", "other")
 # Others show nothing while a thread is on a CPU: what that thread waits for before or after counts,
 # and not a thread that only waits, such as a progress bar that sleeps, or a shell that waits for a
 # job's output.
@@ -142,7 +144,7 @@ class _Shown(Struct, frozen=True, gc=False):
 def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
     """What the sample shows; None if no thread is blocked, or another thread's wait counts."""
     kinds = {wait.kind for wait in sample.waits}
-    kind = next((kind for kind in _KINDS if kind in kinds), None)
+    kind = next((kind for kind in _ORDER if kind in kinds), None)
     if kind is None or (sample.is_partial and kind in _WEAK_KINDS):
         return None
     if sample.has_running and kind not in _STRONG_KINDS:
@@ -150,6 +152,8 @@ def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
     targets = tuple(
         (wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind
     )
+    if kind == TIMER.kind:
+        kind = "sleep"
     return _Shown(at_ns, kind, targets, is_hidden=sample.has_refused and kind == _OTHER)
 
 

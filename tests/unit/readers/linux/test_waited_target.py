@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.readers.linux.sockets import Socket, parse_inet
 from profiler.readers.linux.waited_target import (
-    Socket,
     SystemCall,
     Wait,
     WaitResolver,
     calls_of,
-    parse_inet,
     parse_system_call,
     poll_descriptors,
     select_descriptors,
