@@ -41,6 +41,7 @@ _MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
+_NS_PER_US = 1000
 _DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
 _DISK, _OTHER, _ENDED = Wait("disk"), Wait("other"), Wait("ended")
 _LOCK = Wait("lock")
@@ -73,7 +74,10 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     this. ``waits`` are the present waits of the blocked threads whose system call was read, with
     their number. ``has_refused``: the system calls of a process are not readable. ``sees_calls``:
     any was readable so far. ``is_partial``: readable threads are missing, because there are too
-    many. ``has_running``: one of them was on a CPU, or waited for one.
+    many. ``has_running``: one of them was on a CPU, or waited for one. ``shows_work``: the same of
+    all threads, also where only their state is readable. ``is_behind``: the counters of threads are
+    left for the next readings. ``pressure_ns``: for how long threads of the machine have waited for
+    a CPU so far; None if the kernel does not count this.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -82,6 +86,9 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     sees_calls: bool = False
     is_partial: bool = False
     has_running: bool = False
+    shows_work: bool = False
+    is_behind: bool = False
+    pressure_ns: int | None = None
 
 
 class _Moment(Struct, frozen=True, gc=False):
@@ -254,7 +261,7 @@ class ThreadReader:
             for wait, count in process.waits.items() if process.waits else ():
                 waits[wait] = waits.get(wait, 0) + count
         self._last, self._budget_ns = now, budget_ns - spent_ns()
-        return self._sample(waits)
+        return self._sample(waits, is_busy=is_busy)
 
     def read_last(self, now_ns: int) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: a zombie's
@@ -273,7 +280,7 @@ class ThreadReader:
             self._forget(process)
         self._processes = {}
 
-    def _sample(self, waits: Mapping[Wait, int]) -> ThreadSample:
+    def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
         shown = [
             (pid, process) for pid, process in self._processes.items() if not process.is_refused
         ]
@@ -285,6 +292,9 @@ class ThreadReader:
             is_partial=self._sees_calls
             and any(pid in self._changed or pid in self._stale for pid, _ in shown),
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
+            shows_work=is_busy or any(process.is_running for process in self._processes.values()),
+            is_behind=bool(self._changed),
+            pressure_ns=parse_pressure_ns(proc.read(f"{self._folder}/pressure/cpu") or b""),
         )
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
@@ -466,6 +476,15 @@ class ThreadReader:
                 thread.is_runtime = name.decode(errors="replace").rstrip() in _RUNTIME_THREADS
             return _LOCK if thread.is_runtime else TIMER
         return wait
+
+
+def parse_pressure_ns(text: bytes) -> int | None:
+    """The total of ``some`` in ``/proc/pressure/cpu``: when at least one thread waited for a CPU."""
+    line, _, _ = text.partition(b"\n")
+    _, separator, total_us = line.rpartition(b" total=")
+    if not separator or not line.startswith(b"some "):
+        return None
+    return int(total_us) * _NS_PER_US if total_us.isdigit() else None
 
 
 def _state(thread: _Thread) -> str:
