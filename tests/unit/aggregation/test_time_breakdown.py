@@ -560,7 +560,7 @@ def test_without_pressure_the_samples_alone_limit_the_parts() -> None:
     assert 20 < parts["child"] < 30
 
 
-@given(st.integers(1, 40), st.integers(0, 40), st.floats(0, 2), st.floats(0.06, 3), st.booleans())
+@given(st.integers(1, 40), st.integers(0, 40), st.none() | st.floats(0, 2), st.floats(0.06, 3))
 def test_parts_of_steps_that_nobody_read_add_up(
     steps: int, working: int, pressure: float | None, run: float
 ) -> None:
