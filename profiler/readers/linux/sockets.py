@@ -102,32 +102,47 @@ class Sockets:
             if name in _STREAMS and self._budget_ns <= 0:
                 self.has_postponed = True
                 break
+            unnamed: list[int] = []
             for inode, socket in _search(
                 f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"
             ):
                 if socket.peer == _UNIX_SOCKET:
-                    self._known[inode] = (self._with_other_end(pid, inode, socket), until_ns)
+                    unnamed.append(inode)
                     continue
                 is_lasting = name in _STREAMS and socket.peer is not None
                 self._known[inode] = (socket, math.inf if is_lasting else until_ns)
+            self._find_other_ends(pid, unnamed, until_ns, began_ns)
         else:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
         self._budget_ns -= took_ns
         self.lookup_ns += took_ns
 
-    def _with_other_end(self, pid: int, inode: int, socket: Socket) -> Socket:
-        """A Unix socket without a path: the client of a server, or an end of a pair."""
-        other_inode = self._peer_inode(inode)
-        if not other_inode:
-            return socket
-        ends = list(_search(f"{self._folder}/{pid}/net/unix", {other_inode}, is_unix=True))
-        if not ends:  # in another network namespace
-            return socket
-        _, other_end = ends[0]
-        if other_end.peer != _UNIX_SOCKET:
-            return Socket(other_end.peer, is_unix=True)
-        return Socket(is_unix=True, pair_inode=other_inode)
+    def _find_other_ends(
+        self, pid: int, unnamed: Collection[int], until_ns: float, began_ns: int
+    ) -> None:
+        """Unix sockets without a path: clients of a server, or ends of a pair.
+
+        Those for which no budget is left are postponed.
+        """
+        others: dict[int, int | None] = {}
+        for inode in unnamed:
+            if self._own_cpu_ns() - began_ns > self._budget_ns:
+                self.has_postponed = True
+                break
+            others[inode] = self._peer_inode(inode)
+        wanted = {other_inode for other_inode in others.values() if other_inode}
+        ends: dict[int, Socket] = {}
+        if wanted:  # an end that is missing is in another network namespace
+            ends = dict(_search(f"{self._folder}/{pid}/net/unix", wanted, is_unix=True))
+        for inode, other_inode in others.items():
+            end = ends.get(other_inode or 0)
+            if end is None:
+                self._known[inode] = (Socket(_UNIX_SOCKET, is_unix=True), until_ns)
+            elif end.peer == _UNIX_SOCKET:
+                self._known[inode] = (Socket(is_unix=True, pair_inode=other_inode), math.inf)
+            else:
+                self._known[inode] = (Socket(end.peer, is_unix=True), math.inf)
 
 
 def ask_peer_inode(inode: int) -> int | None:

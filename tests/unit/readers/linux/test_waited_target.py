@@ -368,6 +368,29 @@ def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> No
     assert not process.resolver.sockets.has_postponed
 
 
+def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: FakeProcess) -> None:
+    asked: list[int] = []
+
+    def peer_inode(inode: int) -> int:
+        asked.append(inode)
+        return inode ^ 1
+
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(process.folder.parent), slow_clock(), peer_inode
+    )
+    process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(0, 40, 2)})
+    process.table("unix", *(unix_line(9000 + number) for number in range(40)))
+    assert process.polls(range(0, 40, 2), NOT_A_TIMEOUT) == Wait("network")
+    assert process.resolver.sockets.has_postponed
+    assert len(asked) < 6
+    for second in range(1, 300):
+        last = process.waits("recvmsg", 38, now=10 * second)
+    assert last == Wait("pipe")
+    asked.clear()
+    process.waits("recvmsg", 38, now=10_000)  # a pair remains one
+    assert asked == []
+
+
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(
     process: FakeProcess,
 ) -> None:
