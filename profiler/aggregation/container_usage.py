@@ -278,14 +278,15 @@ class ContainerUsage:
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        mark_bytes, cache_bytes = sample.memory_usage_peak_bytes, sample.memory_cache_bytes
+        mark_bytes = sample.memory_usage_peak_bytes
+        reclaimable_bytes = sample.memory_reclaimable_bytes
         if (
             mark_bytes is not None
-            and cache_bytes is not None
+            and reclaimable_bytes is not None
             and mark_bytes > (self.memory_usage_peak_bytes or 0)
         ):
-            # The mark has risen since the last sample, by no more page cache than there is now.
-            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - cache_bytes)
+            # The mark has risen since the last sample, with no more that can be dropped than now.
+            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - reclaimable_bytes)
         if sample.is_mark_complete:
             self.kernel_peak_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
         self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.memory_usage import MemoryReading
 from profiler.record.units import MIB
 
 _ZOMBIE = "Z"  # the state of an ended process for which its parent has not waited

@@ -10,6 +10,7 @@ from msgspec import Struct
 from profiler.core.optional_math import min_known
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
+from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_memory
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
 MEMORY_STAT = "memory.stat"
@@ -165,8 +166,7 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
 
     ``reset`` is written to ``peak``; ``events`` shows whether the group has processes.
 
-    ``details`` are names in ``memory.stat``: the active and the inactive page cache, what of it is
-    mapped, all of it, and what of that is shared memory and tmpfs, which is not reclaimable.
+    ``details`` are the names in ``memory.stat`` of the fields of :class:`MemoryCounters`.
     """
 
     cpu: str
@@ -175,20 +175,9 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
     limit: str
     peak: str
     kills: str
-    details: tuple[bytes, ...]
+    details: Mapping[str, bytes]
     reset: bytes
     events: str | None = None
-
-
-class MemoryReading(Struct, frozen=True, kw_only=True):
-    """What is needed of a group's memory, page cache of files, what of it no process maps, and
-    mapped pages.
-    """
-
-    used_bytes: int
-    cache_bytes: int | None
-    unmapped_bytes: int | None = None
-    mapped_bytes: int | None = None  # a page counts for the group that read it first
 
 
 def parse_number(text: bytes) -> int | None:
@@ -212,13 +201,14 @@ VERSION_1 = CounterFiles(
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     kills="memory.oom_control",
-    details=(
-        b"total_active_file ",
-        b"total_inactive_file ",
-        b"total_mapped_file ",
-        b"total_cache ",
-        b"total_shmem ",
-    ),
+    details={
+        "active_file_bytes": b"total_active_file ",
+        "inactive_file_bytes": b"total_inactive_file ",
+        "mapped_file_bytes": b"total_mapped_file ",
+        "cache_bytes": b"total_cache ",
+        "shmem_bytes": b"total_shmem ",
+        "anonymous_bytes": b"total_rss ",
+    },
     reset=b"0",
 )
 VERSION_2 = CounterFiles(
@@ -228,32 +218,18 @@ VERSION_2 = CounterFiles(
     limit="memory.max",
     peak="memory.peak",
     kills="memory.events",
-    details=(b"active_file ", b"inactive_file ", b"file_mapped ", b"file ", b"shmem "),
+    details={
+        "active_file_bytes": b"active_file ",
+        "inactive_file_bytes": b"inactive_file ",
+        "mapped_file_bytes": b"file_mapped ",
+        "cache_bytes": b"file ",
+        "shmem_bytes": b"shmem ",
+        "anonymous_bytes": b"anon ",
+        "reclaimable_slab_bytes": b"slab_reclaimable ",
+    },
     reset=b"reset",
     events="cgroup.events",
 )
-
-
-def unmapped_cache_bytes(
-    usage_bytes: int,
-    *,
-    active: int | None,
-    inactive: int | None,
-    mapped: int | None,
-    cache: int | None,
-) -> int | None:
-    """The page cache that no process maps, which the kernel drops before it kills; None if
-    nothing of it is known.
-
-    ``active`` and ``inactive`` are the lists of file pages used more than once, and once; all
-    ``cache`` counts if both are unknown. ``mapped`` has mapped shared memory, too, which is in
-    neither list: the result is then too small. The kernel reads the values at different moments: it
-    is at most the usage.
-    """
-    unmapped = cache if inactive is None else inactive
-    if active is not None:
-        unmapped = max(active + (inactive or 0) - (mapped or 0), 0)
-    return None if unmapped is None else min(unmapped, usage_bytes)
 
 
 def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> MemoryReading | None:
@@ -261,20 +237,9 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> Memor
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None
-    active, inactive, mapped, cache, shared = [
-        proc.number_after(memory_stat, name) for name in files.details
-    ]
-    unmapped_bytes = unmapped_cache_bytes(
-        usage_bytes, active=active, inactive=inactive, mapped=mapped, cache=cache
-    )
-    if unmapped_bytes is None:
-        return None
-    return MemoryReading(
-        used_bytes=usage_bytes - unmapped_bytes,
-        cache_bytes=None if cache is None else max(cache - (shared or 0), 0),
-        unmapped_bytes=unmapped_bytes,
-        mapped_bytes=mapped,
-    )
+    details = {field: proc.number_after(memory_stat, name) for field, name in files.details.items()}
+    counters = MemoryCounters(usage_bytes=usage_bytes, **details)
+    return divide_memory(counters) if counters.has_cache else None
 
 
 class GroupCounters:

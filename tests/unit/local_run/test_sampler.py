@@ -28,9 +28,9 @@ from profiler.local_run.sampler import (
 )
 from profiler.local_run.session import _Session
 from profiler.readers.cgroup.command_group import CommandCgroup
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.proc import BlockBytes
+from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, process, seconds
 from tests.values import present
@@ -60,7 +60,7 @@ class _Cgroup(CommandCgroup):
 
 def _reading(used: int, cache: int) -> MemoryReading:
     return MemoryReading(
-        used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB
+        used_bytes=used * _MIB, cache_bytes=cache * _MIB, reclaimable_bytes=cache * _MIB
     )
 
 
