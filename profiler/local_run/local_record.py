@@ -349,5 +349,5 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         duration_ms=as_number(observed.duration_ns / NS_PER_MS),
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
         block_read_bytes=ending.reaped.blocks.read_bytes if observed.has_block_io else None,
-        block_write_bytes=ending.reaped.blocks.write_bytes if observed.has_block_io else None,
+        block_write_bytes=ending.reaped.blocks.stored_bytes if observed.has_block_io else None,
     )

@@ -5,6 +5,11 @@ One rule for the groups' files (version 1 and 2), for Docker's statistics and fo
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+# A part of the memory is notable above both.
+_NOTABLE_SHARE = 0.05
+_NOTABLE_BYTES = 4 * 2**20
 
 
 class MemoryCounters(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,25 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     unmapped_cache_bytes: int | None = None
     mapped_bytes: int | None = None
     kernel_bytes: int | None = None
+
+
+def is_notable(part_bytes: float, whole_bytes: float) -> bool:
+    """Whether a part of the memory is above 5 % of it, and above 4 MiB."""
+    return part_bytes > max(_NOTABLE_SHARE * whole_bytes, _NOTABLE_BYTES)
+
+
+def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> MemoryReading:
+    """The reading after so much of its ``kernel_bytes`` is known to be reclaimable."""
+    if not size_bytes or reading.kernel_bytes is None:
+        return reading
+    size_bytes = min(size_bytes, reading.kernel_bytes, reading.used_bytes)
+    return replace(
+        reading,
+        used_bytes=reading.used_bytes - size_bytes,
+        kernel_bytes=reading.kernel_bytes - size_bytes,
+        reclaimable_bytes=(reading.reclaimable_bytes or 0) + size_bytes,
+        cache_bytes=None if reading.cache_bytes is None else reading.cache_bytes + size_bytes,
+    )
 
 
 def divide_memory(counters: MemoryCounters) -> MemoryReading:

@@ -10,7 +10,13 @@ from msgspec import Struct
 from profiler.core.optional_math import min_known
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
-from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_memory
+from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
+from profiler.readers.memory_usage import (
+    MemoryCounters,
+    MemoryReading,
+    divide_memory,
+    without_reclaimable_kernel,
+)
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
 MEMORY_STAT = "memory.stat"
@@ -255,6 +261,10 @@ class GroupCounters:
             **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
             **(proc.open_files(cpu_folder, (names.cpu,)) if cpu_folder else {}),
         }
+        # Version 2 tells what of its kernel memory is reclaimable.
+        self._kernel_memory = None
+        if is_v1 and memory_folder is not None:
+            self._kernel_memory = KernelMemoryEstimate()
 
     def cpu_ns(self) -> int | None:
         return self._names.parse_cpu_ns(proc.reread_file(self._files, self._names.cpu))
@@ -265,7 +275,14 @@ class GroupCounters:
 
     def memory(self, usage: bytes) -> MemoryReading | None:
         """The parts of the memory in use."""
-        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self._names)
+        memory_stat = proc.reread_file(self._files, MEMORY_STAT)
+        reading = parse_memory(usage, memory_stat, self._names)
+        if reading is None or reading.kernel_bytes is None or self._kernel_memory is None:
+            return reading
+        reclaimable_bytes = self._kernel_memory.reclaimable_bytes(
+            reading.kernel_bytes, reading.used_bytes
+        )
+        return without_reclaimable_kernel(reading, reclaimable_bytes)
 
     def mark_bytes(self) -> int | None:
         return parse_number(proc.reread_file(self._files, self._names.peak))
