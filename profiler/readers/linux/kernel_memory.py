@@ -7,6 +7,8 @@ sockets, pipes. The machine counts both kinds: what a group has more of since th
 machine has more of, too.
 """
 
+import os
+import re
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -14,7 +16,8 @@ from msgspec import Struct
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
 
-_MEMINFO = "/proc/meminfo"
+# In the list of each processor's free pages.
+_PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
@@ -29,13 +32,18 @@ class KernelMemory(Struct, frozen=True, kw_only=True):
     fixed_bytes: int
 
 
-def parse_kernel_memory(meminfo: bytes) -> KernelMemory | None:
-    """The machine's kernel memory by ``/proc/meminfo``; None if a line is absent."""
+def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> KernelMemory | None:
+    """The machine's kernel memory by ``/proc/meminfo``; None if a line is absent.
+
+    ``MemFree`` lacks the free pages that each processor keeps, often 100 MB: ``/proc/zoneinfo``
+    has their number.
+    """
     total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
     reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
-    if total_bytes is None or reclaimable_bytes is None:
+    free_pages = [int(count) for count in _PROCESSORS_FREE_PAGES.findall(zoneinfo)]
+    if total_bytes is None or reclaimable_bytes is None or not free_pages:
         return None
-    fixed_bytes = total_bytes - reclaimable_bytes
+    fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
     for name in _NOT_KERNEL:
         size_bytes = proc.bytes_after(meminfo, name)
         if size_bytes is None:
@@ -46,7 +54,9 @@ def parse_kernel_memory(meminfo: bytes) -> KernelMemory | None:
 
 def read_kernel_memory() -> KernelMemory | None:
     """The machine's kernel memory now."""
-    return parse_kernel_memory(proc.read(_MEMINFO) or b"")
+    meminfo = proc.read("/proc/meminfo") or b""
+    zoneinfo = proc.read("/proc/zoneinfo") or b""
+    return parse_kernel_memory(meminfo, zoneinfo, os.sysconf("SC_PAGE_SIZE"))
 
 
 class _Estimate(Struct, frozen=True, kw_only=True):
@@ -97,8 +107,7 @@ class KernelMemoryEstimate:
 def _reclaimable_growth_bytes(start: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
     """What has grown in the group and the machine, if all growth of fixed memory is the group's.
 
-    0 unless that explains most of the group's growth: the machine's fixed memory also moves by
-    some 20 MB with the lists of free pages of each processor.
+    0 unless that explains most of the group's growth.
     """
     group_growth_bytes = group_bytes - start.group_bytes
     fixed_growth_bytes = max(machine.fixed_bytes - start.machine.fixed_bytes, 0)
@@ -111,7 +120,7 @@ def _reclaimable_growth_bytes(start: _Estimate, group_bytes: int, machine: Kerne
 
 def _kept_bytes(last: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
     """What of the last estimate the kernel has not dropped since: the fixed memory of others may
-    rise for a moment, as do the lists of free pages of each processor.
+    rise for a moment.
     """
     of_group_bytes = last.group_bytes - group_bytes
     of_machine_bytes = last.machine.reclaimable_bytes - machine.reclaimable_bytes
