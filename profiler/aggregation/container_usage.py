@@ -99,6 +99,7 @@ class ContainerUsage:
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
+        self.memory_max_kernel_bytes: int | None = None
         self.memory_usage_peak_bytes: int | None = None
         self._mark_used_bytes: int | None = None
         self.kernel_peak_bytes: int | None = None
@@ -297,6 +298,7 @@ class ContainerUsage:
             return
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
+            self.memory_max_kernel_bytes = sample.memory_kernel_bytes
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = held_ns or self._nominal_step_ns

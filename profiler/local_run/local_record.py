@@ -15,6 +15,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     build_batch_record,
     container_limits,
+    kernel_memory_warnings,
     processor_of,
     usage_metrics,
     visible_of,
@@ -242,6 +243,7 @@ def build_run_record(
     )
     if not observed.usage.samples and observed.peak.source == "sampled":
         record = with_warnings(record, (_LARGEST_PROCESS,))
+    record = with_warnings(record, kernel_memory_warnings(observed.usage))
     if placement is None:
         return record
     finished_ns = None if ending is None else observed.finished_ns

@@ -340,6 +340,7 @@ class CommandSampler:
             cpu_ns=cpu_ns,
             memory_used_bytes=tree_bytes if group is None else group.used_bytes,
             memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
+            memory_kernel_bytes=None if group is None else group.kernel_bytes,
             block_read_bytes=None if blocks is None else blocks.read_bytes,
             block_write_bytes=None if blocks is None else blocks.write_bytes,
             pids=sum(process.threads for process in processes),
@@ -370,6 +371,7 @@ class CommandSampler:
             cpu_ns=None if cpu_ns is None else self._clamp_to_capacity(cpu_ns, read_ns),
             memory_used_bytes=used_bytes,
             memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
+            memory_kernel_bytes=None if group is None else group.kernel_bytes,
         )
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:

@@ -21,8 +21,10 @@ _PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
 # What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
 _NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
 
-# Of a group's growth, what the growth of the machine's reclaimable memory must explain.
-_MIN_EXPLAINED_SHARE = 0.75
+# Of a group's growth, what must be reclaimable, and by what the machine's reclaimable memory must
+# have grown: else nothing is taken as reclaimable.
+_MIN_SHARE_OF_GROWTH = 0.75
+_MIN_MACHINE_GROWTH = 0.25
 
 
 class KernelMemory(Struct, frozen=True, kw_only=True):
@@ -105,17 +107,20 @@ class KernelMemoryEstimate:
 
 
 def _reclaimable_growth_bytes(start: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
-    """What has grown in the group and the machine, if all growth of fixed memory is the group's.
+    """The group's growth without all growth of the machine's fixed memory, as if that were its own.
 
-    0 unless that explains most of the group's growth.
+    0 unless that is most of the growth, and unless the machine's reclaimable memory has grown, too.
+    It grows by less than the group: the kernel first fills slabs that others left.
     """
-    group_growth_bytes = group_bytes - start.group_bytes
+    growth_bytes = group_bytes - start.group_bytes
     fixed_growth_bytes = max(machine.fixed_bytes - start.machine.fixed_bytes, 0)
     machine_growth_bytes = machine.reclaimable_bytes - start.machine.reclaimable_bytes
-    explained_bytes = min(group_growth_bytes - fixed_growth_bytes, machine_growth_bytes)
-    if explained_bytes < _MIN_EXPLAINED_SHARE * group_growth_bytes:
+    reclaimable_bytes = min(growth_bytes - fixed_growth_bytes, machine.reclaimable_bytes)
+    if reclaimable_bytes < _MIN_SHARE_OF_GROWTH * growth_bytes:
         return 0
-    return max(explained_bytes, 0)
+    if machine_growth_bytes < _MIN_MACHINE_GROWTH * growth_bytes:
+        return 0
+    return max(reclaimable_bytes, 0)
 
 
 def _kept_bytes(last: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
