@@ -42,7 +42,8 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     """The parts of a group's memory.
 
     ``reclaimable_bytes`` and ``used_bytes`` are the usage together. ``unmapped_cache_bytes`` is the
-    part of ``reclaimable_bytes`` that is page cache of files. ``cache_bytes`` is all that the
+    cache in ``reclaimable_bytes``, as free(1) shows it: page cache of files and reclaimable kernel
+    memory, without lazily freed pages. ``cache_bytes`` is all that the
     kernel could have dropped at another moment: mapped files, too. ``mapped_bytes`` counts a page
     for the group that read it first. ``kernel_bytes`` is kernel memory of which the interface does
     not tell the reclaimable part (version 1): it counts as used.
@@ -71,6 +72,7 @@ def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> Memor
         used_bytes=reading.used_bytes - size_bytes,
         kernel_bytes=reading.kernel_bytes - size_bytes,
         reclaimable_bytes=(reading.reclaimable_bytes or 0) + size_bytes,
+        unmapped_cache_bytes=(reading.unmapped_cache_bytes or 0) + size_bytes,
         cache_bytes=None if reading.cache_bytes is None else reading.cache_bytes + size_bytes,
     )
 
@@ -87,10 +89,11 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
     file_bytes = _file_cache_bytes(counters)
     unmapped_bytes = None
     if pages_bytes is not None:
-        unmapped_bytes = min(pages_bytes, usage_bytes - min(slab_bytes, usage_bytes))
-        if file_bytes is not None:
-            mapped_bytes = _mapped_listed_bytes(counters)
-            unmapped_bytes = min(unmapped_bytes, max(file_bytes - mapped_bytes, 0))
+        unmapped_bytes = pages_bytes
+        if file_bytes is not None:  # without lazily freed pages
+            unmapped_file_bytes = max(file_bytes - _mapped_listed_bytes(counters), 0)
+            unmapped_bytes = min(pages_bytes, unmapped_file_bytes)
+        unmapped_bytes = min(unmapped_bytes + slab_bytes, reclaimable_bytes)
     return MemoryReading(
         used_bytes=usage_bytes - reclaimable_bytes,
         cache_bytes=None if file_bytes is None else file_bytes + slab_bytes,

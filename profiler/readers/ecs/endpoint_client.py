@@ -244,9 +244,12 @@ class TaskMetadataSource:
             self._kernel_memory[docker_id] = KernelMemoryEstimate()
         estimate = self._kernel_memory[docker_id]
         known_bytes = min(estimate.reclaimable_bytes(kernel_bytes, used_bytes), used_bytes)
+        if not known_bytes:
+            return sample
         return replace(
             sample,
             memory_used_bytes=used_bytes - known_bytes,
+            memory_cache_bytes=(sample.memory_cache_bytes or 0) + known_bytes,
             memory_kernel_bytes=kernel_bytes - known_bytes,
             memory_reclaimable_bytes=(sample.memory_reclaimable_bytes or 0) + known_bytes,
         )

@@ -119,7 +119,7 @@ SAMPLE_V2 = ContainerSample(
     read_ns=READ_NS,
     cpu_ns=331125000,
     memory_used_bytes=65249280 - 5328896 - 383648,
-    memory_cache_bytes=5328896,
+    memory_cache_bytes=5328896 + 383648,
     memory_reclaimable_bytes=5328896 + 383648,
     memory_limit_bytes=268435456,
     network_rx_bytes=101869,
@@ -148,6 +148,26 @@ def test_memory_used_is_the_memory_that_is_needed() -> None:
         ({"usage": 100, "stats": {"inactive_file": 40, "mapped_file": 30, "cache": 80}}, 60),
         # The whole cache includes what is mapped: without inactive_file, less is subtracted.
         ({"usage": 100, "stats": {"active_file": 30, "mapped_file": 10, "cache": 80}}, 80),
+        # A batch of 20 that looked at many files; one that shares 40 and has read a file of 30.
+        (
+            {
+                "usage": 100,
+                "stats": {"active_file": 0, "inactive_file": 20, "slab_reclaimable": 60},
+            },
+            20,
+        ),
+        (
+            {
+                "usage": 100,
+                "stats": {
+                    "total_active_file": 20,
+                    "total_inactive_file": 10,
+                    "total_mapped_file": 40,
+                    "total_cache": 70,
+                },
+            },
+            70,
+        ),
         ({"usage": 100, "stats": {}}, 100),
         ({"usage": 100}, 100),
         ({"stats": {"inactive_file": 5}}, None),
