@@ -247,7 +247,7 @@ class GroupTotal(Struct):
         )
 
 
-def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
+def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:
     """Whether a group counts less than its processes hold, by more than 5 % and 4 MiB."""
     return is_notable(held_bytes - counted_bytes, held_bytes)
 
