@@ -215,9 +215,8 @@ class _Session:
         # This must come before the command is reaped.
         last_threads = None if details is None else details.threads.read_last(finished_ns)
         if details is not None:
-            details.processes.add(
-                self._sampler.sample_ended(supervisor.reaped.cpu_ns), self._read_ns(finished_ns)
-            )
+            ended = self._sampler.sample_ended(supervisor.reaped.cpu_ns)
+            details.processes.add(ended, self._read_ns(finished_ns), cpu_ns=self._sampler.cpu_ns)
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
         if details is not None and last_threads is not None:
@@ -250,8 +249,9 @@ class _Session:
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
         processes = self._sampler.processes
-        total_bytes = None if isinstance(sample, Unavailable) else sample.memory_used_bytes
-        details.processes.add(processes, read_ns if processes else None, total_bytes=total_bytes)
+        details.processes.add(
+            processes, read_ns if processes else None, cpu_ns=self._sampler.cpu_ns
+        )
         if not isinstance(sample, Unavailable):
             threads = details.threads.read(processes, now_ns)
             if threads is not None:

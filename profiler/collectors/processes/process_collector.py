@@ -46,6 +46,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
+from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
     Interval,
     Metrics,
@@ -129,7 +130,8 @@ def _processes_values(
         may_have_missed_a_kill=batch.kills.host_kills.total() > 0
         or may_have_missed_a_kill(replace(record, metrics=metrics)),
     )
-    processes = within_total(batch.totals.top(), metrics.max_memory_used_mb)
+    rows = with_unread(batch.totals.top(), metrics.cpu_seconds)
+    processes = within_total(rows, metrics.max_memory_used_mb)
     record = replace(record, metrics=metrics, memory_kills=kills, processes=processes)
     if (
         verdict.likely or not record.likely_out_of_memory
