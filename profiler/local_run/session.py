@@ -307,7 +307,7 @@ class _Session:
             )
 
     def _new_details(self) -> _Details:
-        import profiler.readers.linux.script_names  # noqa: F401
+        import profiler.readers.linux.program_names  # noqa: F401
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.aggregation.usage_by_command import ProcessTotals
@@ -502,7 +502,9 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
 
     This comes last: a helper may end a little after its parent.
     """
-    live = (proc.read_live_name(*process.identity) for process in survivors)
+    from profiler.readers.linux.program_names import read_live_name  # short runs do without it
+
+    live = (read_live_name(*process.identity) for process in survivors)
     names = [name for name in live if name is not None]
     if not names:
         return record
