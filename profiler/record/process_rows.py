@@ -11,7 +11,7 @@ from profiler.record.units import CPU_SECONDS_DIGITS
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
 OTHER_PROCESSES = "other"
-OTHER_PROCESSES_TEXT = "other programs"
+_COUNTED_TEXT, _UNREAD_TEXT = "other programs", "other or unread programs"
 # The kernel has the CPU time of ended children in two parts, each rounded down to 10 ms: a smaller
 # difference between the rows and the total says nothing.
 _MIN_NOTABLE_SECONDS, _MIN_NOTABLE_SHARE = 0.05, 0.01
@@ -28,8 +28,12 @@ def is_other_processes(row: Process) -> bool:
 
 
 def shown_name(row: Process) -> str:
-    """The name of a row for people."""
-    return OTHER_PROCESSES_TEXT if is_other_processes(row) else row.name
+    """The name of a row for people: the others' CPU time may be that of a named program, which
+    ended before it was read.
+    """
+    if not is_other_processes(row):
+        return row.name
+    return _UNREAD_TEXT if row.count is None else _COUNTED_TEXT
 
 
 def are_processes_partial(rows: Sequence[Process]) -> bool:

@@ -391,8 +391,13 @@ class ProcessCollector:
             if tracked is None or not tracked.batch.has_data:
                 return RecordPart(source=name, warnings=stopped)
             values = _processes_values(record, tracked.batch, is_current=not stopped)
-            lower_bounds = wait_warnings(replace(record, **values))
-            warnings = (*tracked.batch.comparison.warnings(), *lower_bounds, *stopped)
+            with_values = replace(record, **values)
+            warnings = (
+                *tracked.batch.comparison.warnings(),
+                *tracked.batch.totals.warnings(tracked.batch.cpu_ns),
+                *wait_warnings(with_values),
+                *stopped,
+            )
             while_idle = tracked.batch.time.breakdown(is_idle=True)
             return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
 
