@@ -134,9 +134,14 @@ def _show_progress() -> None:
 
 def _ask_in_shell(script: str, seconds: float) -> int:
     """The work as a program of a shell's script, which waits for it."""
+    return _run_program(["sh", "-c", script, "sh"], f"ask_again:{seconds}")
+
+
+def _run_program(prefix: Sequence[str], phase: str) -> int:
+    """Run a phase as a program of its own; returns how long it waited for a CPU."""
     with tempfile.NamedTemporaryFile() as truth:
-        program = [sys.executable, __file__, truth.name, *sys.argv[2:4], f"ask_again:{seconds}"]
-        subprocess.run(["sh", "-c", script, "sh", *program], check=True)
+        program = [sys.executable, __file__, truth.name, *sys.argv[2:4], phase]
+        subprocess.run([*prefix, *program], check=True)
         waits = [json.loads(line).get("wait_seconds", 0.0) for line in truth.read().splitlines()]
     return int(1e9 * sum(waits))
 
@@ -285,11 +290,9 @@ def _compute_shortly() -> int:
     return cpu_wait_ns()
 
 
-def run_child(seconds: float) -> None:
+def run_child(seconds: float) -> int:
     """Wait for a program that shows no known kind."""
-    subprocess.run(
-        [sys.executable, __file__, os.devnull, *sys.argv[2:4], f"pause:{seconds}"], check=True
-    )
+    return _run_program([], f"pause:{seconds}")
 
 
 def threads_of_many_kinds(seconds: float) -> int:

@@ -223,6 +223,7 @@ class ThreadReader:
         self._turns = 0
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
+        self._pressure_file: int | None = None
         self._last: _Moment | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
@@ -279,6 +280,9 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
+        if self._pressure_file is not None:
+            os.close(self._pressure_file)
+            self._pressure_file = None
 
     def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
         shown = [
@@ -294,8 +298,15 @@ class ThreadReader:
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
             shows_work=is_busy or any(process.is_running for process in self._processes.values()),
             is_behind=bool(self._changed),
-            pressure_ns=parse_pressure_ns(proc.read(f"{self._folder}/pressure/cpu") or b""),
+            pressure_ns=self._pressure_ns(),
         )
+
+    def _pressure_ns(self) -> int | None:
+        if self._pressure_file is None:
+            self._pressure_file = open_or_none(f"{self._folder}/pressure/cpu")
+        if self._pressure_file is None:
+            return None
+        return parse_pressure_ns(proc.reread(self._pressure_file))
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
         """Note the processes whose threads may have run since the last reading."""

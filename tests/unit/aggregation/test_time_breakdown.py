@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.time_breakdown import RecentWaits, TimeAccount, wait_warnings
+from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import TIMER, Wait
