@@ -68,8 +68,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     """CloudWatch Logs subscription, or a Kinesis data stream: index reports and notices, and
     send the notices.
 
-    Returns ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures":
-    […]}``. Raises ForwarderError if Lambda must retry the event.
+    Returns ``{"indexed": n, "skipped": n, "failed": n, "untrusted": n}``; for a stream,
+    ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
     payload = decode_event(event) if event.get("Records") is None else None
@@ -78,7 +78,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(
-        settings, partial(_deliver, settings, context, notices), keep_failures, notices
+        settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
     )
     if payload is not None:
         return asdict(lines.forward(payload))
