@@ -44,6 +44,7 @@ from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.record.line_trust import TrustedGroups
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task, unusable_values
 
@@ -104,7 +105,11 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         lambda: function_settings.read_notice_settings(os.environ),
         describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
         run_log=lambda task, container: ReportFinder(
-            _log_tail().newest, budget, task.id, container
+            _log_tail().newest,
+            budget,
+            task,
+            container,
+            TrustedGroups(globs=function_settings.read_trusted_globs(os.environ)),
         ),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),

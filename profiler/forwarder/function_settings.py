@@ -286,9 +286,12 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
                 "arn:aws:logs:REGION:ACCOUNT:log-group:NAME."
             )
         monitors = (InstanceMonitorGroup(account_id=match[1], log_group=match[2], cluster=cluster),)
-    return TrustedGroups(
-        instance_monitors=monitors, globs=_words(environment.get("TRUSTED_LOG_GROUPS", ""))
-    )
+    return TrustedGroups(instance_monitors=monitors, globs=read_trusted_globs(environment))
+
+
+def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Read the globs of trusted log groups."""
+    return _words(environment.get("TRUSTED_LOG_GROUPS", ""))
 
 
 def exports_runs(environment: Mapping[str, str]) -> bool:

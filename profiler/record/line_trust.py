@@ -185,9 +185,13 @@ _NO_TASK_STREAM = LineVerdict(
 
 
 class StreamTrust(Struct, frozen=True, kw_only=True):
-    """What one log stream vouches for. ``account_id``: the log group's; None if unknown."""
+    """What one log stream vouches for. ``account_id``: the log group's; None if unknown.
+
+    ``monitor`` is the name of the task's monitor.
+    """
 
     account_id: str | None
+    monitor: str = MONITOR_NAME
     task: TaskStream | None = None
     is_container_id: bool = False
     instance_cluster: str | None = None
@@ -242,7 +246,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
                 untrusted=f"It contains task {_shown(claim.task_id)}, but its log stream belongs "
                 f"to task {stream.task_id}."
             )
-        if stream.container not in (claim.container, MONITOR_NAME):
+        if stream.container not in (claim.container, self.monitor):
             return LineVerdict(
                 untrusted=f"It contains container {_shown(claim.container)}, but its log stream "
                 f"belongs to container {_shown(stream.container)}."
@@ -264,14 +268,25 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
     instance_monitors: tuple[InstanceMonitorGroup, ...] = ()
     globs: tuple[str, ...] = ()
 
-    def of_stream(self, account_id: str | None, log_group: str, log_stream: str) -> StreamTrust:
-        """What a log stream vouches for; ``account_id`` is its log group's, None if unknown."""
+    def of_stream(
+        self,
+        account_id: str | None,
+        log_group: str,
+        log_stream: str,
+        *,
+        monitor: str = MONITOR_NAME,
+    ) -> StreamTrust:
+        """What a log stream vouches for; ``account_id`` is its log group's, None if unknown.
+
+        ``monitor``: the name of the task's monitor, where the task's definition is known.
+        """
         cluster = None
-        for monitor in self.instance_monitors:
-            if (monitor.account_id, monitor.log_group) == (account_id, log_group):
-                cluster = monitor.cluster
+        for known in self.instance_monitors:
+            if (known.account_id, known.log_group) == (account_id, log_group):
+                cluster = known.cluster
         return StreamTrust(
             account_id=account_id,
+            monitor=monitor,
             task=task_of_stream(log_stream),
             is_container_id=is_container_id(log_stream),
             instance_cluster=cluster,
