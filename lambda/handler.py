@@ -44,7 +44,7 @@ from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
-from profiler.record.line_trust import TrustedGroups
+from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task, unusable_values
 
@@ -109,7 +109,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
             budget,
             task,
             container,
-            TrustedGroups(globs=function_settings.read_trusted_globs(os.environ)),
+            TrustedGroups(globs=read_trusted_globs(os.environ)),
         ),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),

@@ -20,7 +20,7 @@ from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
-from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups
+from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups, read_trusted_globs
 
 if TYPE_CHECKING:  # only an export imports it
     from profiler.otlp.otlp_settings import Targets
@@ -287,11 +287,6 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
             )
         monitors = (InstanceMonitorGroup(account_id=match[1], log_group=match[2], cluster=cluster),)
     return TrustedGroups(instance_monitors=monitors, globs=read_trusted_globs(environment))
-
-
-def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Read the globs of trusted log groups."""
-    return _words(environment.get("TRUSTED_LOG_GROUPS", ""))
 
 
 def exports_runs(environment: Mapping[str, str]) -> bool:

@@ -37,6 +37,7 @@ choose the names of streams in an account as all of its tasks.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -292,6 +293,25 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
             instance_cluster=cluster,
             is_trusted_group=bool(self.globs) and matches_any(log_group, self.globs),
         )
+
+
+class AccountTrust(Struct, frozen=True, kw_only=True):
+    """Which lines count for a reader of the log groups of one account; None: it is unknown.
+
+    Without an account nothing is confirmed.
+    """
+
+    account_id: str | None = None
+    groups: TrustedGroups = TrustedGroups()
+
+    def of_stream(self, log_group: str, log_stream: str) -> StreamTrust:
+        return self.groups.of_stream(self.account_id, log_group, log_stream)
+
+
+def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The globs of trusted log groups in ``TRUSTED_LOG_GROUPS``, separated by commas."""
+    words = environment.get("TRUSTED_LOG_GROUPS", "").split(",")
+    return tuple(word.strip() for word in words if word.strip())
 
 
 def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:
