@@ -5,6 +5,7 @@ filters they pass.
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -76,6 +77,16 @@ def log_event(message: str) -> dict[str, Any]:
         stream, moment = LAMBDA_STREAM, None
     timestamp_ms = (parse_ns(moment) or 0) // NS_PER_MS
     return {"logStreamName": stream, "timestamp": timestamp_ms, "message": message}
+
+
+def put_in_own_streams(logs: Any, group: str, *messages: str) -> None:
+    """Put each line into the stream of its task's monitor: see :func:`log_event`."""
+    for message in messages:
+        event = log_event(message)
+        stream = event.pop("logStreamName")
+        with suppress(logs.exceptions.ResourceAlreadyExistsException):
+            logs.create_log_stream(logGroupName=group, logStreamName=stream)
+        logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[event])
 
 
 def notice_text(running: Report, kind: str = "stuck") -> str:
