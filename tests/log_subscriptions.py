@@ -48,9 +48,9 @@ def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
     return packed(compress(json.dumps(document).encode()))
 
 
-def subscription_event(*messages: str) -> dict[str, Any]:
+def subscription_event(*messages: str, timestamp_ms: int = WRITTEN_MS) -> dict[str, Any]:
     events = [
-        {"id": str(number), "timestamp": 1772359202500, "message": text}
+        {"id": str(number), "timestamp": timestamp_ms, "message": text}
         for number, text in enumerate(messages)
     ]
     return event({**DOCUMENT, "logEvents": events})
