@@ -56,7 +56,6 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it 
 _MAX_SHOWN_LENGTH = 200
 
 _Decoded = TypeVar("_Decoded")
-_Owned = TypeVar("_Owned", Report, NoticeLine)
 
 
 class LogEvent(Struct, frozen=True):
@@ -315,22 +314,17 @@ def _judged(
         return UntrustedLine(verdict.untrusted)
     if verdict.invalid is not None:
         return FailedItem(event.message, verdict.invalid)
-    owned = _of_account(line, payload.owner)
+    record = line.record
+    if not record.account_id:
+        record = replace(record, account_id=payload.owner or None)
     document: Document | InvalidReport
-    if isinstance(owned, NoticeLine):
-        document = notice_document(owned, event.message, settings)
+    if isinstance(line, NoticeLine):
+        document = notice_document(replace(line, record=record), event.message, settings)
     else:
-        document = report_document(owned, event.message, settings)
+        document = report_document(replace(line, record=record), event.message, settings)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document if verdict.is_confirmed else _unconfirmed(document, payload)
-
-
-def _of_account(line: _Owned, owner: str) -> _Owned:
-    """The line with its log group's account if it contains none."""
-    if line.record.account_id or not owner:
-        return line
-    return replace(line, record=replace(line.record, account_id=owner))
 
 
 def _unconfirmed(document: Document, payload: Payload) -> Document:

@@ -260,7 +260,7 @@ def test_every_partition_and_the_old_form_of_arns_are_accepted(partition: str) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_instance_monitor_speaks_for_the_tasks_of_its_cluster(kind: str) -> None:
     world = World()
-    place = {"group": INSTANCE_GROUP, "stream": CONTAINER_ID}
+    place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": CONTAINER_ID}
     assert world.forward(line(kind, cluster="gpu"), **place) == INDEXED
     assert "confirmed" not in world.documents[0].fields["task"]
     assert world.forward(line(kind, cluster="jobs"), **place) == UNTRUSTED
@@ -270,7 +270,7 @@ def test_an_instance_monitor_speaks_for_the_tasks_of_its_cluster(kind: str) -> N
 
 
 def test_an_instance_monitors_group_of_another_account_is_a_group_like_others() -> None:
-    place = {"group": INSTANCE_GROUP, "stream": "ecs/x", "owner": OTHER_ACCOUNT}
+    place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": "ecs/x", "owner": OTHER_ACCOUNT}
     assert World().forward(line(cluster="gpu"), **place) == UNTRUSTED
 
 
@@ -296,7 +296,7 @@ def test_notices_of_an_instance_monitor_are_limited_by_task() -> None:
     ids=["container id", "trusted group"],
 )
 def test_what_no_stream_vouches_for_is_unconfirmed_and_sends_no_notice(
-    place: dict[str, str],
+    place: dict[str, Any],
 ) -> None:
     world = World()
     for kind in KINDS:
@@ -478,7 +478,10 @@ def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
             started = format_datetime(moment)
             texts.append(line(at=moment))
             for init_ms in (0, MS_PER_DAY, -MS_PER_DAY, 1e300):
-                changes = {"startedAt": started, "metrics": {"initDurationMs": init_ms}}
+                changes: dict[str, Any] = {
+                    "startedAt": started,
+                    "metrics": {"initDurationMs": init_ms},
+                }
                 texts.append(line(at=stamp - DAY, **changes))
                 texts.append(line("task.checkpoint", at=stamp + DAY, **changes))
         at_ms = round(stamp.timestamp() * 1000)
