@@ -43,7 +43,7 @@ from profiler.forwarder.task_lines import (
     read_notice,
     replace_lone_surrogates,
 )
-from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
+from profiler.record.line_trust import StreamTrust, Voucher, claim_of, task_of_stream
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Report
 
@@ -324,16 +324,18 @@ def _judged(
         document = report_document(replace(line, record=record), event.message, settings)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
-    return document if verdict.is_confirmed else _unconfirmed(document, payload)
+    if verdict.voucher is None or verdict.is_confirmed:
+        return document
+    return _unconfirmed(document, verdict.voucher, payload.log_stream)
 
 
-def _unconfirmed(document: Document, payload: Payload) -> Document:
-    """The document of a line for which its log stream does not vouch, with the place where the
-    line is. If the stream is named by Docker's container id, the task's event can confirm it.
+def _unconfirmed(document: Document, voucher: Voucher, log_stream: str) -> Document:
+    """The document of a line whose log stream does not name the task.
+
+    If the stream is named by Docker's container id, the task's event can confirm it.
     """
-    place = {"log_group": payload.log_group, "log_stream": payload.log_stream}
-    fields = {"task": {"confirmed": False}, "aws": {"cloudwatch": place}}
-    return replace(document, fields=merge_fields(document.fields, fields))
+    task = {"confirmed": False, "voucher": voucher, "voucher_stream": log_stream}
+    return replace(document, fields=merge_fields(document.fields, {"task": task}))
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
