@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aws_account.running_tasks.running_runs import RunningRuns
+from profiler.cli.show_command import log_lines
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
 from profiler.forwarder.batch_report import ReportFinder, StreamLine, identify_containers
 from profiler.forwarder.documents import Document
@@ -608,6 +610,15 @@ def test_a_batch_cannot_say_that_a_schedule_missed_a_run() -> None:
         source = source_of((stream, 0, json.dumps(notice)))
         assert list(source.runs(RunFilter())) == []
         assert len(source.schedule_notices(RunFilter())) == expected
+
+
+def test_show_prints_no_lines_of_another_tasks_stream() -> None:
+    def get_log_events(**_parameters: object) -> Mapping[str, Any]:
+        pytest.fail("no line of another task is read")
+
+    (run,) = listed((STREAM, 0, line(logGroup=GROUP, logStream=f"ecs/batch/{OTHER_TASK}")))
+    with pytest.raises(TaskProfilerError, match=f"names the log stream of task {OTHER_TASK}"):
+        list(log_lines(get_log_events, run.report.record, (), 5))
 
 
 # watch
