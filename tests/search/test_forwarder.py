@@ -171,8 +171,10 @@ def test_the_wrong_engine_is_named(
     monkeypatch.setenv("ELASTICSEARCH_URL", opensearch.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
     forget_environment()
+    task_id = "0" * 32
+    own = event(report(task_id), stream=f"ecs/batch/{task_id}")
     with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
-        handler.forward_logs(event(report()), Context())
+        handler.forward_logs(own, Context())
     forget_environment()
 
 
