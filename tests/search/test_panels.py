@@ -113,7 +113,7 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         assert handler.task_stopped(KILLED, Context())["indexed"] is True
         for name, of_it in produced().items():
             answer = forward(event(*of_it, stream=name), Context())
-            assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
+            assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0, "untrusted": 0}
         assert handler.task_stopped(STOPPED, Context())["indexed"] is True
         send_notices(forward, search_server)
         yield search_server

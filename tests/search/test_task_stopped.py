@@ -152,7 +152,8 @@ def test_the_duration_is_compared_with_recent_runs(
         "waitingFor": [{"kind": "network", "target": "10.0.3.9:5432", "percent": 75.0}],
     }
     processor = {"model": "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"}
-    put(aws, run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor))
+    text = run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor)
+    forward(event(text, stream=STREAM), Context())
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), Context())
     posted = json.dumps(slack.messages, ensure_ascii=False)
     assert (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from profiler.forwarder import invocation
-from profiler.forwarder.batch_report import ReportFinder, ReportLine
+from profiler.forwarder.batch_report import ReportFinder, ReportLine, StreamLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
@@ -45,7 +45,7 @@ from tests.notices import KeyTable, fake_channel, report_line
 from tests.otlp_schema import check
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, awslogs
-from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, report
+from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, WRITTEN_MS, report
 from tests.task_events import EVENT, container, definition, event, task
 from tests.values import present
 
@@ -82,11 +82,12 @@ class World:
         self.has_instance_monitor = False
         self.indexed_reports: list[ReportLine | None] | None = None
 
-    def newest(self, place: LogTarget) -> Iterator[Sequence[str]]:
+    def newest(self, place: LogTarget) -> Iterator[Sequence[StreamLine]]:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)
-        yield self.lines.get(place.stream, [])[::-1]
+        lines = self.lines.get(place.stream, [])
+        yield [StreamLine(text, WRITTEN_MS) for text in reversed(lines)]
 
     def may_fail(self, what: str) -> None:
         if what in self.errors:
@@ -149,7 +150,7 @@ class World:
         return TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
             describe=lambda _arn: self.described,
-            run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
+            run_log=lambda task, name: ReportFinder(self.newest, self.time, task, name),
             index=lambda: self.index() if cluster else None,
             channels=lambda _settings: [
                 NoticeChannel("world", self.post, self.accepts),
