@@ -63,7 +63,9 @@ def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
     started = parse_datetime(record.started_at)
     if started is None and not run.is_complete:
         started = created
-    return _links_of_record(record, kibana_task(kibana_url, record.task_id, started or ended, ended))
+    return _links_of_record(
+        record, kibana_task(kibana_url, record.task_id, started or ended, ended)
+    )
 
 
 def _links_of_record(record: Record, kibana: str | None) -> RunLinks:
