@@ -44,7 +44,7 @@ class FakeSearchCluster(SearchCluster):
     def _search_ids(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The documents with these ids in the indices of the path, as a search finds them."""
         indices, _, rest = path.removeprefix("/").partition("/")
-        assert rest == "_search?ignore_unavailable=true&allow_no_indices=true"
+        assert rest == "_search"
         ids = body["query"]["ids"]["values"]
         assert len(set(ids)) <= body["size"] <= 10_000
         hits = [

@@ -27,6 +27,7 @@ from profiler.forwarder.merged_run import (
     RunEvent,
     StreamClaim,
     merge,
+    read_claim,
     read_run_event,
     within_task,
 )
@@ -54,7 +55,7 @@ _REPORT = "task.report"
 # What a writer needs of an existing document of a run.
 STORED_FIELDS = (
     *EVENT_FIELDS,
-    *("task.complete", "task.voucher", "task.voucher_stream"),
+    *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
     *("@timestamp", "event.start", "event.end"),
 )
 
@@ -189,16 +190,6 @@ def is_accepted(part: ReportPart, stored: Stored) -> bool:
     return not stored.has_report or stored.claim is not None
 
 
-def read_claim(fields: Mapping[str, Any]) -> StreamClaim | None:
-    """The log stream of the report in a document, if it does not name the task."""
-    task = mapping(fields.get("task"))
-    voucher = text(task.get("voucher"))
-    stream = text(task.get("voucher_stream"))
-    if voucher is None or stream is None:
-        return None
-    return StreamClaim(voucher=voucher, stream=stream)
-
-
 def report_document(
     report: Report, line: str, settings: ForwarderSettings, claim: StreamClaim | None = None
 ) -> Document | InvalidReport:
@@ -225,6 +216,8 @@ def report_document(
     index = settings.index(kind, began)
     if is_checkpoint:
         fields = record_fields(record, CHECKPOINT, written)
+        if claim is not None:
+            fields["task"] |= claim_fields(claim)
         fields["record"] = replace_lone_surrogates(line)
         links = links_of_line(report, settings.kibana_url).document_fields()
         if links:
@@ -283,10 +276,8 @@ def run_fields(
     ended = finished or written or moment
     if ended is None:
         raise ValueError("A run's document has a time.")
-    task: Fields = {"complete": run.is_complete, "confirmed": run.is_confirmed}
-    if claim is not None:
-        task["voucher"] = claim.voucher
-        task["voucher_stream"] = claim.stream
+    task: Fields = {} if claim is None else claim_fields(claim)
+    task |= {"complete": run.is_complete, "confirmed": run.is_confirmed}
     parts: list[Mapping[str, Any]] = [
         record_fields(run.record, _REPORT, ended),
         drop_empty({"task": task, "links": links_of_run(run, kibana_url).document_fields()}),
@@ -296,6 +287,11 @@ def run_fields(
     if line is not None:
         parts.append({"record": replace_lone_surrogates(line)})
     return merge_fields(*parts)
+
+
+def claim_fields(claim: StreamClaim) -> Fields:
+    """The fields of the task for a line whose log stream does not name the task."""
+    return {"confirmed": False, "voucher": claim.voucher, "voucher_stream": claim.stream}
 
 
 def event_fields(event: RunEvent) -> Fields:

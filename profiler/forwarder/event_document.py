@@ -8,7 +8,7 @@ from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.documents import Document, EventPart, Fields
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.merged_run import RunEvent, merge, run_event
+from profiler.forwarder.merged_run import RunEvent, merge, read_claim, run_event
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
@@ -106,7 +106,7 @@ def find_indexed_report(
     left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
     source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
     event = run_event(task, determine_outcome(task, batch), batch.name)
-    claim = documents.read_claim(source)
+    claim = read_claim(source)
     if claim is not None and not event.vouches_for(claim):
         return None
     line = str(source.get("record"))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.record_model import (
@@ -55,6 +55,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     Times are RFC 3339 texts. ``created_at`` and ``stopped_at`` are the task's: the bounds of the
     container's start and end. ``runtime_ids`` are Docker's ids of the container and of the task's
     monitor, which name their log streams. ``status`` is None if ECS does not report the end.
+    ``is_identified``: account, Region and family are the event's own.
     """
 
     account_id: str | None = None
@@ -81,6 +82,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     out_of_memory: bool | None = None
     retry_of: str | None = None
     retried_as: str | None = None
+    is_identified: bool = False
     # The run as the event alone shows it. None if the event was read back from a document.
     alone: Record | None = None
 
@@ -88,7 +90,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """Whether the run is confirmed: the task's identity is known, and the report's stream is
         the task's. None: the stream names the task, or there is no report.
         """
-        if self.account_id is None or self.region is None or self.family is None:
+        if not self.is_identified:
             return False
         return claim is None or claim.stream in self.runtime_ids
 
@@ -168,6 +170,7 @@ def run_event(
         out_of_memory=outcome.out_of_memory,
         retry_of=retry_of,
         retried_as=retried_as,
+        is_identified=None not in (task.account_id, task.region, task.family),
         alone=_event_record(task, batch, log),
     )
 
@@ -213,9 +216,11 @@ def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | Non
 def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     """The event that a document has; None if none was written yet.
 
-    The status is known only together with the event: a report alone writes one, too.
+    What the event does not say is read as the report said it. So the document itself says whether
+    the event was identified: it is not confirmed, or only because of the report's log stream.
     """
-    if mapping(fields.get("task")).get("stop_category") is None:
+    task = mapping(fields.get("task"))
+    if task.get("stop_category") is None:
         return None
     values: dict[str, Any] = {}
     for path, name in EVENT_FIELDS.items():
@@ -226,14 +231,27 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
             values[name] = value
     if values.get("status") not in KNOWN_END_STATUSES:
         values.pop("status", None)
-    return msgspec.convert(values, RunEvent)
+    is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
+    is_identified = task.get("confirmed") is True or is_claimed
+    return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
+
+
+def read_claim(fields: Mapping[str, Any]) -> StreamClaim | None:
+    """The log stream of the report in a document, if it does not name the task."""
+    task = mapping(fields.get("task"))
+    voucher = text(task.get("voucher"))
+    stream = text(task.get("voucher_stream"))
+    if voucher is None or stream is None:
+        return None
+    return StreamClaim(voucher=voucher, stream=stream)
 
 
 class MergedRun(Struct, frozen=True, kw_only=True):
     """One run of one container, merged by :func:`merge`.
 
     ``is_complete``: the numbers are a report's, which cover the whole run. ``is_confirmed``: the
-    event agrees with the report; None until there is an event.
+    event agrees with the report; None until there is an event, False if the report's log stream
+    does not name its task.
     """
 
     record: Record
@@ -343,12 +361,15 @@ def merge(
         record = _of_checkpoint(report.record, event)
     if event is not None:
         record = _with_event(record, event, is_complete=is_complete)
+    is_confirmed = None if claim is None else False
+    if event is not None:
+        is_confirmed = event.vouches_for(claim)
     return MergedRun(
         record=record,
         report=report,
         event=event,
         is_complete=is_complete,
-        is_confirmed=None if event is None else event.vouches_for(claim),
+        is_confirmed=is_confirmed,
     )
 
 
@@ -419,18 +440,18 @@ def _with_event(record: Record, event: RunEvent, *, is_complete: bool) -> Record
     )
 
 
-def within_task(text: str | None, event: RunEvent) -> str | None:
+def within_task(time: str | None, event: RunEvent) -> str | None:
     """A time of the container, moved to the bound of the task's life that it exceeds."""
-    moment = parse_datetime(text)
+    moment = parse_datetime(time)
     if moment is None:
-        return text
+        return time
     created = parse_datetime(event.created_at)
     stopped = parse_datetime(event.stopped_at)
     if created is not None and moment < created - CLOCK_TOLERANCE:
         return format_datetime(created)
     if stopped is not None and moment > stopped + CLOCK_TOLERANCE:
         return format_datetime(stopped)
-    return text
+    return time
 
 
 def completed(value: _Part, other: _Part) -> _Part:

@@ -119,9 +119,8 @@ class SearchCluster(ABC):
             "_source": ["task.confirmed", "task.voucher"],
             "query": {"ids": {"values": list(document_ids)}},
         }
-        path = f"{searched}/_search?ignore_unavailable=true&allow_no_indices=true"
         with self._checked_response():
-            response = mapping(self.request(f"/{path}", body, timeout_seconds))
+            response = mapping(self.request(f"/{searched}/_search", body, timeout_seconds))
         places: dict[str, str] = {}
         for hit in mappings(mapping(response.get("hits")).get("hits")):
             index, document_id = text(hit.get("_index")), text(hit.get("_id"))
