@@ -8,50 +8,45 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from profiler.core.ecs_terms import cluster_name, task_id
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.index_names import IndexKind
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
+from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
+from profiler.forwarder.document_fields import (
+    Fields,
+    claim_fields,
+    drop_empty,
+    record_fields,
+    run_fields,
+    set_field,
+)
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.merged_run import (
+from profiler.forwarder.merged_run import merge, within_task
+from profiler.forwarder.run_event import (
     EVENT_FIELDS,
-    MergedRun,
     RunEvent,
     StreamClaim,
-    merge,
     read_claim,
     read_run_event,
-    within_task,
 )
-from profiler.forwarder.run_links import (
-    ecs_task,
-    kibana_task,
-    links_of_line,
-    links_of_run,
-    links_of_schedule_notice,
-)
+from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
 from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
-from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Record, Report
-from profiler.record.search_document_fields import FIELDS
+from profiler.record.record_model import CHECKPOINT, Report
 
-Fields: TypeAlias = dict[str, Any]
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
 _MAX_SHOWN_LENGTH = 40
 # A report names the start of its run, and with it its index. Lines whose run lasted longer are
 # rejected.
 _MAX_RUN_LENGTH = timedelta(days=60)
-_REPORT = "task.report"
 # What a writer needs of an existing document of a run.
 STORED_FIELDS = (
     *EVENT_FIELDS,
@@ -177,8 +172,8 @@ def _second_item(
 def is_accepted(part: ReportPart, stored: Stored) -> bool:
     """Whether a report may write into the stored document.
 
-    A report from a stream that does not name the task replaces none that came from such a stream,
-    unless the task's event vouches for it; and none at all if the event refutes it.
+    A report from a stream that does not name the task replaces no report from one that does,
+    unless the task's event vouches for it. It does not count at all if the event refutes it.
     """
     if part.claim is None:
         return True
@@ -259,67 +254,6 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     return report_fields(document.report, event, document.kibana_url)
 
 
-def run_fields(
-    run: MergedRun,
-    line: str | None,
-    kibana_url: str | None,
-    *,
-    moment: datetime | None = None,
-    claim: StreamClaim | None = None,
-) -> Fields:
-    """The document of a run.
-
-    ``moment``: its time if neither its end nor the time of a report is known.
-    """
-    written = run.written
-    finished = parse_datetime(run.record.finished_at)
-    ended = finished or written or moment
-    if ended is None:
-        raise ValueError("A run's document has a time.")
-    task: Fields = {} if claim is None else claim_fields(claim)
-    task |= {"complete": run.is_complete, "confirmed": run.is_confirmed}
-    parts: list[Mapping[str, Any]] = [
-        record_fields(run.record, _REPORT, ended),
-        drop_empty({"task": task, "links": links_of_run(run, kibana_url).document_fields()}),
-    ]
-    if run.event is not None:
-        parts.append(event_fields(run.event))
-    if line is not None:
-        parts.append({"record": replace_lone_surrogates(line)})
-    return merge_fields(*parts)
-
-
-def claim_fields(claim: StreamClaim) -> Fields:
-    """The fields of the task for a line whose log stream does not name the task."""
-    return {"confirmed": False, "voucher": claim.voucher, "voucher_stream": claim.stream}
-
-
-def event_fields(event: RunEvent) -> Fields:
-    """The fields that an event sets, also in a document that a report has written."""
-    fields: Fields = {}
-    for path, name in EVENT_FIELDS.items():
-        value = getattr(event, name)
-        if isinstance(value, tuple):
-            value = list(value) or None
-        if value is not None:
-            _set(fields, path, value)
-    _set(fields, "cloud.provider", "aws")
-    _set(fields, "orchestrator.type", "ecs")
-    if event.status is not None:
-        _set(fields, "event.outcome", event_outcome(event.status))
-    link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
-    if link is not None:
-        _set(fields, "links.task", link)
-    return fields
-
-
-def _set(fields: Fields, path: str, value: object) -> None:
-    *objects, name = path.split(".")
-    for part in objects:
-        fields = fields.setdefault(part, {})
-    fields[name] = value
-
-
 def _corrections(document: Document, stored: Stored) -> Fields:
     """What an event changes in a stored report: times outside of the task's life, and whether the
     run is confirmed.
@@ -339,93 +273,13 @@ def _corrections(document: Document, stored: Stored) -> Fields:
         return fields
     for path, value in (("event.start", start), ("event.end", end), ("@timestamp", moment)):
         if value is not None:
-            _set(fields, path, value)
+            set_field(fields, path, value)
     ended = parse_datetime(end) or parse_datetime(moment)
     began = parse_datetime(start) or ended
     link = kibana_task(document.kibana_url, document.event.task_id, began, ended)
     if link is not None:
-        _set(fields, "links.run", link)
+        set_field(fields, "links.run", link)
     return fields
-
-
-def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
-    """The fields of a record, without its line."""
-    duration_ms = record.metrics.duration_ms
-    fields = _read_fields(view_of(record))
-    event = {
-        "kind": "metric",
-        "dataset": dataset,
-        "outcome": event_outcome(record.status),
-        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
-        **fields.pop("event", {}),
-    }
-    return {"@timestamp": format_datetime(moment), "event": drop_empty(event), **fields}
-
-
-def record_cost_fields(record: Record) -> Fields:
-    """The fields of a record's cost."""
-    cost: Fields = _read_fields(view_of(record)).get("cost", {})
-    return cost
-
-
-def event_outcome(status: str) -> str:
-    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
-    return status if status in {"success", "failure"} else "unknown"
-
-
-def _read_fields(run: RunView) -> Fields:
-    fields: Fields = {}
-    for objects, getters in _GETTERS:
-        values = {
-            name: value
-            for name, is_moment, get in getters
-            if (
-                value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
-            )
-            is not None
-        }
-        if values:
-            node = fields
-            for part in objects:
-                node = node.setdefault(part, {})
-            node.update(values)
-    return fields
-
-
-def drop_empty(fields: Fields) -> Fields:
-    """Leave out absent values, and objects that are empty as a result."""
-    kept: Fields = {}
-    for name, value in fields.items():
-        rest = drop_empty(value) if isinstance(value, dict) else value
-        if rest is not None and rest != {}:
-            kept[name] = rest
-    return kept
-
-
-def merge_fields(*parts: Mapping[str, Any]) -> Fields:
-    """Objects merged at every level; later parts win."""
-    merged: Fields = {}
-    for part in parts:
-        for name, value in part.items():
-            present = merged.get(name)
-            is_nested = isinstance(present, dict) and isinstance(value, dict)
-            merged[name] = merge_fields(present or {}, value) if is_nested else value
-    return merged
-
-
-# By the path of an object: its fields of a record, whether each is a time, and the function that
-# reads it.
-_GETTERS = [
-    (
-        path,
-        [
-            (one.name.rpartition(".")[2], one.index_type == "date", one.get)
-            for one in group
-            if one.get is not None
-        ],
-    )
-    for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
-]
 
 
 def notice_document(

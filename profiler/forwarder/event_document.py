@@ -3,13 +3,25 @@ or checkpoint.
 """
 
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder import documents
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
-from profiler.forwarder.documents import Document, EventPart, Fields
+from profiler.forwarder.document_fields import (
+    Fields,
+    event_fields,
+    merge_fields,
+    record_cost_fields,
+    run_fields,
+)
+from profiler.forwarder.documents import (
+    Document,
+    EventPart,
+    indices_of_runs,
+    report_document,
+)
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.merged_run import RunEvent, merge, read_claim, run_event
+from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.record_model import Report
@@ -27,7 +39,7 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
         return ()
     numbers = None
     if line is not None and line.is_final:
-        numbers = documents.report_document(line.report, line.text, settings)
+        numbers = report_document(line.report, line.text, settings)
     if isinstance(numbers, InvalidReport):
         numbers = None
     moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at
@@ -42,7 +54,7 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
         return ()
     checkpoint = None if line is None or line.is_final else line
     alone = merge(None if checkpoint is None else checkpoint.report, event)
-    everything = documents.run_fields(
+    everything = run_fields(
         alone,
         None if checkpoint is None else checkpoint.text,
         settings.kibana_url,
@@ -51,11 +63,11 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     document = Document(
         index=place[0],
         id=place[1],
-        fields=documents.merge_fields(_own_fields(event), _cost_fields(numbers, ended)),
+        fields=merge_fields(_own_fields(event), _cost_fields(numbers, ended)),
         upsert=everything,
         event=EventPart(event=event, task_id=task.id),
         kibana_url=settings.kibana_url,
-        searched=None if is_indexed else documents.indices_of_runs(settings, moment),
+        searched=None if is_indexed else indices_of_runs(settings, moment),
     )
     if numbers is None or is_indexed:
         return (document,)
@@ -63,7 +75,7 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
 
 
 def _own_fields(event: RunEvent) -> Fields:
-    fields = documents.event_fields(event)
+    fields = event_fields(event)
     fields["task"]["confirmed"] = event.vouches_for(None)
     return fields
 
@@ -72,7 +84,7 @@ def _cost_fields(numbers: Document | None, ended: EndedTask) -> Fields:
     """The cost on the task's capacity provider, which a report does not know."""
     if numbers is None or numbers.fields.get("cost") is None:
         return {}
-    cost = documents.record_cost_fields(ended.run.record)
+    cost = record_cost_fields(ended.run.record)
     return {} if cost == numbers.fields["cost"] else {"cost": cost}
 
 

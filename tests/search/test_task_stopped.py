@@ -17,7 +17,7 @@ from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.merged_run import StreamClaim
+from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report, TaskSize

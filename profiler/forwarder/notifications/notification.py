@@ -12,8 +12,9 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.invocation import ForwarderError
-from profiler.forwarder.merged_run import MergedRun, completed, merge, run_event
+from profiler.forwarder.merged_run import MergedRun, completed, merge
 from profiler.forwarder.notifications.idempotency import Idempotently
+from profiler.forwarder.run_event import run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record

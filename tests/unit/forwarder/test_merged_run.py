@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document, event_fields, report_document
+from profiler.forwarder.document_fields import event_fields
+from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.event_document import event_documents, find_indexed_report
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.merged_run import (
+from profiler.forwarder.merged_run import merge, within_task
+from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     RunEvent,
     StreamClaim,
-    merge,
     read_run_event,
     run_event,
-    within_task,
 )
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
