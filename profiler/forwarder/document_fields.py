@@ -37,17 +37,20 @@ def run_fields(
     ended = finished or written or moment
     if ended is None:
         raise ValueError("A run's document has a time.")
-    task: Fields = {} if claim is None else claim_fields(claim)
-    task |= {"complete": run.is_complete, "confirmed": run.is_confirmed}
-    parts: list[Mapping[str, Any]] = [
-        record_fields(run.record, _REPORT, ended),
-        drop_empty({"task": task, "links": links_of_run(run, kibana_url).document_fields()}),
-    ]
+    fields = record_fields(run.record, _REPORT, ended)
+    links = links_of_run(run, kibana_url).document_fields()
+    if links:
+        fields["links"] = links
     if run.event is not None:
-        parts.append(event_fields(run.event))
+        fields = merge_fields(fields, event_fields(run.event))
+    if claim is not None:
+        fields["task"] |= claim_fields(claim)
+    if run.is_confirmed is not None:
+        fields["task"]["confirmed"] = run.is_confirmed
+    fields["task"]["complete"] = run.is_complete
     if line is not None:
-        parts.append({"record": replace_lone_surrogates(line)})
-    return merge_fields(*parts)
+        fields["record"] = replace_lone_surrogates(line)
+    return fields
 
 
 def claim_fields(claim: StreamClaim) -> Fields:

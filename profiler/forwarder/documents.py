@@ -6,8 +6,8 @@ whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from functools import cached_property
+from datetime import date, datetime, timedelta
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -231,11 +231,16 @@ def report_document(
 
 def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:
     """The indices that can have a run that ended then, whatever start its report claims."""
+    return _months_before(settings.index_prefix, ended.date())
+
+
+@lru_cache(maxsize=64)
+def _months_before(prefix: str, ended: date) -> str:
     latest = ended + timedelta(days=1)
     month = (ended - _MAX_RUN_LENGTH - timedelta(days=1)).replace(day=1)
     patterns = []
     while month <= latest:
-        patterns.append(f"{settings.index_prefix}-reports-{month:%Y.%m}*")
+        patterns.append(f"{prefix}-reports-{month:%Y.%m}*")
         month = (month + timedelta(days=31)).replace(day=1)
     return ",".join(patterns)
 
