@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.index_names import IndexKind
@@ -23,6 +23,7 @@ from profiler.forwarder.document_fields import (
     Fields,
     claim_fields,
     drop_empty,
+    merge_fields,
     record_fields,
     run_fields,
     set_field,
@@ -75,11 +76,10 @@ class Stored(Struct, frozen=True, kw_only=True):
 
 
 class ReportPart(Struct, frozen=True, kw_only=True):
-    """A report, its line, and its log stream if that does not name the task."""
+    """A report, and its line."""
 
     report: Report
     text: str
-    claim: StreamClaim | None = None
 
 
 class EventPart(Struct, frozen=True, kw_only=True):
@@ -112,6 +112,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     def initial_fields(self) -> Mapping[str, Any]:
         return self.fields if self.upsert is None else self.upsert
 
+    @property
+    def claim(self) -> StreamClaim | None:
+        """The log stream of a report, if it does not name the task."""
+        return read_claim(self.fields)
+
     @cached_property
     def lines(self) -> tuple[bytes, bytes]:
         """The two lines of a bulk request, without a script, encoded once.
@@ -130,7 +135,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         if self.stored is not None:
             return False
         if self.report is not None:
-            return is_accepted(self.report, stored)
+            return _is_accepted(self.claim, stored)
         if self.event is not None and stored.has_report:
             return self.event.event.refutes(stored.claim) or bool(_corrections(self, stored))
         return False
@@ -163,35 +168,37 @@ def _second_item(
             return {"index": versioned}, document.initial_fields
         return {"update": versioned}, {"doc": _corrections(document, stored)}
     fields = completed_fields(document, stored)
-    is_same_writer = document.report is not None and document.report.claim == stored.claim
-    if stored.has_report and is_same_writer:
+    if stored.has_report and document.claim == stored.claim:
         return {"update": versioned}, {"doc": fields}
     return {"index": versioned}, fields
 
 
-def is_accepted(part: ReportPart, stored: Stored) -> bool:
+def _is_accepted(claim: StreamClaim | None, stored: Stored) -> bool:
     """Whether a report may write into the stored document.
 
     A report from a stream that does not name the task replaces no report from one that does,
     unless the task's event vouches for it. It does not count at all if the event refutes it.
     """
-    if part.claim is None:
+    if claim is None:
         return True
     event = read_run_event(stored.fields)
-    if event is not None and event.vouches_for(part.claim):
+    if event is not None and event.vouches_for(claim):
         return True
-    if event is not None and event.refutes(part.claim):
+    if event is not None and event.refutes(claim):
         return False
     return not stored.has_report or stored.claim is not None
 
 
+def unconfirmed(document: Document, claim: StreamClaim) -> Document:
+    """The document of a line whose log stream does not name the task."""
+    return replace(document, fields=merge_fields(document.fields, {"task": claim_fields(claim)}))
+
+
 def report_document(
-    report: Report, line: str, settings: ForwarderSettings, claim: StreamClaim | None = None
+    report: Report, line: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
     """The document of a report or checkpoint, in the index of the start of the image pull, else
     of the batch.
-
-    ``claim``: its log stream, if that does not name the task.
     """
     record = report.record
     written = parse_datetime(report.time)
@@ -211,19 +218,16 @@ def report_document(
     index = settings.index(kind, began)
     if is_checkpoint:
         fields = record_fields(record, CHECKPOINT, written)
-        if claim is not None:
-            fields["task"] |= claim_fields(claim)
         fields["record"] = replace_lone_surrogates(line)
         links = links_of_line(report, settings.kibana_url).document_fields()
         if links:
             fields["links"] = links
         return Document(index=index, id=document_id, fields=fields)
-    part = ReportPart(report=report, text=line, claim=claim)
     return Document(
         index=index,
         id=document_id,
-        fields=report_fields(part, None, settings.kibana_url),
-        report=part,
+        fields=run_fields(merge(report, None), line, settings.kibana_url),
+        report=ReportPart(report=report, text=line),
         kibana_url=settings.kibana_url,
         searched=indices_of_runs(settings, written),
     )
@@ -245,18 +249,12 @@ def _months_before(prefix: str, ended: date) -> str:
     return ",".join(patterns)
 
 
-def report_fields(part: ReportPart, event: RunEvent | None, kibana_url: str | None) -> Fields:
-    """The document of a report, with what the task's event has written."""
-    run = merge(part.report, event, part.claim)
-    return run_fields(run, part.text, kibana_url, claim=part.claim)
-
-
 def completed_fields(document: Document, stored: Stored) -> Fields:
     """The fields of a report, merged with those that the task's event has written."""
     if document.report is None:
         return dict(document.fields)
-    event = read_run_event(stored.fields)
-    return report_fields(document.report, event, document.kibana_url)
+    run = merge(document.report.report, read_run_event(stored.fields), document.claim)
+    return run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
 
 
 def _corrections(document: Document, stored: Stored) -> Fields:

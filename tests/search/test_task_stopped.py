@@ -12,7 +12,7 @@ import handler
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -194,8 +194,9 @@ def test_a_report_from_a_stream_named_by_a_container_id_counts_if_the_event_has_
     report_of_stream = present(read_line(line))
     assert isinstance(report_of_stream, Report)
     claim = StreamClaim(voucher="container-id", stream=stream)
-    reported = report_document(report_of_stream, line, settings, claim)
+    reported = report_document(report_of_stream, line, settings)
     assert isinstance(reported, Document)
+    reported = unconfirmed(reported, claim)
     batch = {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID}
     documents = []
     for order in permutations(["report", "event"]):

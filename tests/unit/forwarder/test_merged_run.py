@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.forwarder.document_fields import event_fields
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.event_document import event_documents, find_indexed_report
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import SearchClusterError
@@ -56,9 +56,9 @@ FORGED = report(
 
 
 def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
-    made = report_document(report_line(text).report, text, SETTINGS, claim)
+    made = report_document(report_line(text).report, text, SETTINGS)
     assert isinstance(made, Document)
-    return [made]
+    return [made if claim is None else unconfirmed(made, claim)]
 
 
 def ended(stopped: StoppedTask, text: str | None = None) -> EndedTask:
