@@ -102,6 +102,13 @@ def call(server: SearchServer, method: str, path: str, body: object = None) -> A
     return answer.json()
 
 
+def confirm(server: SearchServer, *task_ids: str) -> None:
+    """Set in the documents of these runs what the events of their tasks would set."""
+    for task_id in task_ids:
+        path = f"task-reports-2026.03/_update/{task_id}%2Fbatch"
+        call(server, "POST", path, {"doc": {"task": {"confirmed": True}}})
+
+
 @contextlib.contextmanager
 def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forward]:
     """The handler set up for a server that has the index templates and no documents."""

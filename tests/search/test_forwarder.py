@@ -25,7 +25,7 @@ from profiler.record.notice_model import encode_notice
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, event, report, search
+from tests.search.forwarding import Context, Forward, call, confirm, event, report, search
 from tests.shown_runs import missed_notice, stuck_notice
 from tools.search_server import SearchServer
 
@@ -242,6 +242,9 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         ),
         Context(),
     )
+    hits = search(search_server)["hits"]["hits"]
+    confirm(search_server, *(hit["_source"]["task"]["id"] for hit in hits))
+    forward(event(*runs("forged", [9_000] * 20)), Context())  # no event confirms them
     search(search_server)
     family = FamilyMemory(
         cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60

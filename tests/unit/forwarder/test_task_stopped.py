@@ -46,7 +46,7 @@ from tests.otlp_schema import check
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, awslogs
 from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, WRITTEN_MS, report
-from tests.task_events import EVENT, container, definition, event, task
+from tests.task_events import ARN, EVENT, container, definition, event, task
 from tests.values import present
 
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -236,16 +236,35 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     assert not notice.is_complete
     assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
     (document,) = world.documents
-    assert document.fields == {
-        "task": {
-            "status": "failure",
-            "exit_code": 1,
-            "stop_code": "EssentialContainerExited",
-            "stop_category": "exit",
-            "started_by": "chronos-schedule/nightly",
-            "out_of_memory": False,
-        },
-        "event": {"outcome": "failure"},
+    assert document.fields["task"] == {
+        "confirmed": True,
+        "arn": ARN,
+        "family": "nightly",
+        "revision": "5",
+        "launch_type": "FARGATE",
+        "runtime_ids": ["4dd5-119"],
+        "created_at": "2026-03-01T10:11:07.314Z",
+        "stopped_at": "2026-03-01T10:12:56.341Z",
+        "status": "failure",
+        "exit_code": 1,
+        "stop_code": "EssentialContainerExited",
+        "stop_category": "exit",
+        "started_by": "chronos-schedule/nightly",
+        "out_of_memory": False,
+    }
+    assert document.fields["event"] == {"outcome": "failure"}
+    assert document.fields["cloud"] == {
+        "provider": "aws",
+        "account": {"id": "111122223333"},
+        "region": "us-west-2",
+        "availability_zone": "us-west-2b",
+    }
+    assert document.fields["container"] == {
+        "id": "4dd5-119",
+        "image": {"name": "etl:7", "hash": {"all": ["sha256:59"]}},
+    }
+    assert set(document.fields) == {
+        *("task", "event", "cloud", "container", "orchestrator", "service", "links"),
     }
     upsert = document.initial_fields
     assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (
