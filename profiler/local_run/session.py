@@ -311,6 +311,7 @@ class _Session:
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.aggregation.usage_by_command import ProcessTotals
+        from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
         started_ns, interval_ns, plan = self._started.started_wall_ns, self._interval_ns, self._plan
@@ -324,7 +325,7 @@ class _Session:
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
-            threads=ThreadReader(time.thread_time_ns),
+            threads=ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode),
             time=TimeAccount(started_ns, interval_ns, idle_ns),
         )
 
