@@ -32,7 +32,8 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
     if advice is None or not (advice.evidence.has_cpu and advice.evidence.has_success):
         return
-    evidence, options = advice.evidence, advice.choice.options
+    evidence = advice.evidence
+    options = advice.choice.options
     current_vcpu = evidence.size.vcpu
     if options:
         smaller = [
@@ -66,11 +67,9 @@ def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
     if percent is None or abs(percent) < _MIN_PERCENT:
         return ""
-    return (
-        f", saves {format_percent(percent)}"
-        if percent > 0
-        else f", costs {format_percent(-percent)} more"
-    )
+    if percent > 0:
+        return f", saves {format_percent(percent)}"
+    return f", costs {format_percent(-percent)} more"
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
