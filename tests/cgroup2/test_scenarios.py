@@ -120,7 +120,7 @@ def test_inodes_and_directory_entries_that_can_be_dropped_are_not_needed(results
     assert max_used_mb(_record(results)) < 25
     assert metrics.memory_peak_source == "sampled"
     cache_mb = present(present(metrics.memory_cache_mb).max)
-    assert 20 < cache_mb < usage_mb
+    assert 0 < cache_mb < usage_mb
 
 
 @pytest.mark.scenario("no_operation")
