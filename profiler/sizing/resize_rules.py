@@ -418,27 +418,27 @@ def _needs_no_change(_: Case) -> str:
 
 
 REASONS_AGAINST: Final = (
-    Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs"),
+    Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs at its size"),
     Rule(action="none", reason=_has_no_success, docs="without a success"),
     Rule(action="none", reason=_fits),
     Rule(
         action="none",
         reason=_has_few_days,
         size=_better_size,
-        docs=f"that was seen for fewer than {MIN_DAYS} days",
+        docs=f"seen for fewer than {MIN_DAYS} days",
     ),
     Rule(
         action="none",
         reason=_may_not_be_taken,
         size=_better_size,
-        docs="whose next run would be due before a slower one ends, or a schedule of which "
-        "overrides sizes that would not fit",
+        docs="whose slower run could overlap the next one, or whose schedule overrides sizes that "
+        "do not fit",
     ),
     Rule(
         action="none",
         reason=_has_failed_before,
         size=_better_size,
-        docs="of which that size, or a larger one, has failed",
+        docs="of which that size has failed",
     ),
     Rule(action="none", reason=_saves_little),
 )
@@ -456,14 +456,14 @@ RULES: Final = (
         reason=_is_owned,
         shows_later=True,
         remedy=": set {size} in its template",
-        docs="that a stack of CloudFormation owns, or may own",
+        docs="that a stack of CloudFormation owns",
     ),
     Rule(action="none", reason=_may_be_owned, shows_later=True),
     Rule(
         action="none",
         reason=_is_not_on_fargate,
         size=_reservation,
-        docs="on EC2 and external instances, where the size is only a reservation",
+        docs="on EC2 or external instances, where the size is only a reservation",
     ),
     Rule(
         action="none",
@@ -495,7 +495,7 @@ RULES: Final = (
         action="none",
         reason=_was_reverted_recently,
         size=_better_size,
-        docs=f"that was reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
+        docs=f"reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
     ),
     Rule(action="resize", reason=_is_at_risk, size=_larger_size),
     Rule(action="none", reason=_larger_may_not_be_taken),
