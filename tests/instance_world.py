@@ -36,6 +36,9 @@ GONE = Unavailable("it does not exist", is_gone=True)
 class Box:
     """A container: it runs in each of the ``runs`` (start, end), and uses half a CPU and 100
     MiB.
+
+    It gets ``signal`` at ``killed_at``, and SIGKILL at ``forced_at``: from the agent's stop of the
+    task, or from another program.
     """
 
     task: str = "0123"
@@ -51,6 +54,9 @@ class Box:
     peak_mib: float = 0
     killed_at: float | None = None
     signal: int = 15
+    stop_signal: int = 15
+    forced_at: float | None = None
+    is_stopped_by_ecs: bool = True
     is_out_of_memory: bool = False
     group_kills: int = 0  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
@@ -105,6 +111,7 @@ class Box:
             started_ns=None if start is None else START_NS + seconds(start),
             finished_ns=None if is_running or end is None else START_NS + seconds(end),
             exit_code=None if is_running or end is None else self.exit_code,
+            stop_signal=self.stop_signal,
             oom_killed=self.is_out_of_memory and not is_running,
             pid=100 + self.runs.index(run) if run is not None and is_running else None,
             memory_limit_bytes=1024 * MIB,
@@ -262,6 +269,8 @@ class Events(DockerEvents):
                 box.killed_at + self.delay,
                 self._event("kill", box, box.killed_at, signal=box.signal),
             )
+        if box.forced_at is not None:
+            yield box.forced_at + self.delay, self._event("kill", box, box.forced_at, signal=9)
 
     def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
         time_ns = START_NS + seconds(at)
@@ -345,16 +354,29 @@ class Instance(FakeMonitor):
             availability_zone="eu-west-1a",
             launch_type="EC2",
             known_status=STOPPED if is_over else RUNNING,
-            desired_status=STOPPED if is_over else RUNNING,
+            desired_status=STOPPED if is_over or self._is_stopping(boxes) else RUNNING,
             vcpu_limit=1.0,
             memory_limit_bytes=2048 * MIB,
             containers=tuple(self._known(box) for box in boxes),
         )
         return self.change(replace(known, **changes))
 
+    def _is_stopping(self, boxes: list[Box]) -> bool:
+        """The agent wants the task STOPPED before it asks Docker to stop a container."""
+        for box in boxes:
+            times = [at for at in (box.killed_at, box.forced_at) if at is not None]
+            if box.is_stopped_by_ecs and times and min(times) <= self.now:
+                return True
+        return False
+
     def _known(self, box: Box) -> ContainerMetadata:
+        end = box.runs[-1][1]
+        is_over = end is not None and self.now > end + 0.1
         known = ContainerMetadata(
-            name=box.name, docker_id=box.docker_id, image=box.image, known_status=RUNNING
+            name=box.name,
+            docker_id=box.docker_id,
+            image=box.image,
+            known_status=STOPPED if is_over else RUNNING,
         )
         return replace(known, has_restart_policy=box.docker_id in self.policies)
 

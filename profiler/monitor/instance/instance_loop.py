@@ -167,7 +167,7 @@ class InstanceLoop:
         now_ns, self._may_ask = self._clock.monotonic_ns(), True
         for arn, task in list(self._tasks.items()):
             source, is_steady = task.source, task.source.is_steady
-            if source.has_news or source.is_unanswered or not is_steady:
+            if source.has_news or source.awaits_answer or not is_steady:
                 self._guard(arn, partial(self._settle, arn, source, is_tick=is_tick))
                 if arn not in self._tasks:
                     continue
@@ -188,7 +188,7 @@ class InstanceLoop:
         """Ask the agent about a task it has not answered for, accept ends, and drop a task
         without a batch.
         """
-        if source.is_unanswered and self._may_ask and (is_tick or source.has_news):
+        if source.awaits_answer and self._may_ask and (is_tick or source.has_news):
             self._may_ask = source.ask_agent()
         if source.is_ending:
             source.lacks_containers = any(arn == task_arn for task_arn, _ in self._unseen.values())

@@ -5,7 +5,6 @@ running ──> die ──> inspected, and the agent says that the task stops �
 totals └─> start again (restart policy) ──> running
 """
 
-import signal
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.instance.stop_signals import StopSignals
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
@@ -30,9 +30,6 @@ from profiler.readers.ecs.task_metadata import (
     monitor_of,
 )
 
-# Most containers are stopped by one of these signals. Of others, the agent shows if they are a
-# stop.
-_STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})
 # A restart policy starts a container again 0.2 to 0.4 s after its end, on a busy machine later.
 _MAX_SETTLE_NS, _MAX_RESTART_NS = 2 * NS_PER_SECOND, 30 * NS_PER_SECOND
 # Docker may hang or be restarting; from then on its event is enough, although its time is that of
@@ -81,7 +78,7 @@ class _Followed(Struct, eq=False):
     counted: frozenset[str] | None = None
     mark_bytes: int | None = None
     task_mark_bytes: int | None = None
-    stop_signalled_ns: int | None = None
+    stop_signals: StopSignals = StopSignals()
     was_out_of_memory: bool = False
     is_removed: bool = False
     is_settled: bool = False
@@ -152,12 +149,9 @@ class _Followed(Struct, eq=False):
 
     def begin_again(self) -> None:
         """Another attempt has begun, whose group counts from 0."""
-        self.base_cpu_ns, self.died_ns, self.died, self.stop_signalled_ns = (
-            self.cpu_ns or 0,
-            None,
-            None,
-            None,
-        )
+        self.base_cpu_ns = self.cpu_ns or 0
+        self.died_ns = self.died = None
+        self.stop_signals = StopSignals()
 
     def close(self) -> None:
         if self.group is not None:
@@ -318,10 +312,11 @@ class InstanceTask:
         one = self._containers.get(event.docker_id)
         if one is None:
             return
-        if event.action == "kill" and (
-            event.signal in _STOP_SIGNALS or self._is_stop_requested_for(one)
-        ):
-            one.stop_signalled_ns = one.stop_signalled_ns or event.time_ns
+        if event.action == "kill":
+            is_stop_signal = event.signal == one.inspected.stop_signal
+            one.stop_signals = one.stop_signals.with_signal(
+                event.time_ns, is_stop_signal=is_stop_signal
+            )
         elif event.action == "oom":
             one.was_out_of_memory = True
         elif event.action == "start" and one.died is not None and event.time_ns > one.died.time_ns:
@@ -334,15 +329,6 @@ class InstanceTask:
             one.died = event
             self._on_end(one)
         self.has_news = True
-
-    def _is_stop_requested_for(self, one: _Followed) -> bool:
-        """Whether the agent stops the running container: after its end, it stops the task in any
-        case.
-        """
-        self.ask_agent()
-        answer = self._answer or TaskMetadata()
-        container = answer.container(one.name)
-        return answer.is_stop_requested and (container is None or not container.is_stopped)
 
     def _on_end(self, one: _Followed) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
@@ -433,11 +419,16 @@ class InstanceTask:
             return not answer.timed_out
         self.has_news = self.has_news or answer != self._answer
         self._answer = answer
+        for one in self._containers.values():
+            one.stop_signals = one.stop_signals.judged(answer, one.name)
         return True
 
     @property
-    def is_unanswered(self) -> bool:
-        return self._answer is None
+    def awaits_answer(self) -> bool:
+        """Whether the agent has not answered at all, or not since a signal."""
+        if self._answer is None:
+            return True
+        return any(one.stop_signals.awaits_answer for one in self._containers.values())
 
     def settle(self, *, may_ask: bool) -> bool:
         """Accept the ends after which no attempt follows, or ask the agent if that ``may_ask``;
@@ -518,7 +509,8 @@ class InstanceTask:
             memory_limit_bytes=inspected.memory_limit_bytes or known.memory_limit_bytes,
             log_driver=inspected.log_driver,
             log_options=inspected.log_options,
-            stop_signalled_ns=one.stop_signalled_ns,
+            stop_signalled_ns=one.stop_signals.signalled_ns,
+            is_stop_denied=one.stop_signals.is_stop_denied,
             was_out_of_memory=one.was_out_of_memory or inspected.oom_killed,
         )
 

@@ -209,7 +209,15 @@ def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_pat
     [
         (Box(runs=((2.0, 12.4),), killed_at=12.0, exit_code=143), {"status": "stopped"}),
         (Box(runs=((2.0, 12.4),), is_out_of_memory=True, exit_code=5), {"likelyOutOfMemory": True}),
-        (Box(runs=((2.0, 5.0), (5.3, 12.4)), killed_at=4.5, exit_code=143), {"status": "failure"}),
+        (
+            Box(
+                runs=((2.0, 5.0), (5.3, 12.4)),
+                killed_at=4.5,
+                exit_code=143,
+                is_stopped_by_ecs=False,
+            ),
+            {"status": "failure"},
+        ),
     ],
 )
 def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belong_to(
@@ -217,7 +225,8 @@ def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belo
 ) -> None:
     world = Instance(box, folder=tmp_path, until=60)
     world.policies = {"0123-batch"}
-    world.tasks = {"0123": {"desired_status": "RUNNING"}}
+    if not box.is_stopped_by_ecs:
+        world.tasks = {"0123": {"desired_status": "RUNNING"}}
     world.docker.change = lambda found: HUNG if world.now < 13 else replace(found, oom_killed=False)
     record = world.run().record()
     assert {name: record[name] for name in expected} == expected
@@ -273,7 +282,9 @@ def test_a_chosen_container_is_the_batch_only_where_the_task_has_it(tmp_path: Pa
 
 def test_a_signal_to_an_attempt_that_is_followed_by_another_is_no_stop(tmp_path: Path) -> None:
     world = Instance(
-        Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150
+        Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2, is_stopped_by_ecs=False),
+        folder=tmp_path,
+        until=150,
     )
     world.policies = {"0123-batch"}
     assert world.run().record()["status"] == "success"

@@ -121,7 +121,8 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
 def test_another_signal_is_a_stop_if_the_agent_says_so(
     signalled: float, asked: float, desired: str, container: str, status: str, tmp_path: Path
 ) -> None:
-    world = Instance(changed(killed_at=signalled, signal=28), folder=tmp_path)
+    box = changed(killed_at=signalled, signal=28, is_stopped_by_ecs=False)
+    world = Instance(box, folder=tmp_path)
     world.events.delay = asked - signalled
 
     def at_stop(task: TaskMetadata) -> TaskMetadata:
