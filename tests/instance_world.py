@@ -61,10 +61,12 @@ class Box:
     group_kills: int = 0  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
     has_group: bool = True
+    container_id: str | None = None
+    has_prefix: bool = True
 
     @property
     def docker_id(self) -> str:
-        return f"{self.task}-{self.name}"
+        return self.container_id or f"{self.task}-{self.name}"
 
     @property
     def arn(self) -> str:
@@ -117,16 +119,18 @@ class Box:
             memory_limit_bytes=1024 * MIB,
             cgroup_parent=f"/ecs/{self.task}" if self.has_group else "",
             log_driver=self.driver,
-            log_options={
-                "awslogs-group": "/ecs/jobs",
-                "awslogs-stream": f"ecs/{self.name}/{self.task}",
-                "awslogs-region": "eu-west-1",
-            }
-            if self.driver == "awslogs"
-            else {},
+            log_options=self.log_options(),
             metadata_address=f"http://agent/{self.task}",
             gpus=self.gpus,
         )
+
+    def log_options(self) -> dict[str, str]:
+        if self.driver != "awslogs":
+            return {}
+        options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
+        if self.has_prefix:
+            options["awslogs-stream"] = f"ecs/{self.name}/{self.task}"
+        return options
 
 
 @dataclass

@@ -4,6 +4,7 @@ a task can be run.
 
 import base64
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,17 @@ from tests.cloudformation import (
 )
 from tests.lambda_environment import moto_account
 
+AFTER_CONFIG = {
+    "cluster-gpu": [
+        (
+            "# The agent gives NVIDIA's runtime only to tasks that request a GPU. "
+            "A monitor of the instance requests none."
+        ),
+        """sed -i 's/^OPTIONS="/&--default-runtime nvidia /' /etc/sysconfig/docker""",
+        "systemctl restart docker",
+    ],
+    "cluster-neuron": [],
+}
 SUPPORT = {
     "cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true",
     "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true",
@@ -68,7 +80,21 @@ def test_instances_join_the_cluster_with_their_devices(path: Path) -> None:
         ("#!/bin/bash", "cat >>/etc/ecs/ecs.config <<'END'"),
         stack.outputs["ClusterName"],
     )
-    assert script.splitlines() == [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
+    config = [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
+    assert script.splitlines()[: len(config)] == config
+    assert script.splitlines()[len(config) :] == AFTER_CONFIG[path.stem]
+
+
+def test_nvidias_runtime_becomes_the_default_of_docker(tmp_path: Path) -> None:
+    """On Amazon Linux 2 and 2023, Docker's options are in this file."""
+    file = tmp_path / "docker"
+    file.write_text('DAEMON_MAXFILES=1048576\nOPTIONS="--default-ulimit nofile=32768:65536"\n')
+    command = AFTER_CONFIG["cluster-gpu"][1].replace("/etc/sysconfig/docker", str(file))
+    subprocess.run(["/bin/sh", "-c", command], check=True)
+    assert file.read_text().splitlines() == [
+        "DAEMON_MAXFILES=1048576",
+        'OPTIONS="--default-runtime nvidia --default-ulimit nofile=32768:65536"',
+    ]
 
 
 @pytest.mark.parametrize("public_ip", ["true", "false"])

@@ -4,7 +4,7 @@ What the monitor keeps of several tasks: the GPUs of each, and no value of their
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.reporter import Reporter
@@ -335,6 +336,61 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
         assert records[name].get("gpuScope") is None
     assert scope.known == {}  # forgotten after the reports
     assert not [one for record in records.values() for one in record["monitor"].get("warnings", ())]
+
+
+class UnreadGpus:
+    """The collector of GPUs that were never read, for a reason."""
+
+    def __init__(self, unseen_reason: str | None) -> None:
+        self.unseen_reason = unseen_reason
+
+
+@pytest.mark.parametrize(
+    ("readings", "words"),
+    [
+        (None, "NVIDIA's driver is not in its container"),
+        (UnreadGpus("no GPU is visible here"), "no GPU is visible here"),
+        (UnreadGpus(None), None),
+    ],
+)
+def test_a_batch_whose_gpus_the_monitor_cannot_see_has_a_warning(
+    readings: UnreadGpus | None, words: str | None, tmp_path: Path
+) -> None:
+    """A batch without GPUs has none, and a batch of an instance whose GPUs were read."""
+    world = Instance(
+        Box(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
+        Box(task="none", runs=((2.0, 12.4),)),
+        folder=tmp_path,
+    )
+    # Made later.
+    unseen = UnseenGpus(lambda docker_id: world.loop.gpus_of(docker_id), readings)  # noqa: PLW0108
+    world.collectors = (unseen,)
+    records = world.run().records()
+    assert records["none-batch"]["monitor"].get("warnings", []) == []
+    warnings = records["a-batch"]["monitor"].get("warnings", [])
+    assert len(warnings) == (words is not None)
+    assert words is None or f"cannot see the container's GPUs ({words})" in warnings[0]
+
+
+def test_nvml_that_shows_no_gpu_or_none_of_the_batchs_is_a_warning(tmp_path: Path) -> None:
+    for number, visible in enumerate(((), (FakeGpu("GPU-other"),))):
+        box = Box(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",))
+        world = Instance(box, folder=tmp_path / str(number))
+        (tmp_path / str(number)).mkdir()
+        nvml = FakeNvml(*visible)
+        scope = GpuScope((), world_gpus(world), has_all_ids=True)
+        source = NvmlSource(lambda: nvml.binding, world.clock)  # noqa: B023
+        collector = TickedGpus(source, scope, world.clock, world.log, seconds(1), is_required=False)
+        world.collectors = (collector, UnseenGpus(world_gpus(world), collector))
+        world.on_wait = collector.tick
+        (warning,) = world.run().record()["monitor"]["warnings"]
+        expected = "None of the visible GPUs" if visible else "no GPU is visible here"
+        assert expected in warning
+
+
+def world_gpus(world: Instance) -> Callable[[str], str | None]:
+    """What the world's loop, which is made later, knows of a container's GPUs."""
+    return lambda docker_id: world.loop.gpus_of(docker_id)  # noqa: PLW0108
 
 
 def secret_document(known: EcsContainer) -> dict[str, Any]:

@@ -328,6 +328,23 @@ def test_an_agent_that_answers_late_is_asked_again(tmp_path: Path) -> None:
     assert world.run().record()["launchType"] == "EC2"
 
 
+def test_without_a_stream_prefix_lines_go_to_the_stream_of_dockers_id(tmp_path: Path) -> None:
+    """Each batch has a stream of its own, and with it a limit of notices of its own."""
+    ids = {"0123": "0123456789abcdef" * 4, "4567": "fedcba9876543210" * 4}
+    boxes = [
+        Box(task=task, runs=((2.0, 25.4),), container_id=docker_id, has_prefix=False)
+        for task, docker_id in ids.items()
+    ]
+    world = Instance(*boxes, folder=tmp_path, until=40, expected_seconds=5.0).run()
+    lines = [(target.stream, json.loads(line)) for target, line in world.streams.lines]
+    for task, docker_id in ids.items():
+        own = [line for stream, line in lines if stream == docker_id]
+        assert sorted(line["type"] for line in own) == ["task.notice", "task.report"]
+        assert {line["record"]["taskId"] for line in own} == {task}
+        assert {line["record"]["logStream"] for line in own} == {docker_id}
+    assert not world.output.lines
+
+
 def test_another_log_driver_gets_the_report_on_standard_output(tmp_path: Path) -> None:
     world = Instance(changed(driver="json-file"), folder=tmp_path).run()
     assert world.records() == {}
