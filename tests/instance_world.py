@@ -34,7 +34,7 @@ GONE = Unavailable("it does not exist", is_gone=True)
 
 
 @dataclass
-class Box:
+class FakeContainer:
     """A container: it runs in each of the ``runs`` (start, end), and uses half a CPU and 100
     MiB.
 
@@ -135,11 +135,11 @@ class Box:
 
 
 @dataclass
-class Group(OpenGroup):
+class FakeGroup(OpenGroup):
     """The group of a container or of a task. Counts its reads."""
 
-    world: "Instance"
-    boxes: list[Box]
+    world: "FakeInstance"
+    boxes: list[FakeContainer]
     is_task: bool
     reads: int = 0
     is_closed: bool = False
@@ -180,9 +180,9 @@ class Group(OpenGroup):
 
 
 @dataclass
-class Groups(InstanceCgroups):
-    world: "Instance"
-    opened: list[Group] = field(default_factory=list)
+class FakeGroups(InstanceCgroups):
+    world: "FakeInstance"
+    opened: list[FakeGroup] = field(default_factory=list)
 
     def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
         boxes = [
@@ -190,17 +190,17 @@ class Groups(InstanceCgroups):
             for box in self.world.boxes
             if box.docker_id == docker_id and box.is_running(self.world.now)
         ]
-        self.opened += [Group(self.world, boxes, is_task=False)] if boxes else []
+        self.opened += [FakeGroup(self.world, boxes, is_task=False)] if boxes else []
         return self.opened[-1] if boxes else GONE
 
     def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
         boxes = [box for box in self.world.boxes if cgroup_parent == f"/ecs/{box.task}"]
-        self.opened.append(Group(self.world, boxes, is_task=True))
+        self.opened.append(FakeGroup(self.world, boxes, is_task=True))
         return self.opened[-1]
 
 
 @dataclass
-class Docker(DockerApi):
+class FakeDockerApi(DockerApi):
     """Shows no container from ``is_empty_from`` on.
 
     ``failing`` returns why an inspection fails, None if not.
@@ -208,13 +208,13 @@ class Docker(DockerApi):
     ``change`` returns another answer.
     """
 
-    world: "Instance"
+    world: "FakeInstance"
     inspected: list[str] = field(default_factory=list)
     is_empty_from: float = inf
     failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
     change: Callable[[EcsContainer], EcsContainer | Unavailable] = lambda inspected: inspected
 
-    def _shown(self) -> list[Box]:
+    def _shown(self) -> list[FakeContainer]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
@@ -236,13 +236,13 @@ class Docker(DockerApi):
 
 
 @dataclass
-class Events(DockerEvents):
+class FakeEvents(DockerEvents):
     """The stream: what happens in ``gap`` is not in it, and it begins again then.
 
     Kills come ``delay`` late.
     """
 
-    world: "Instance"
+    world: "FakeInstance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
     delay: float = 0.0
@@ -261,7 +261,7 @@ class Events(DockerEvents):
             key=lambda one: one[0],
         )
 
-    def _events_of(self, box: Box) -> Iterator[tuple[float, ContainerEvent]]:
+    def _events_of(self, box: FakeContainer) -> Iterator[tuple[float, ContainerEvent]]:
         for start, end in box.runs:
             yield start + 0.001, self._event("start", box, start)
             if end is not None:
@@ -277,7 +277,7 @@ class Events(DockerEvents):
         if box.forced_at is not None:
             yield box.forced_at + self.delay, self._event("kill", box, box.forced_at, signal=9)
 
-    def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
+    def _event(self, action: str, box: FakeContainer, at: float, **more: int) -> ContainerEvent:
         time_ns = START_NS + seconds(at)
         return ContainerEvent(
             action=action, docker_id=box.docker_id, time_ns=time_ns, task_arn=box.arn, **more
@@ -299,8 +299,8 @@ class Events(DockerEvents):
 
 
 @dataclass
-class Agent(TaskMetadataSource):
-    world: "Instance"
+class FakeAgent(TaskMetadataSource):
+    world: "FakeInstance"
     task_id: str
 
     def close(self) -> None:
@@ -311,7 +311,7 @@ class Agent(TaskMetadataSource):
         return self.world.answer(self.task_id)
 
 
-class Instance(FakeMonitor):
+class FakeInstance(FakeMonitor):
     """Runs the loop until ``until``.
 
     ``tasks`` are changes of the agent's answers by task; None: it does not answer.
@@ -320,7 +320,12 @@ class Instance(FakeMonitor):
     """
 
     def __init__(
-        self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any
+        self,
+        *boxes: FakeContainer,
+        folder: Path,
+        began: float = 0.0,
+        until: float = 30.0,
+        **settings: Any,
     ) -> None:
         super().__init__(FakeClock(), until)
         self.boxes, self.began = boxes, began
@@ -329,7 +334,11 @@ class Instance(FakeMonitor):
         self.policies: set[str] = set()
         self.asked: list[str] = []
         self.clock.advance(began)
-        self.docker, self.groups, self.events = Docker(self), Groups(self), Events(self)
+        self.docker, self.groups, self.events = (
+            FakeDockerApi(self),
+            FakeGroups(self),
+            FakeEvents(self),
+        )
         self.reported: ReportedFile = ReportedFile(folder / "reported", self.log)
         self.reported.load()
         self.settings = TaskSettings(checkpoint_seconds=0, **settings)
@@ -366,7 +375,7 @@ class Instance(FakeMonitor):
         )
         return self.change(replace(known, **changes))
 
-    def _is_stopping(self, boxes: list[Box]) -> bool:
+    def _is_stopping(self, boxes: list[FakeContainer]) -> bool:
         """The agent wants the task STOPPED before it asks Docker to stop a container."""
         for box in boxes:
             times = [at for at in (box.killed_at, box.forced_at) if at is not None]
@@ -374,7 +383,7 @@ class Instance(FakeMonitor):
                 return True
         return False
 
-    def _known(self, box: Box) -> ContainerMetadata:
+    def _known(self, box: FakeContainer) -> ContainerMetadata:
         end = box.runs[-1][1]
         is_over = end is not None and self.now > end + 0.1
         known = ContainerMetadata(
@@ -392,7 +401,7 @@ class Instance(FakeMonitor):
         until_event = wait_seconds if event_at is None else max(event_at - self.now, 0)
         self.stop.wait(min(wait_seconds, until_event + 1e-6))
 
-    def run(self) -> "Instance":
+    def run(self) -> "FakeInstance":
         shared = self.shared()
 
         def make_task(source: InstanceTask) -> MonitoredTask:
@@ -403,7 +412,7 @@ class Instance(FakeMonitor):
             docker=self.docker,
             events=self.events,
             groups=self.groups,
-            open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
+            open_agent=lambda address: FakeAgent(self, address.rpartition("/")[2]),
             read_network=self.read_network,
         )
         self.loop = InstanceLoop(

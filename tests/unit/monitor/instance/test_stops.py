@@ -9,21 +9,21 @@ from msgspec.structs import replace
 
 from profiler.monitor.instance.stop_signals import StopSignals
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from tests.instance_world import Box, Instance
+from tests.instance_world import FakeContainer, FakeInstance
 
 SIGINT = 2
 SIGKILL = 9
 
 
-def box(**changes: Any) -> Box:
-    return Box(**{"runs": ((2.0, 12.4),), **changes})
+def box(**changes: Any) -> FakeContainer:
+    return FakeContainer(**{"runs": ((2.0, 12.4),), **changes})
 
 
-def by_another_program(**changes: Any) -> Box:
+def by_another_program(**changes: Any) -> FakeContainer:
     return box(is_stopped_by_ecs=False, **changes)
 
 
-CASES: dict[str, tuple[Box, str]] = {
+CASES: dict[str, tuple[FakeContainer, str]] = {
     "SIGKILL of another program": (
         by_another_program(killed_at=12.35, signal=SIGKILL, exit_code=137),
         "failure",
@@ -53,14 +53,14 @@ CASES: dict[str, tuple[Box, str]] = {
 
 @pytest.mark.parametrize(("stopped_box", "status"), CASES.values(), ids=CASES.keys())
 def test_a_signal_is_a_stop_if_the_agent_stops_the_task(
-    stopped_box: Box, status: str, tmp_path: Path
+    stopped_box: FakeContainer, status: str, tmp_path: Path
 ) -> None:
-    record = Instance(stopped_box, folder=tmp_path).run().record()
+    record = FakeInstance(stopped_box, folder=tmp_path).run().record()
     assert record["status"] == status
     assert record["exitCode"] == stopped_box.exit_code
 
 
-SILENT: dict[str, tuple[Box, str]] = {
+SILENT: dict[str, tuple[FakeContainer, str]] = {
     "SIGKILL": (box(killed_at=12.35, signal=SIGKILL, exit_code=137), "failure"),
     "SIGTERM": (box(killed_at=12.35, exit_code=143), "stopped"),
     "SIGTERM, then SIGKILL": (box(killed_at=3.0, forced_at=12.35, exit_code=137), "stopped"),
@@ -81,15 +81,15 @@ SILENT: dict[str, tuple[Box, str]] = {
 
 @pytest.mark.parametrize(("stopped_box", "status"), SILENT.values(), ids=SILENT.keys())
 def test_without_the_agents_answer_only_the_stop_signal_is_a_stop(
-    stopped_box: Box, status: str, tmp_path: Path
+    stopped_box: FakeContainer, status: str, tmp_path: Path
 ) -> None:
-    world = Instance(stopped_box, folder=tmp_path)
+    world = FakeInstance(stopped_box, folder=tmp_path)
     world.tasks["0123"] = None
     assert world.run().record()["status"] == status
 
 
 def test_a_stop_after_a_signal_of_another_program_is_a_stop(tmp_path: Path) -> None:
-    world = Instance(
+    world = FakeInstance(
         by_another_program(killed_at=3.0, forced_at=12.35, exit_code=137), folder=tmp_path
     )
 
@@ -103,10 +103,10 @@ def test_a_stop_after_a_signal_of_another_program_is_a_stop(tmp_path: Path) -> N
 def test_many_signals_ask_the_agent_at_most_five_times_a_second(tmp_path: Path) -> None:
     """A program may signal a container a hundred times a second, as a way to talk to it."""
     signalled = by_another_program(signal=10, killed_at=3.0)
-    world = Instance(signalled, folder=tmp_path)
+    world = FakeInstance(signalled, folder=tmp_path)
     events_of = world.events._events_of
 
-    def flood(of_box: Box) -> Any:
+    def flood(of_box: FakeContainer) -> Any:
         yield from events_of(of_box)
         for number in range(100):
             at = 4 + number / 100

@@ -10,7 +10,7 @@ from profiler.monitor.instance.group_totals import UNKNOWN_SHARER, sharers_of
 from profiler.monitor.instance.task_container import Phase, Seen, TaskContainer, next_phase
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from tests.fakes import START_NS, seconds
-from tests.instance_world import Box
+from tests.instance_world import FakeContainer
 
 _ROW = re.compile(r"^\| (\w+) +\| (\w+) +\| (\w+) +\|", re.MULTILINE)
 
@@ -33,7 +33,7 @@ def test_a_lost_container_stays_lost(seen: Seen) -> None:
 
 
 def ended_at_10() -> TaskContainer:
-    container = TaskContainer(Box().inspect(10))
+    container = TaskContainer(FakeContainer().inspect(10))
     container.at_end_ns = START_NS + seconds(10)
     return container
 
