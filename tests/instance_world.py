@@ -12,10 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.threads import ThreadFailure
+from profiler.monitor.instance.instance_container import ReadNetwork
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.reported_file import ReportedFile
-from profiler.monitor.instance.task_container import ReadNetwork
 from profiler.monitor.loop import MonitoredTask
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading

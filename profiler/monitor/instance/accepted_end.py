@@ -11,7 +11,7 @@ The first row that applies decides; without one, the end is accepted:
 """
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.task_container import TaskContainer
+from profiler.monitor.instance.instance_container import InstanceContainer
 from profiler.readers.ecs.task_metadata import STOPPED, TaskMetadata, monitor_of
 
 # Docker may hang or be restarting; from then on its event is enough, although its time is that of
@@ -24,7 +24,7 @@ _MAX_RESTART_NS = 30 * NS_PER_SECOND
 _MAX_OWN_MONITOR_NS = 60 * NS_PER_SECOND
 
 
-def is_last_end(container: TaskContainer, answer: TaskMetadata, waited_ns: int) -> bool:
+def is_last_end(container: InstanceContainer, answer: TaskMetadata, waited_ns: int) -> bool:
     """Whether no attempt follows the end of ``container``, for all that is known.
 
     ``answer`` is the agent's last one, empty without any; ``waited_ns`` is the time since the end.
@@ -39,7 +39,7 @@ def is_last_end(container: TaskContainer, answer: TaskMetadata, waited_ns: int) 
     return not _awaits_monitor(container.name, answer) or waited_ns >= _MAX_OWN_MONITOR_NS
 
 
-def _awaits_inspection(container: TaskContainer) -> bool:
+def _awaits_inspection(container: InstanceContainer) -> bool:
     return container.inspected.exit_code is None and not container.is_removed
 
 

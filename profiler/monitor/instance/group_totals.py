@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from profiler.core.clock import Clock
-from profiler.monitor.instance.task_container import TaskContainer, is_pause
+from profiler.monitor.instance.instance_container import InstanceContainer, is_pause
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
@@ -23,7 +23,7 @@ UNKNOWN_SHARER = "a container that was not inspected"
 
 
 def sharers_of(
-    container: TaskContainer, task: TaskMetadata, *, lacks_containers: bool
+    container: InstanceContainer, task: TaskMetadata, *, lacks_containers: bool
 ) -> frozenset[str]:
     """The Docker ids of the others that had used the group when it was read at the end of
     ``container``.
@@ -42,7 +42,7 @@ def sharers_of(
     return frozenset(sharers)
 
 
-def read_totals(container: TaskContainer, group: OpenGroup | None) -> GroupReading | None:
+def read_totals(container: InstanceContainer, group: OpenGroup | None) -> GroupReading | None:
     """The group's totals at the end of ``container``; None without a group.
 
     A mark that has not risen since the container's last sample is the container's.
@@ -57,9 +57,9 @@ def read_totals(container: TaskContainer, group: OpenGroup | None) -> GroupReadi
 
 
 def keep_totals(
-    container: TaskContainer,
+    container: InstanceContainer,
     reading: GroupReading,
-    others: Mapping[str, TaskContainer],
+    others: Mapping[str, InstanceContainer],
     others_cpu_ns: Mapping[str, int | None],
 ) -> None:
     """Keep what is the container's: another attempt, or another container, would add to it."""
@@ -74,7 +74,7 @@ def keep_totals(
         container.was_out_of_memory = True
 
 
-def cpu_ns_now(container: TaskContainer, sharers: AbstractSet[str], clock: Clock) -> int | None:
+def cpu_ns_now(container: InstanceContainer, sharers: AbstractSet[str], clock: Clock) -> int | None:
     """The CPU time of a container in the group; None if it is known only of some time ago."""
     if container.has_ended:
         is_known = container.counted is not None and sharers <= container.counted
@@ -85,7 +85,7 @@ def cpu_ns_now(container: TaskContainer, sharers: AbstractSet[str], clock: Clock
     return 0 if container.is_pause else None
 
 
-def final_sample(container: TaskContainer, sharers: AbstractSet[str]) -> ContainerSample:
+def final_sample(container: InstanceContainer, sharers: AbstractSet[str]) -> ContainerSample:
     """The totals at the end, which replace the last ones before it."""
     last = container.last or ContainerSample(read_ns=0)
     memory = container.at_end.memory

@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.instance.instance_container import ReadNetwork
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.known_containers import KnownContainers
+from profiler.monitor.instance.paced_docker import PacedDocker
 from profiler.monitor.instance.reported_file import ReportedFile
-from profiler.monitor.instance.task_container import ReadNetwork
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
-from profiler.readers import SourceHealth, Unavailable
+from profiler.readers import Unavailable
 from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer, ListedContainer
 from profiler.readers.docker.task_groups import InstanceCgroups
@@ -29,16 +30,13 @@ from profiler.record.family_identity import matches_any
 
 # Right after the event of an end, Docker keeps an inspection waiting for so long.
 _AFTER_END_NS = NS_PER_SECOND // 10
-# Inspections between two samples take at most so long.
-_INSPECTIONS_NS = NS_PER_SECOND // 2
 # Between two steps, a task that runs without news is only sampled.
 _STEP_NS = 10 * NS_PER_SECOND
 _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
-_FINISH_NS, _FINISH_SECONDS = 5 * NS_PER_SECOND // 2, 0.1
-# A daemon that hangs is seldom asked, because the samples wait for it.
-_RETRY_NS, _RETRY_HUNG_NS = NS_PER_SECOND, 10 * NS_PER_SECOND
+_FINISH_NS = 5 * NS_PER_SECOND // 2
+_FINISH_SECONDS = 0.1
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
@@ -81,7 +79,7 @@ class InstanceLoop:
         wait: Callable[[float], object],
     ) -> None:
         self._access = access
-        self._docker = access.docker
+        self._docker = PacedDocker(access.docker, shared.clock, shared.log)
         self._shared = shared
         self._clock = shared.clock
         self._log = shared.log
@@ -90,15 +88,12 @@ class InstanceLoop:
         self._reported = reported
         self._make_task = make_task
         self._wait = wait
-        self._health = SourceHealth("Docker's API", shared.log)
         self._started_ns = self._clock.wall_ns()
         self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
         self._containers = KnownContainers()
         self._tasks: dict[str, _Task] = {}  # by ARN
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
         self._list_at_ns: int | None = None
-        self._hung_until_ns = 0
-        self._inspect_until_ns = 0
         self._may_ask = True  # until the agent hangs in a step
 
     def gpus_of(self, docker_id: str) -> str | None:
@@ -214,19 +209,18 @@ class InstanceLoop:
     # What Docker shows
 
     def _take_news(self) -> None:
-        now_ns = self._clock.monotonic_ns()
-        self._inspect_until_ns = now_ns + _INSPECTIONS_NS
+        self._docker.begin_step()
         news = self._access.events.take()
         if None in news:
-            self._list_at_ns = now_ns
-            self._hung_until_ns = 0
+            self._list_at_ns = self._clock.monotonic_ns()
+            self._docker.on_stream_begun()
         for event in news:
             if event is not None:
                 self._guard(event.docker_id, partial(self._on_event, event))
         if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
             self._list()
         for docker_id in self._containers.due_before(self._clock.monotonic_ns()):
-            if self._clock.monotonic_ns() > self._inspect_until_ns:
+            if self._docker.is_time_used:
                 break
             self._guard(docker_id, partial(self._inspect, docker_id))
 
@@ -258,9 +252,8 @@ class InstanceLoop:
         """
         listed = self._docker.containers()
         if isinstance(listed, Unavailable):
-            self._list_at_ns = self._retry_at_ns(listed)
+            self._list_at_ns = self._docker.retry_at_ns(listed)
             return
-        self._health.on_success()
         self._list_at_ns = None
         shown = {container.docker_id for container in listed}
         self._reported.keep_only(shown)
@@ -284,29 +277,20 @@ class InstanceLoop:
         if known.status == "new" or has_changed:
             self._containers.inspect_at(docker_id, self._clock.monotonic_ns())
 
-    def _retry_at_ns(self, failure: Unavailable) -> int:
-        self._health.on_failure(failure)
-        now_ns = self._clock.monotonic_ns()
-        if not failure.timed_out:
-            return now_ns + _RETRY_NS
-        self._hung_until_ns = now_ns + _RETRY_HUNG_NS
-        return self._hung_until_ns
-
     def _inspect(self, docker_id: str) -> None:
         """Inspect a container now, or as soon as there is time and Docker does not hang."""
-        now_ns = self._clock.monotonic_ns()
-        if now_ns < self._hung_until_ns or now_ns > self._inspect_until_ns:
-            self._containers.inspect_at(docker_id, max(now_ns, self._hung_until_ns))
+        postponed_ns = self._docker.postponed_ns
+        if postponed_ns is not None:
+            self._containers.inspect_at(docker_id, postponed_ns)
             return
         self._containers.inspect_no_more(docker_id)
         inspected = self._docker.inspect(docker_id)
         if not isinstance(inspected, Unavailable):
-            self._health.on_success()
             self._on_inspected(inspected)
         elif inspected.is_gone:
             self._on_removed(docker_id)
         else:
-            self._containers.inspect_at(docker_id, self._retry_at_ns(inspected))
+            self._containers.inspect_at(docker_id, self._docker.retry_at_ns(inspected))
 
     def _on_inspected(self, inspected: EcsContainer) -> None:
         docker_id = inspected.docker_id

@@ -1,7 +1,7 @@
 """A task of the instance as a source of samples: Docker's documents, the control groups, and the
 agent's metadata.
 
-The phases of its containers are in :mod:`profiler.monitor.instance.task_container`.
+The phases of its containers are in :mod:`profiler.monitor.instance.instance_container`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from profiler.monitor.instance.group_totals import (
     read_totals,
     sharers_of,
 )
-from profiler.monitor.instance.task_container import ReadNetwork, TaskContainer
+from profiler.monitor.instance.instance_container import InstanceContainer, ReadNetwork
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import ContainerEvent
@@ -71,7 +71,7 @@ class InstanceTask:
         self.own_container = own
         self._open_agent = open_agent
         self._read_network = read_network
-        self._containers: dict[str, TaskContainer] = {}  # by Docker id
+        self._containers: dict[str, InstanceContainer] = {}  # by Docker id
         self._lost: set[str] = set()
         self._is_abandoned = False
         self._group: OpenGroup | None = None
@@ -167,7 +167,7 @@ class InstanceTask:
         """
         container = self._containers.get(inspected.docker_id)
         if container is None:
-            container = TaskContainer(
+            container = InstanceContainer(
                 inspected, earlier_starts_ns=_starts_before(inspected.started_ns, events)
             )
             self._containers[inspected.docker_id] = container
@@ -229,7 +229,7 @@ class InstanceTask:
             self._on_end(container)
         self.has_news = True
 
-    def _on_start(self, container: TaskContainer, started_ns: int) -> None:
+    def _on_start(self, container: InstanceContainer, started_ns: int) -> None:
         """Begin the next attempt where Docker hangs: else the inspection shows it."""
         if container.died is None or started_ns <= container.died.time_ns:
             return
@@ -239,14 +239,14 @@ class InstanceTask:
         container.begin_again()
         container.open(self._groups)
 
-    def _on_end(self, container: TaskContainer) -> None:
+    def _on_end(self, container: InstanceContainer) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
         container.end(self._clock.monotonic_ns())
         reading = read_totals(container, self._group)
         if reading is None:
             return
         container.at_end_ns = self._clock.wall_ns()
-        others: dict[str, TaskContainer] = {}
+        others: dict[str, InstanceContainer] = {}
         others_cpu_ns: dict[str, int | None] = {}
         for docker_id, other in self._containers.items():
             if other is not container and other.has_run:
@@ -254,7 +254,7 @@ class InstanceTask:
                 others_cpu_ns[docker_id] = cpu_ns_now(other, self._sharers(other), self._clock)
         keep_totals(container, reading, others, others_cpu_ns)
 
-    def _sharers(self, container: TaskContainer) -> frozenset[str]:
+    def _sharers(self, container: InstanceContainer) -> frozenset[str]:
         return sharers_of(container, self._describe(), lacks_containers=self.lacks_containers)
 
     # What the agent answers
@@ -338,7 +338,7 @@ class InstanceTask:
                 reading[docker_id] = sample
         return reading
 
-    def _sample(self, container: TaskContainer) -> ContainerSample | Unavailable | None:
+    def _sample(self, container: InstanceContainer) -> ContainerSample | Unavailable | None:
         if container.no_group is not None:
             container.open(self._groups)
         if container.is_settled:

@@ -62,7 +62,7 @@ def is_pause(container_name: str) -> bool:
     return container_name.startswith(_PAUSE)
 
 
-class TaskContainer(Struct, eq=False):
+class InstanceContainer(Struct, eq=False):
     """A container and its state.
 
     ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time.

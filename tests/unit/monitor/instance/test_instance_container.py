@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 
-from profiler.monitor.instance import task_container
+from profiler.monitor.instance import instance_container
 from profiler.monitor.instance.group_totals import UNKNOWN_SHARER, sharers_of
-from profiler.monitor.instance.task_container import Phase, Seen, TaskContainer, next_phase
+from profiler.monitor.instance.instance_container import InstanceContainer, Phase, Seen, next_phase
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from tests.fakes import START_NS, seconds
 from tests.instance_world import FakeContainer
@@ -16,7 +16,7 @@ _ROW = re.compile(r"^\| (\w+) +\| (\w+) +\| (\w+) +\|", re.MULTILINE)
 
 
 def test_the_docstring_has_the_table_of_the_phases() -> None:
-    rows = _ROW.findall(task_container.__doc__ or "")
+    rows = _ROW.findall(instance_container.__doc__ or "")
     documented = {(phase, seen): to for phase, seen, to in rows if phase != "phase"}
     coded = {
         (phase, seen): next_phase(phase, seen)
@@ -32,8 +32,8 @@ def test_a_lost_container_stays_lost(seen: Seen) -> None:
     assert next_phase("lost", seen) == "lost"
 
 
-def ended_at_10() -> TaskContainer:
-    container = TaskContainer(FakeContainer().inspect(10))
+def ended_at_10() -> InstanceContainer:
+    container = InstanceContainer(FakeContainer().inspect(10))
     container.at_end_ns = START_NS + seconds(10)
     return container
 
