@@ -4,6 +4,7 @@ a task can be run.
 
 import base64
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,17 +26,10 @@ from tests.cloudformation import (
 )
 from tests.lambda_environment import moto_account
 
-AFTER_CONFIG = {
-    "cluster-gpu": [
-        (
-            "# The agent gives NVIDIA's runtime only to tasks that request a GPU. "
-            "A monitor of the instance requests none."
-        ),
-        """sed -i 's/^OPTIONS="/&--default-runtime nvidia /' /etc/sysconfig/docker""",
-        "systemctl restart docker",
-    ],
-    "cluster-neuron": [],
-}
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>FOLDER/calls
+! grep -q -e "FAILS" FOLDER/docker
+"""
 SUPPORT = {
     "cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true",
     "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true",
@@ -81,20 +75,36 @@ def test_instances_join_the_cluster_with_their_devices(path: Path) -> None:
         stack.outputs["ClusterName"],
     )
     config = [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
-    assert script.splitlines()[: len(config)] == config
-    assert script.splitlines()[len(config) :] == AFTER_CONFIG[path.stem]
+    own_config, _, after_config = script.partition("\nEND\n")
+    assert [*own_config.splitlines(), "END"] == config
+    assert bool(after_config) is (path == GPU)
 
 
-def test_nvidias_runtime_becomes_the_default_of_docker(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fails", "options"),
+    [
+        ("nothing", 'OPTIONS="--default-runtime nvidia --default-ulimit nofile=32768:65536"'),
+        ("--default-runtime nvidia", 'OPTIONS="--default-ulimit nofile=32768:65536"'),
+    ],
+)
+def test_nvidias_runtime_becomes_dockers_default_unless_docker_refuses_it(
+    fails: str, options: str, tmp_path: Path
+) -> None:
     """On Amazon Linux 2 and 2023, Docker's options are in this file."""
+    deploy_cluster(GPU)
+    script = base64.b64decode(launch_data()["UserData"]).decode()
+    _, _, after_config = script.partition("\nEND\n")
     file = tmp_path / "docker"
     file.write_text('DAEMON_MAXFILES=1048576\nOPTIONS="--default-ulimit nofile=32768:65536"\n')
-    command = AFTER_CONFIG["cluster-gpu"][1].replace("/etc/sysconfig/docker", str(file))
-    subprocess.run(["/bin/sh", "-c", command], check=True)
-    assert file.read_text().splitlines() == [
-        "DAEMON_MAXFILES=1048576",
-        'OPTIONS="--default-runtime nvidia --default-ulimit nofile=32768:65536"',
-    ]
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(SYSTEMCTL.replace("FOLDER", str(tmp_path)).replace("FAILS", fails))
+    systemctl.chmod(0o755)
+    command = after_config.replace("/etc/sysconfig/docker", str(file))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["/bin/sh", "-c", command], check=True, env={"PATH": path})
+    assert file.read_text().splitlines() == ["DAEMON_MAXFILES=1048576", options]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert set(calls) == {"restart docker"}
 
 
 @pytest.mark.parametrize("public_ip", ["true", "false"])
