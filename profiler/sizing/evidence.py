@@ -1,11 +1,6 @@
 """Aggregates the last runs of each family: the evidence for a recommendation.
 
 A run without measurements counts only if it ran out of memory: its size was too small.
-
-With c vCPUs, a run would take slowdown(c) ÷ slowdown(current) times as long as with the current
-ones. Both are known as bounds only: the quotient is from min(c) ÷ max(current) to max(c) ÷
-min(current), and at most current ÷ c, because half the vCPUs take at most twice as long. For a
-family, the largest bounds of any run count.
 """
 
 import math
@@ -17,7 +12,6 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import max_known, mean_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
@@ -27,7 +21,6 @@ from profiler.record.record_model import (
     PeakSource,
     Record,
     Report,
-    SlowdownBounds,
     TaskSize,
     is_sampled_each_minute,
     known_peak_source,
@@ -44,51 +37,13 @@ from profiler.sizing.run_facts import (
     size_of,
     stats_period_ms,
 )
+from profiler.sizing.slowdown_factors import FACTOR_DIGITS, Factors, duration_factors
 
-FACTOR_DIGITS = 3
-# From here on, a run counts as slower.
-MIN_SLOWER_FACTOR = 1.05
 LAST_RUNS = 50
 MAX_FINE_PERIOD_MS = (
     2000  # of the statistics: with a longer one, sampled peaks can miss a short spike
 )
 MIN_MINUTES = 10  # a shorter run is too short for the means of minutes to show its memory peak
-SAME_DURATION = SlowdownBounds(min=1, max=1)
-
-
-def duration_factors(
-    runs: Iterable[RunFacts], current_vcpu: float | None
-) -> Mapping[float, SlowdownBounds] | None:
-    """The factors of the vCPU sizes at which a run would be slower than now; None if no run has
-    a slowdown.
-    """
-    slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
-    if not slowdowns:
-        return None
-    factors = {}
-    for vcpu in smaller_vcpus(current_vcpu):
-        limit = math.inf if current_vcpu is None else current_vcpu / vcpu
-        bounds = [
-            (slowdown.get(vcpu, SAME_DURATION), slowdown.get(current_vcpu or 0, SAME_DURATION))
-            for slowdown in slowdowns
-        ]
-        factors[vcpu] = SlowdownBounds(
-            min=max(_quotient(there.min, now.max, limit) for there, now in bounds),
-            max=max(_quotient(there.max, now.min, limit) for there, now in bounds),
-        )
-    return {vcpu: factor for vcpu, factor in factors.items() if factor.max > 1}
-
-
-def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
-    """Return Fargate's vCPU sizes below the current one; without a current size, all."""
-    return [vcpu for vcpu in VCPU_SIZES if current_vcpu is None or vcpu < current_vcpu]
-
-
-def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
-    """Divide a bound at another size by a bound at the current size; the result is between 1 and
-    ``limit``.
-    """
-    return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
 
 
 def _mean_percent(
@@ -181,7 +136,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     required_vcpu: float | None = None
     batch_peak_mb: float | None = None
     batch_p99_mb: float | None = None
-    slowdowns: Mapping[float, SlowdownBounds] | None = None
+    slowdowns: Factors | None = None
     vcpu_without_slowdown: float | None = None
     saturated_percent: float | None = None
     cpu_wait_percent: float | None = None

@@ -13,9 +13,10 @@ from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number, format_count, format_percent, format_task_size
 from profiler.sizing.advice import Advice, advise, rounded_usd
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS, SAME_DURATION, evidence_of_runs
+from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, oom_size_mb, size_of
+from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.sizing.what_if import SizeOption, usd_per_month
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]

@@ -38,6 +38,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     of 95th percentiles, at most the size. ``slowdown`` has the bounds for each vCPU size at which
     the run would have been slower; None for records of schema 1.0 and without CPU measurements.
     ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
+    ``is_confirmed``: its source vouches for the task and its family; only then it is a reason to
+    change something.
     """
 
     record: Record
@@ -48,6 +50,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     needed_vcpu: float | None
     slowdown: Mapping[float, SlowdownBounds] | None
     is_moved: bool
+    is_confirmed: bool = True
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -60,7 +63,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         return self.needed_memory_mb is not None or self.needed_vcpu is not None
 
 
-def facts_of(report: Report, on_fargate: str | None = None) -> RunFacts:
+def facts_of(
+    report: Report, on_fargate: str | None = None, *, is_confirmed: bool = True
+) -> RunFacts:
     """The facts of a final report; with a Region, as if its run had been on Fargate there."""
     given = report.record
     record = without_course(given if on_fargate is None else record_on_fargate(given, on_fargate))
@@ -78,6 +83,7 @@ def facts_of(report: Report, on_fargate: str | None = None) -> RunFacts:
         else min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
+        is_confirmed=is_confirmed,
     )
 
 

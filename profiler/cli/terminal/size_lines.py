@@ -9,8 +9,8 @@ from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
