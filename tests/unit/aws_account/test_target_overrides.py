@@ -63,7 +63,10 @@ def test_an_input_without_sizes_overrides_nothing(source: object) -> None:
 @pytest.mark.parametrize(
     ("source", "refusal"),
     [
-        (of_batch(memory=1024), "its input gives containers more than the task's 0.25 vCPU, 512 MB"),
+        (
+            of_batch(memory=1024),
+            "its input gives containers more than the task's 0.25 vCPU, 512 MB",
+        ),
         (of_batch(memory=470), None),
         (of_batch(memoryReservation=490), "its input gives containers more than"),
         (of_batch(cpu=512), "its input gives containers more than"),
