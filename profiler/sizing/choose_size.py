@@ -106,10 +106,10 @@ def recommend_size(
 
     A size that the growing peak passes within 30 runs is too small.
     """
-    if evidence.is_by_minute:
+    if evidence.precision.is_by_minute:
         margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
         policy = replace(policy, memory_margin_percent=margin_percent)
-    trend = growth(evidence.needs_mb)
+    trend = growth(evidence.needs.needs_mb)
     need = _memory_need(evidence, policy)
     decision = _decide(evidence, policy, price_overrides, need)
     soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
@@ -127,7 +127,9 @@ def _decide(
 ) -> SizeDecision:
     task, current = evidence.latest, evidence.size
     # A machine on which every run failed is no size of Fargate to compare with.
-    is_unproven = evidence.is_moved and not (evidence.has_success or evidence.out_of_memory)
+    is_unproven = evidence.is_moved and not (
+        evidence.outcomes.has_success or evidence.outcomes.out_of_memory
+    )
     if task.launch_type != FARGATE or is_unproven:
         size = _round_up(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
@@ -153,7 +155,7 @@ def _decide(
         )
     ]
     larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
-    if larger and policy.faster and evidence.is_saturated:
+    if larger and policy.faster and evidence.usage.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
     else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
         chosen = min(
@@ -178,16 +180,16 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
 
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
     """
-    current, memory_mb = evidence.size, evidence.required_memory_mb
+    current, memory_mb = evidence.size, evidence.needs.required_memory_mb
     needed_mb = (
         current.memory_mb or 0
         if memory_mb is None
         else memory_mb * (1 + policy.memory_margin_percent / 100)
     )
-    keeps_size = evidence.is_too_short or not evidence.has_success
+    keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
-    least_mb = max(evidence.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
-    return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.oom_size_mb or 0)
+    least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
+    return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.needs.oom_size_mb or 0)
 
 
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
@@ -195,23 +197,27 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     or slows no run down.
     """
     vcpu = memory_mb = None
-    if evidence.required_vcpu is not None:
-        rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), vcpu_limit(evidence.latest)
-        if limit is not None and evidence.required_vcpu <= limit:
+    if evidence.needs.required_vcpu is not None:
+        rounded, limit = (
+            _step_up(evidence.needs.required_vcpu, 0, 0.25),
+            vcpu_limit(evidence.latest),
+        )
+        if limit is not None and evidence.needs.required_vcpu <= limit:
             rounded = min(rounded, limit)
         not_slower = None
-        if evidence.slowdowns is not None and evidence.vcpu_without_slowdown is None:
+        if evidence.needs.slowdowns is not None and evidence.needs.vcpu_without_slowdown is None:
             factors = (
-                (vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit)
+                (vcpu, evidence.needs.slowdowns.get(vcpu, SAME_DURATION))
+                for vcpu in smaller_vcpus(limit)
             )
             not_slower = next(
                 (vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None
             )
         vcpu = as_number(min(rounded, not_slower or rounded))
-    if evidence.has_memory:
+    if evidence.needs.has_memory:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))
     current = evidence.size
-    if not evidence.has_success:  # failures show only that a size was too small
+    if not evidence.outcomes.has_success:  # failures show only that a size was too small
         is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
         return replace(current, memory_mb=memory_mb) if is_too_small else current
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)

@@ -1,7 +1,7 @@
 """The facts of a run that size recommendations use: what its task needed, and how the run went."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,6 +85,11 @@ def facts_of(
         is_moved=record.launch_type != given.launch_type,
         is_confirmed=is_confirmed,
     )
+
+
+def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
+    """The runs in the order of time."""
+    return sorted(runs, key=lambda run: (run.began_ns, run.key))
 
 
 def vcpu_limit(record: Record) -> Number | None:

@@ -4,7 +4,7 @@ Whole runs are kept only where they decide: those with the largest needs, the ne
 sample.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import (
     RunFacts,
+    in_order,
     oom_size_mb,
     reached_size_mb,
     size_of,
@@ -144,11 +145,6 @@ class RunsAtSize:
 
     def _add_container(self, name: str, memory: ContainerMemory) -> None:
         self.containers[name] = memory.with_larger(self.containers.get(name, ContainerMemory()))
-
-
-def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
-    """The runs in the order of time."""
-    return sorted(runs, key=lambda run: (run.began_ns, run.key))
 
 
 def _memory_by_container(record: Record) -> Iterator[tuple[str, ContainerMemory]]:
