@@ -1,12 +1,14 @@
 """Plans the size of families' task definitions by their runs."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.rollout import PlannedFamily
+from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
@@ -15,20 +17,15 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import (
-    Resize,
-    ResizePolicy,
+from profiler.sizing.resize_policy import Resize, ResizePolicy, decide
+from profiler.sizing.run_facts import RunFacts, size_of
+from profiler.sizing.sized_revision import (
+    Circumstances,
     SizeBefore,
     SizedRevision,
-    decide,
     size_before,
 )
-from profiler.sizing.run_facts import RunFacts, size_of
-from profiler.task_definitions.definition_json import (
-    ChangedDefinition,
-    TaskDefinitionDocument,
-    read_document,
-)
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.size_changes import (
     RESIZED_FROM,
     REVERTED_FROM,
@@ -40,53 +37,49 @@ from profiler.task_definitions.size_changes import (
     with_size_tag,
 )
 
-# The number of earlier revisions among which the last change of the size is looked for.
-_REVISIONS_BACK = 50
-
 
 class SizePlans(Struct, frozen=True, kw_only=True):
     """Plans the size of each family, of a revision or of a file.
 
-    ``describe`` reads an older revision.
+    ``describe`` reads an older revision. ``account`` is None for files.
     """
 
     runs: Mapping[FamilyKey, Sequence[RunFacts]]
     policy: ResizePolicy
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
+    account: FamilyAccount | None = None
 
     def plan(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
-        runs, size = self._runs(family, document.arn), definition_size(document.definition)
-        seen = _seen_memory(runs, self.policy.size.memory_margin_percent)
-        limits = [
-            f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
-            for name, limit_mb in seen.killed_limits(document.definition).items()
-        ]
-        policy = replace(
-            self.policy,
-            size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)),
+        runs = self._runs(family, document.arn)
+        case = _Case(
+            family=family,
+            document=document,
+            runs=runs,
+            seen=_seen_memory(runs, self.policy.size.memory_margin_percent),
+            revisions=EarlierRevisions(family, document, self.describe),
         )
-        revision = SizedRevision(
-            revision=None, size=size, killed_limit=limits[0] if limits else None
-        )
-        decision = self._decision(family, document, runs, policy, revision)
+        decision = self._decision(case)
         left_alone = _left_alone(document, decision)
+        if left_alone is None and decision.action in ("resize", "revert"):
+            left_alone = self._owned_by_stack(case, decision)
         if left_alone is not None:
             decision = replace(decision, action="none", reason=left_alone)
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
-                changed = self._changed(family, document, decision, seen)
+                changed = _changed(case, decision)
+                self._check_overrides(case, changed)
             except TaskProfilerError as error:
+                changed = ChangedDefinition(definition=document.definition)
                 decision = replace(decision, action="none", reason=str(error))
-        if (
-            decision.action == "none"
-        ):  # what is not done saves nothing, and what it would mend is named
+        if decision.action == "none":
+            # What is not done saves nothing, and what it would mend is named.
             decision = replace(decision, saving_usd_per_month=None)
-            changed = replace(changed, notes=tuple(map(as_sentence, limits)))
+            changed = replace(changed, notes=tuple(map(as_sentence, case.killed_limits)))
         return PlannedFamily(
             family=family,
             action=decision.action if left_alone is None else "refused",  # its schedules stay, too
@@ -115,94 +108,129 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             key=lambda run: (run.began_ns, run.key),
         )
 
-    def _decision(
-        self,
-        family: str,
-        document: TaskDefinitionDocument,
-        runs: Sequence[RunFacts],
-        policy: ResizePolicy,
-        revision: SizedRevision,
-    ) -> Resize:
-        decide_on = partial(decide, runs, policy=policy, price_overrides=self.price_overrides)
+    def _decision(self, case: "_Case") -> Resize:
+        document = case.document
+        least_mb = case.seen.task_mb(document.definition)
+        if self.account is not None:
+            for override in self._circumstances(case).overrides:
+                least_mb = max(least_mb, math.ceil(override.least_memory_mb))
+        policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
+        revision = SizedRevision(
+            revision=None,
+            size=definition_size(document.definition),
+            killed_limit=case.killed_limits[0] if case.killed_limits else None,
+        )
         if document.arn is None:
-            return decide_on(revision)
-        number, tags = document.arn.rpartition(":")[2], document.tags
+            return decide(case.runs, revision, policy, self.price_overrides)
+        tags = document.tags
         revision = replace(
             revision,
-            revision=number,
+            revision=case.revisions.number,
             resized_from=size_before(tags.get(RESIZED_FROM)),
             reverted_from=size_before(tags.get(REVERTED_FROM)),
+            registered_ns=document.registered_ns,
         )
-        decision = decide_on(revision)
+        decision = decide(case.runs, revision, policy, self.price_overrides)
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if decision.action != "resize" or is_ours:
             return decision
-        return decide_on(self._with_past(family, number, runs, revision))
+        sizes: dict[str, set[TaskSize]] = {}
+        for run in case.runs:
+            sizes.setdefault(run.record.revision or "", set()).add(size_of(run.record))
+        revision = case.revisions.with_overwritten(revision, sizes)
+        return decide(case.runs, revision, policy, self.price_overrides)
 
-    def _with_past(
-        self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision
-    ) -> SizedRevision:
-        """The revision, with the size that a plan has registered, if later revisions have the
-        size before it.
+    def _circumstances(self, case: "_Case") -> Circumstances:
+        if self.account is None:
+            return Circumstances()
+        return self.account.circumstances(case.family, case.document, case.seen)
 
-        If the first of those is a plan's own, its tag counts. The runs show the sizes of most
-        revisions without a call.
-        """
-        seen, size = {run.record.revision: size_of(run.record) for run in runs}, revision.size
-        newest = int(number) if number.isdecimal() else 1
-        for earlier in range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1):
-            if seen.get(str(earlier)) == size:
-                continue
-            before = self._earlier(family, str(earlier))
-            if before is None:
-                return revision
-            found, resized = (
-                definition_size(before.definition),
-                size_before(before.tags.get(RESIZED_FROM)),
-            )
-            if found == size:
-                continue
-            if resized is None or resized.size != size:
-                return revision
-            first = self._earlier(family, str(earlier + 1))
-            reverted = None if first is None else size_before(first.tags.get(REVERTED_FROM))
-            return replace(
-                revision, overwritten=None if reverted else found, reverted_from=reverted
-            )
-        return revision
-
-    def _earlier(self, family: str, revision: str) -> TaskDefinitionDocument | None:
-        """An earlier revision; None if it cannot be read, such as after its deletion."""
-        try:
-            return read_document(self.describe(f"{family}:{revision}"), family)
-        except TaskProfilerError:
+    def _owned_by_stack(self, case: "_Case", decision: Resize) -> str | None:
+        """Why a stack of CloudFormation forbids the change. A revert of ours is allowed."""
+        if self.account is None or decision.action == "revert":
             return None
+        stack = self.account.stack_of(case.revisions)
+        return None if stack is None else _stack_sentence(stack, decision)
 
-    def _changed(
-        self, family: str, document: TaskDefinitionDocument, decision: Resize, seen: SeenMemory
-    ) -> ChangedDefinition:
-        """The definition with the size and its tag; an old size with its containers' limits, if
-        they can be read.
-        """
-        number, present = (document.arn or "").rpartition(":")[2], document.definition
-        tag = SizeBefore(revision=number, size=definition_size(present)).tag
-        resized_from = size_before(document.tags.get(RESIZED_FROM))
-        is_revert = decision.action == "revert"
-        old = (
-            None
-            if resized_from is None or not is_revert
-            else self._earlier(family, resized_from.revision)
+    def _check_overrides(self, case: "_Case", changed: ChangedDefinition) -> None:
+        """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
+        if self.account is None:
+            return
+        for target in self.account.overriding(case.family):
+            refusal = target.overrides.refusal(changed.definition)
+            if refusal is not None:
+                raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
+
+
+class _Case(Struct, frozen=True, kw_only=True):
+    """A family with its newest definition, its runs, and what they needed."""
+
+    family: str
+    document: TaskDefinitionDocument
+    runs: Sequence[RunFacts]
+    seen: SeenMemory
+    revisions: EarlierRevisions
+
+    @property
+    def killed_limits(self) -> Sequence[str]:
+        """The containers' limits at which runs were killed, in words."""
+        limits = self.seen.killed_limits(self.document.definition)
+        return [
+            f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
+            for name, limit_mb in limits.items()
+        ]
+
+
+class RequestedReverts(Struct, frozen=True, kw_only=True):
+    """Plans to put families back to the size that their newest revision remembers, whatever their
+    runs say.
+    """
+
+    describe: Callable[[str], bytes]
+
+    def plan(
+        self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
+    ) -> PlannedFamily:
+        """Plan the revert. The first note is the reason. Raises TaskProfilerError."""
+        revisions = EarlierRevisions(family, document, self.describe)
+        case = _Case(
+            family=family, document=document, runs=(), seen=SeenMemory(), revisions=revisions
         )
-        if old is not None:
+        decision = Resize(action="revert", reason="on request", runs=0)
+        changed = ChangedDefinition(definition=document.definition)
+        try:
+            decision = replace(decision, size=revisions.old_size().size)
+            changed = _changed(case, decision)
+        except TaskProfilerError as error:
+            decision = replace(decision, action="none", reason=str(error))
+        return PlannedFamily(
+            family=family,
+            action=decision.action if decision.action == "revert" else "refused",
+            notes=(as_sentence(decision.reason), *changed.notes),
+            document=document,
+            changed=changed,
+            resize=decision,
+        )
+
+
+def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
+    """The definition with the size and its tag; an old size with its containers' limits, if they
+    can be read. Raises TaskProfilerError.
+    """
+    document = case.document
+    present = document.definition
+    seen = case.seen
+    tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
+    if decision.action == "revert":
+        old = case.revisions.old_size()
+        changed = with_size(present, old.size, seen)
+        if old.definition is not None:
             changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
-            return replace(
-                changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag)
-            )
-        changed = with_size(present, decision.size or TaskSize(), seen)
-        if document.arn is None:
-            return changed
-        key = REVERTED_FROM if is_revert else RESIZED_FROM
-        return replace(changed, definition=with_size_tag(changed.definition, key, tag))
+        return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
+    changed = with_size(present, decision.size or TaskSize(), seen)
+    if document.arn is None:
+        return changed
+    return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 
 
 def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | None:
@@ -212,15 +240,15 @@ def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | Non
         return f"it is for {system}, which is not measured"
     if document.tags.get(f"{TAG_PREFIX}resize") == "off":
         return f"its tag {TAG_PREFIX}resize is off"
-    if document.stack is not None:
-        size = decision.size
-        values = (
-            ""
-            if size is None
-            else f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
-        )
-        return f"the stack {document.stack} of CloudFormation owns it{values}"
-    return None
+    return None if document.stack is None else _stack_sentence(document.stack, decision)
+
+
+def _stack_sentence(stack: str, decision: Resize) -> str:
+    size = decision.size
+    values = ""
+    if size is not None:
+        values = f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
+    return f"the stack {stack} of CloudFormation owns it{values}"
 
 
 def _seen_memory(runs: Sequence[RunFacts], margin_percent: float) -> SeenMemory:

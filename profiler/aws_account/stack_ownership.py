@@ -9,6 +9,8 @@ https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeSt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import error_code
@@ -22,28 +24,39 @@ _GONE = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})
 _MAX_RESOURCES = 100
 
 
+class StackOwner(Struct, frozen=True, kw_only=True):
+    """A stack that owns a resource, or may own it, as ``sentence`` says."""
+
+    stack: str
+    sentence: str
+
+
 class StackOwners:
     """Asks CloudFormation who owns a resource. Methods raise TaskProfilerError with its reason."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open_client = open_client
-        self._known: dict[tuple[str, str], str | None] = {}
+        self._known: dict[tuple[str, str], StackOwner | None] = {}
 
     def of_definition(self, revision_arn: str) -> str | None:
-        """Why a stack owns a revision, in words; None if no stack does."""
-        return self._owner(revision_arn, _DEFINITION_TYPE)
+        """The name of the stack that owns a revision; None if no stack does."""
+        owner = self._owner(revision_arn, _DEFINITION_TYPE)
+        return None if owner is None else owner.stack
 
     def of_target(self, target: ScheduledTarget) -> str | None:
         """Why a stack owns a schedule or a rule, or may own it, in words; None if no stack does."""
         name = target.name
         if target.kind == "rule" and target.group != "default":
             name = f"{target.group}|{target.name}"
-        return self._owner(name, _TARGET_TYPES[target.kind])
+        owner = self._owner(name, _TARGET_TYPES[target.kind])
+        return None if owner is None else owner.sentence
 
-    def _owner(self, physical_id: str, resource_type: str) -> str | None:
+    def _owner(self, physical_id: str, resource_type: str) -> StackOwner | None:
         key = (physical_id, resource_type)
         if key not in self._known:
-            self._known[key] = _ownership(self._resources(physical_id), physical_id, resource_type)
+            self._known[key] = _owner_among(
+                self._resources(physical_id), physical_id, resource_type
+            )
         return self._known[key]
 
     def _resources(self, physical_id: str) -> Sequence[Mapping[str, Any]]:
@@ -64,10 +77,10 @@ class StackOwners:
         return resources
 
 
-def _ownership(
+def _owner_among(
     resources: Sequence[Mapping[str, Any]], physical_id: str, resource_type: str
-) -> str | None:
-    """Who owns the id, in words; None: nobody.
+) -> StackOwner | None:
+    """The owner of the id; None: nobody.
 
     CloudFormation answers for one resource of several with the same id, and lists a part of a large
     stack: what it does not prove to be free counts as owned.
@@ -76,13 +89,20 @@ def _ownership(
     same_id = [one for one in present if one.get("PhysicalResourceId") == physical_id]
     of_type = [one for one in same_id if one.get("ResourceType") == resource_type]
     if of_type:
-        return f"the stack {of_type[0]['StackName']} of CloudFormation owns it"
+        stack = str(of_type[0]["StackName"])
+        return StackOwner(stack=stack, sentence=f"the stack {stack} of CloudFormation owns it")
     if same_id:
-        other = same_id[0]
-        return (
-            f"CloudFormation answers only for the {other['ResourceType']} of the same name in the "
-            f"stack {other['StackName']}, so its owner is not known"
+        stack = str(same_id[0]["StackName"])
+        return StackOwner(
+            stack=stack,
+            sentence=(
+                f"CloudFormation answers only for the {same_id[0]['ResourceType']} of the same "
+                f"name in the stack {stack}, so its owner is not known"
+            ),
         )
     if len(resources) >= _MAX_RESOURCES and present:
-        return f"the stack {present[0]['StackName']} of CloudFormation seems to own it"
+        stack = str(present[0]["StackName"])
+        return StackOwner(
+            stack=stack, sentence=f"the stack {stack} of CloudFormation seems to own it"
+        )
     return None

@@ -28,7 +28,7 @@ _MAX_TAGS = 50
 _CPU_UNITS = 1024
 TASK_SIZES = ("cpu", "memory")
 CONTAINER_SIZES = ("cpu", "memory", "memoryReservation")
-_LEAST_CPU_UNITS = 2  # of a container
+LEAST_CPU_UNITS = 2  # of a container
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -141,7 +141,7 @@ def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple
     own = roles_of(containers).monitor
     others = {one.name: one.cpu_units for one in containers if one.name != own and one.cpu_units}
     of_monitor = sum(one.cpu_units for one in containers if one.name == own)
-    least = {name: min(amount, _LEAST_CPU_UNITS) for name, amount in others.items()}
+    least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in others.items()}
     _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
     fitting = _fitting(others, least, units - of_monitor)
     yield from ((name, amount) for name, amount in fitting.items() if amount != others[name])

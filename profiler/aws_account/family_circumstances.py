@@ -1,0 +1,114 @@
+"""What an account says about a family whose size may change: its schedules and rules, what they
+override, what starts it, and who owns it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
+from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.stack_ownership import StackOwners
+from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
+from profiler.core.json_fields import mapping, text
+from profiler.schedules.due_times import shortest_gap_ms
+from profiler.sizing.sized_revision import Circumstances, TargetOverride
+from profiler.task_definitions.containers import read_containers, roles_of
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.task_definitions.size_changes import (
+    LEAST_CPU_UNITS,
+    TAG_PREFIX,
+    SeenMemory,
+    definition_size,
+)
+
+OFF_TAG = f"{TAG_PREFIX}resize"
+_CPU_UNITS = 1024
+
+
+class OverridingTarget(Struct, frozen=True, kw_only=True):
+    """A schedule or a rule that sets sizes in place of the definition's."""
+
+    title: str
+    overrides: SizeOverrides
+
+    def as_known(self, document: TaskDefinitionDocument, seen: SeenMemory) -> TargetOverride:
+        """What is known of it for a decision: nothing of an input that cannot be read."""
+        size = definition_size(self.overrides.task)
+        return TargetOverride(
+            target=f"the {self.title}",
+            vcpu=size.vcpu,
+            memory_mb=size.memory_mb,
+            least_vcpu=self._least_cpu_units(document) / _CPU_UNITS,
+            least_memory_mb=self.overrides.least_memory_mb(document.definition, seen),
+        )
+
+    def _least_cpu_units(self, document: TaskDefinitionDocument) -> int:
+        """What the containers need of the task's CPU units, if all others are lowered."""
+        if "cpu" in self.overrides.task:
+            return 0
+        containers = read_containers(self.overrides.applied(document.definition))
+        monitor = roles_of(containers).monitor
+        units = 0
+        for container in containers:
+            is_fixed = container.name == monitor or container.name in self.overrides.containers
+            units += container.cpu_units if is_fixed else min(container.cpu_units, LEAST_CPU_UNITS)
+        return units
+
+
+class FamilyAccount(Struct, frozen=True, kw_only=True):
+    """Reads the circumstances of families in an account.
+
+    ``targets`` are all schedules and rules that start tasks. ``starters`` name what starts the
+    tasks of a family, as far as it is known.
+    """
+
+    targets: Callable[[], Sequence[ScheduledTarget]]
+    starters: Callable[[str], Sequence[str]]
+    owners: StackOwners
+    on_problem: Callable[[str], object]
+    now_ns: int
+
+    def circumstances(
+        self, family: str, document: TaskDefinitionDocument, seen: SeenMemory
+    ) -> Circumstances:
+        """What is known without a call for this family alone."""
+        platform = mapping(document.definition.get("runtimePlatform"))
+        targets = self._targets(family)
+        timed = [schedule_of(one) for one in targets if is_timed(one)]
+        enabled = [one for one in timed if one.is_enabled]
+        is_off = document.tags.get(OFF_TAG) == "off"
+        return Circumstances(
+            operating_system=text(platform.get("operatingSystemFamily")),
+            off_tag=OFF_TAG if is_off else None,
+            stack=document.stack,
+            shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
+            overrides=tuple(
+                one.as_known(document, seen)
+                for one in self.overriding(family)
+                if one.overrides.unknown is None
+            ),
+        )
+
+    def overriding(self, family: str) -> tuple[OverridingTarget, ...]:
+        """The schedules and rules of the family that override sizes, or may do so."""
+        found = []
+        for target in self._targets(family):
+            overrides = size_overrides(target)
+            if not overrides.is_empty:
+                found.append(OverridingTarget(title=target.title, overrides=overrides))
+        return tuple(found)
+
+    def stack_of(self, revisions: EarlierRevisions) -> str | None:
+        """The stack that owns the newest revision, or one from which it was made.
+
+        Raises TaskProfilerError if CloudFormation may not be asked.
+        """
+        for arn in revisions.owned_arns():
+            stack = self.owners.of_definition(arn)
+            if stack is not None:
+                return stack
+        return None
+
+    def _targets(self, family: str) -> list[ScheduledTarget]:
+        return [target for target in self.targets() if target.family == family]
