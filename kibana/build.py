@@ -27,7 +27,8 @@ def _objects(form: ModuleType) -> Iterator[Json]:
 
     An object follows the objects that it refers to.
     """
-    versions, is_lens = form.VERSIONS, form is lens_format
+    versions = form.VERSIONS
+    is_lens = form is lens_format
     core = {"coreMigrationVersion": versions["core"]} if "core" in versions else {}
     objects = (
         *(data_view(index, is_lens=is_lens) for index in get_args(Index)),

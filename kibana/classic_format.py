@@ -2,7 +2,7 @@
 8.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kibana import colours
@@ -23,7 +23,9 @@ VERSIONS: Final = {
     "visualization": "7.10.0",
     "dashboard": "7.9.3",
 }
-_CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW, _HEIGHT_OF_A_SECOND_ROW = 5, 5, 3
+_CONTROLS_HEIGHT = 5
+_CONTROLS_IN_A_ROW = 5
+_HEIGHT_OF_A_SECOND_ROW = 3
 _TYPES = {
     "number": "metric",
     "bars": "histogram",
@@ -44,10 +46,8 @@ _WIDTHS: Final = {
     model.TIME_FIELD: 160,
 }
 """The widths of columns. The others share the rest, and have at least 100 pixels."""
-_LONG_TEXT, _WIDTHS_BESIDE_IT = (
-    "notice.message",
-    {"task.family": 130, "notice.kind": 90, "count": 95},
-)
+_LONG_TEXT = "notice.message"
+_WIDTHS_BESIDE_IT = {"task.family": 130, "notice.kind": 90, "count": 95}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 _PERCENTILE_LABEL = "duration"
@@ -73,7 +73,8 @@ def _controls(dashboard: Dashboard) -> Json:
 
     Pinned filters stay when the user opens another dashboard.
     """
-    controls, references = [], []
+    controls = []
+    references = []
     for number, control in enumerate(dashboard.controls):
         name = f"control_{number}_index_pattern"
         references.append(data_view_reference(name, "reports"))
@@ -119,9 +120,9 @@ def _settings(panel: Panel) -> Json:
             metric.field if metric.operation in {"latest", "max"} else metric.operation
             for metric in panel.metrics
         ]
-        widths = (
-            {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
-        )
+        widths: Mapping[str, int | None] = _WIDTHS
+        if _LONG_TEXT in fields:
+            widths = {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None}
         settings["columnsWidth"] = [
             {"colIndex": number, "width": width}
             for number, field in enumerate(fields)
@@ -133,9 +134,10 @@ def _settings(panel: Panel) -> Json:
 def colours_of(panel: Panel) -> dict[str, str]:
     """The colours of a panel by legend label. They override the colour schema."""
     is_number = panel.kind == "number"  # TSVB has its own colour rules
-    bands = (
-        {} if is_number else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
-    )
+    if is_number:
+        bands = {}
+    else:
+        bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
     metrics = {
         _legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None

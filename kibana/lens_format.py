@@ -107,7 +107,9 @@ def _lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
 
 def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     """A formula, with the columns that it is calculated from, as the formula editor saves them."""
-    part, whole, result = f"{name}X0", f"{name}X1", f"{name}X2"
+    part = f"{name}X0"
+    whole = f"{name}X1"
+    result = f"{name}X2"
     operation = _OPERATIONS.get(metric.operation, metric.operation)
     formula = f"{operation}({metric.field}, kql='{metric.share_of}') / {operation}({metric.field})"
     number = {"dataType": "number", "isBucketed": False, "scale": "ratio", "customLabel": True}
@@ -139,11 +141,10 @@ def _terms(terms: Terms) -> Json:
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of
     # the same text, such as "1.2 h".
     is_checkpoint = terms.field == model.TIME_FIELD
-    field = (
-        (model.ELAPSED_FIELD, "number", "interval")
-        if is_checkpoint
-        else (terms.field, "string", "ordinal")
-    )
+    if is_checkpoint:
+        field = (model.ELAPSED_FIELD, "number", "interval")
+    else:
+        field = (terms.field, "string", "ordinal")
     params = {
         "size": terms.size,
         "orderBy": {"type": "alphabetical"}
@@ -180,11 +181,9 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
             "scale": scale,
             "params": {"sortField": model.TIME_FIELD},
         }
-    return (
-        {**column, "dataType": "date"}
-        if metric.operation == "max" and metric.field == model.TIME_FIELD
-        else column
-    )
+    if metric.operation == "max" and metric.field == model.TIME_FIELD:
+        return {**column, "dataType": "date"}
+    return column
 
 
 def charts(dashboard: Dashboard) -> Iterator[Json]:
@@ -273,11 +272,9 @@ def _visualization(panel: Panel, layer: str) -> Json:
         case "number":
             # In the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric.
             shown = {"layerId": layer, "layerType": "data", "accessor": "metric-0"}
-            return (
-                {**shown, "colorMode": "Labels", "palette": _palette(panel)}
-                if panel.bands
-                else shown
-            )
+            if panel.bands:
+                return {**shown, "colorMode": "Labels", "palette": _palette(panel)}
+            return shown
         case "heatmap":
             return _heatmap(panel, layer)
         case "table":

@@ -58,7 +58,8 @@ PLACE_CONTROLS: Final = (
 
 NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
 FAILED: Final = 'event.outcome: "failure"'
-_NEITHER, _STOPPED = f"{NOT_SUCCESSFUL} and not {FAILED}", 'task.status: "stopped"'
+_NEITHER = f"{NOT_SUCCESSFUL} and not {FAILED}"
+_STOPPED = 'task.status: "stopped"'
 OUT_OF_MEMORY: Final = (
     'task.stop_category: "oom" or task.out_of_memory: true or task.likely_out_of_memory: true'
 )

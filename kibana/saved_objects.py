@@ -154,10 +154,12 @@ def dashboard_object(
     placed += _placed_panels(
         dashboard, kind, settings, top=sum(panel["gridData"]["h"] for panel in placed)
     )
-    panels, panel_references = [], []
+    panels = []
+    panel_references = []
     for number, panel in enumerate(placed, start=1):
         name = f"panel_{panel['panelIndex']}" if is_lens else f"panel_{number}"
-        prefix, target = f"{panel['panelIndex']}:" if is_lens else "", panel.pop("id")
+        prefix = f"{panel['panelIndex']}:" if is_lens else ""
+        target = panel.pop("id")
         panels.append({"version": "7.16.0" if is_lens else "7.10.0", **panel, "panelRefName": name})
         panel_references.append(reference(f"{prefix}{name}", panel["type"], target))
     attributes = {
@@ -187,17 +189,23 @@ def controls_panel(dashboard: Dashboard, height: int) -> Json:
 def _placed_panels(
     dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int
 ) -> Iterator[Json]:
-    x, y, row_height = 0, top, 0
+    x = 0
+    y = top
+    row_height = 0
     for panel in dashboard.panels:
         if x + panel.width > _GRID_COLUMNS:
-            x, y, row_height = 0, y + row_height, 0
-        target, own = (
-            (kind, settings(panel)) if isinstance(panel, Panel) else ("search", _FITTED_ROWS)
-        )
+            x = 0
+            y = y + row_height
+            row_height = 0
+        if isinstance(panel, Panel):
+            target, own = (kind, settings(panel))
+        else:
+            target, own = ("search", _FITTED_ROWS)
         yield _panel(
             dashboard, panel.key, (target, panel.key), (x, y, panel.width, panel.height), own
         )
-        x, row_height = x + panel.width, max(row_height, panel.height)
+        x = x + panel.width
+        row_height = max(row_height, panel.height)
 
 
 def _panel(

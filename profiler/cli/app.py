@@ -130,11 +130,13 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        message, exit_code = error.format_message(), error.exit_code
+        message = error.format_message()
+        exit_code = error.exit_code
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
-        message, exit_code = printable(str(error)), error.exit_code
+        message = printable(str(error))
+        exit_code = error.exit_code
     click.echo(fitting(f"task-profiler: {message}"), err=True)
     sys.exit(exit_code)
 

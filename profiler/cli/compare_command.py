@@ -247,7 +247,8 @@ def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
 def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
     yield "", "A", "B", "Change", "95 % interval", "Verdict"
     for one in _known_changes(changes):
-        change, unit = one.change, one.metric.unit
+        change = one.change
+        unit = one.metric.unit
         yield (
             one.metric.title,
             *(
@@ -307,21 +308,20 @@ def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange
 def _percent_text(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
-    return (
-        f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"
-    )
+    if abs(percent) < _MANY_PERCENT:
+        return f"{round(percent, 1) + 0.0:+.1f} %"
+    return f"{percent:+.3g} %"
 
 
 def _interval_text(change: MedianChange) -> str:
     """The 95 % interval of a change. An end that is unknown is unbounded."""
-    low, high = change.low_percent, change.high_percent
+    low = change.low_percent
+    high = change.high_percent
     if low is None:
         return UNKNOWN if high is None else f"at most {_percent_text(high)}"
-    return (
-        f"{_percent_text(low)} or more"
-        if high is None
-        else f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
-    )
+    if high is None:
+        return f"{_percent_text(low)} or more"
+    return f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
 
 
 def check_limit(

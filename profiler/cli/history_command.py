@@ -128,10 +128,12 @@ def table_lines(
     columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *values)
     rows: list[tuple[str | Span, ...]] = []
     for record, family, command in listed:
-        metrics, cpu = record.metrics, record.metrics.cpu_utilization_percent or Distribution()
+        metrics = record.metrics
+        cpu = record.metrics.cpu_utilization_percent or Distribution()
         code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
         marks = f"{' OOM' if record.likely_out_of_memory else ''}{' retry' if record.task_id in retries else ''}"
-        peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+        peak_mb = metrics.max_memory_used_mb
+        size_mb = metrics.memory_size_mb
         cells = (
             Span(f"{record.status}{code}{marks}", OUTCOME_STYLES.get(outcome(record), "")),
             value_text(metrics.duration_ms, format_duration),

@@ -123,11 +123,10 @@ def _servers(
             "--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' "
             "and '.'."
         )
-    ui = (
-        DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ))
-        if ui_url
-        else None
-    )
+    if ui_url:
+        ui = DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ))
+    else:
+        ui = None
     cluster = ClusterServer(url, search_session(url, region, profile, os.environ)) if url else ui
     if cluster is None:
         raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
@@ -147,7 +146,8 @@ def _install_templates(
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")
-    now, files = datetime.now(UTC), setup_files()
+    now = datetime.now(UTC)
+    files = setup_files()
     try:
         for step in install_templates(
             server, files, prefix=prefix, now=now, dry_run=dry_run, period=period

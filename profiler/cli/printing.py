@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
 NOT_APPLIED = "Nothing was changed; --yes carries this out."
-STDOUT, STDERR = 1, 2
+STDOUT = 1
+STDERR = 2
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥×…", "_.:-=+*#%=-=-.^*>>x~")
 
 
@@ -58,11 +59,10 @@ def total_saving(changes: Sequence[float | None], families: Sequence[float | Non
     saving, usd = (
         sum(one for one in amounts if one is not None) for amounts in (changes, families)
     )
-    money = (
-        ""
-        if all(one is None for one in families)
-        else f", {format_usd(saving)} a month of {format_usd(usd)}"
-    )
+    if all(one is None for one in families):
+        money = ""
+    else:
+        money = f", {format_usd(saving)} a month of {format_usd(usd)}"
     return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
 
 

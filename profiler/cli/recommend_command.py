@@ -242,7 +242,8 @@ def _rows(
         if group and indent:
             yield Span(heading, "bold"), *[""] * (len(places) + len(_COLUMNS))
         for advice in group:
-            choice, family = advice.choice, advice.evidence.family
+            choice = advice.choice
+            family = advice.evidence.family
             yield (
                 f"{indent}{family.name}",
                 *(get(family) or UNKNOWN for _, get in places),
@@ -257,7 +258,9 @@ def _rows(
 
 def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     """One row per size, with the upper bounds of its costs."""
-    choice, monthly_runs, rows = advice.choice, runs_per_month(advice.evidence), []
+    choice = advice.choice
+    monthly_runs = runs_per_month(advice.evidence)
+    rows = []
     if not choice.options:
         yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
         return

@@ -82,9 +82,10 @@ def replay(
         write_json_lines([{"logGroups": groups, "lines": counts["read"], "isApplied": yes, **sent}])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
-    sent_text = (
-        f"sent: {counts['indexed']} indexed, {counts['failed']} failed" if yes else "would be sent"
-    )
+    if yes:
+        sent_text = f"sent: {counts['indexed']} indexed, {counts['failed']} failed"
+    else:
+        sent_text = "would be sent"
     say(f"{counts['read']} lines{where} {sent_text}.")
     if not yes:
         say(NOT_APPLIED)
@@ -102,7 +103,8 @@ def _replay_group(
     start_ms, end_ms = window_ms
     functions = open_client("lambda")  # not by several threads
     if progress_file is not None and (from_ms := min(progress_file.resume_ms(), end_ms)) > start_ms:
-        start_ms, start = from_ms, format_local(from_ms * NS_PER_MS)
+        start_ms = from_ms
+        start = format_local(from_ms * NS_PER_MS)
         click.echo(
             f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True
         )
@@ -118,9 +120,10 @@ def _replay_group(
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             logs = open_client("logs")
-            send = (
-                None if progress_file is None else partial(call_forwarder, functions, function_name)
-            )
+            if progress_file is None:
+                send = None
+            else:
+                send = partial(call_forwarder, functions, function_name)
             return replay_group(
                 logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms
             )

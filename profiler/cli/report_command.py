@@ -96,7 +96,8 @@ def report(
     """
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
-    assets, overrides = read_assets(), price_overrides(on_fargate)
+    assets = read_assets()
+    overrides = price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True)
     selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
     runs = _read_runs(source, selection, last)
@@ -116,11 +117,10 @@ def report(
         stacks_of=StacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
-    title = (
-        f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
-        if run_id is not None
-        else "Task report"
-    )
+    if run_id is not None:
+        title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
+    else:
+        title = "Task report"
     page = render_page(data, assets, title=printable(title)).encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
@@ -208,7 +208,8 @@ def _with_series(
     """Add the time series that the page has room for: reading the series of 10,000 runs would
     take minutes.
     """
-    max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
+    max_steps = steps_per_run(len(past))
+    left_points = _MAX_POINTS
     stored = source.steps(past)
     for number, run in enumerate(past):
         show_progress(format_count(len(past), "run"), number / len(past))

@@ -29,14 +29,19 @@ def _run_option(one: RunOption) -> Decorator:
         return flag(one.names, one.text)
     if one.default == ():
         return repeatable(one.names, one.metavar, one.text)
-    more: dict[str, Any] = (
-        {"shell_complete": completes(families=True)} if one.field == "name" else {}
-    )
+    more: dict[str, Any]
+    if one.field == "name":
+        more = {"shell_complete": completes(families=True)}
+    else:
+        more = {}
     if isinstance(one.values, Amount):
-        parser, least, most = one.values.parser, one.values.least, one.values.most
-        more["type"] = (
-            WholeNumber(int(least), int(most)) if parser == "int" else Quantity(parser, least, most)
-        )
+        parser = one.values.parser
+        least = one.values.least
+        most = one.values.most
+        if parser == "int":
+            more["type"] = WholeNumber(int(least), int(most))
+        else:
+            more["type"] = Quantity(parser, least, most)
     elif one.values is not None:
         more["type"] = click.Choice(one.values)
     shown = one.default is not None and not one.metavar.startswith("[")

@@ -39,7 +39,9 @@ class Amount:
     """
 
     def __init__(self, parser: str, least: float = 0, most: float = float("inf")) -> None:
-        self.parser, self.least, self.most = parser, least, most
+        self.parser = parser
+        self.least = least
+        self.most = most
 
 
 class RunOption:
@@ -53,7 +55,10 @@ class RunOption:
     def __init__(
         self, names: str, metavar: str, text: str, values: Amount | tuple[str, ...] | None = None
     ) -> None:
-        self.names, self.metavar, self.text, self.values = names, metavar, text, values
+        self.names = names
+        self.metavar = metavar
+        self.text = text
+        self.values = values
         self.field = names.rsplit(maxsplit=1)[-1].lstrip("-").replace("-", "_")
         self.default: object = RunOptions._field_defaults[self.field]
 

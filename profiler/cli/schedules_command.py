@@ -217,9 +217,10 @@ def _with_past_tasks(
         unknown = (
             task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known
         )
-        merged[arn] = (
-            cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *unknown))
-        )
+        if cluster.tasks is None:
+            merged[arn] = cluster
+        else:
+            merged[arn] = replace(cluster, tasks=(*cluster.tasks, *unknown))
     return merged
 
 
@@ -257,7 +258,8 @@ def past_tasks(
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
         if family_key(run.report.record) not in families:
             continue
-        cluster, task = run.report.record.cluster, _task(run)
+        cluster = run.report.record.cluster
+        task = _task(run)
         if cluster is not None and task is not None:
             found.setdefault(cluster, {})[task.arn] = task
     return {cluster: list(tasks.values()) for cluster, tasks in found.items()}
@@ -309,7 +311,8 @@ def schedule_row(
     judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int
 ) -> tuple[str, ScheduleRow]:
     """The title of a schedule, which has its group unless that is the default one, and its row."""
-    schedule, problem = judged.schedule, judged.problem
+    schedule = judged.schedule
+    problem = judged.problem
     last = judged.due_times[-1] if judged.due_times else None
     nothing: DueOutcome = "none" if schedule.is_enabled else "disabled"
     is_known = problem is None and schedule.is_enabled
@@ -362,10 +365,8 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
         last, following = (
             format_local(parse_ns(due)) or UNKNOWN for due in (row.last_due, row.next_due)
         )
-        place, outcome = (
-            [row.cluster] if has_clusters else [],
-            Span(row.outcome, _STYLES[row.outcome]),
-        )
+        place = [row.cluster] if has_clusters else []
+        outcome = Span(row.outcome, _STYLES[row.outcome])
         when = (f"{row.expression} {row.time_zone}", last, outcome, following)
         cells.append((title, *place, *when, *([usual] if has_usual else ())))
     yield from table(columns, cells, width=width)

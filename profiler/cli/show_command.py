@@ -117,16 +117,16 @@ def show(
             runs = find_runs(source, selection)
         write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
-    prices, whole = price_overrides(), source if source.reads_families else None
+    prices = price_overrides()
+    whole = source if source.reads_families else None
     pages = []
     with warned_notes(source):
         for run in find_runs(source, selection):
             record = run.report.record
-            steps = (
-                None
-                if record.series
-                else steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
-            )
+            if record.series:
+                steps = None
+            else:
+                steps = steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
             series = record.series if steps is None else with_equal_steps(steps, run.started_at)
             comparison = _comparison(run, against, source, whole)
             pages.append(

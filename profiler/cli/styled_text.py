@@ -207,7 +207,8 @@ def table(
     widths = [max(columns_of(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
         needed = _needed(columns, widths, gap, width)
-        columns, widths = [columns[place] for place in needed], [widths[place] for place in needed]
+        columns = [columns[place] for place in needed]
+        widths = [widths[place] for place in needed]
         cells = [[row[place] for place in needed] for row in cells]
         longest_words = [
             _MIN_CUT_WIDTH
@@ -272,10 +273,8 @@ def _aligned(
         spans: list[Span] = []
         for place, (column, texts) in enumerate(zip(columns, folded, strict=True)):
             text = texts[number] if number < len(texts) else ""
-            padding, cell = (
-                Span(" " * (widths[place] - columns_of(text))),
-                Span(text, row[place].style),
-            )
+            padding = Span(" " * (widths[place] - columns_of(text)))
+            cell = Span(text, row[place].style)
             spans.append(Span(gap if place else ""))
             spans += (padding, cell) if column.is_right else (cell, padding)
         yield tuple(span for span in spans if span.text)

@@ -243,9 +243,10 @@ def remove_monitor(
 
     def remove(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
         removed = remove_from(definition, image)
-        notes = (
-            removed.notes if removed.old_monitor else ("There is no monitor: nothing was removed.",)
-        )
+        if removed.old_monitor:
+            notes = removed.notes
+        else:
+            notes = ("There is no monitor: nothing was removed.",)
         return replace(removed, notes=notes)
 
     if files:

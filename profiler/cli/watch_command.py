@@ -74,8 +74,11 @@ _USUAL_NS = 14 * NS_PER_DAY
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the
 # cursor from before.
-_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
-_HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
+_ENTER = b"\x1b[?1049h\x1b[?25l\x1b[?7l"
+_LEAVE = b"\x1b[?7h\x1b[?25h\x1b[?1049l"
+_HOME = b"\x1b[H"
+_CLEAR_REST_OF_LINE = b"\x1b[K"
+_CLEAR_BELOW = b"\x1b[J"
 _ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
@@ -218,11 +221,9 @@ def open_watched_tasks(
         past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
-        return (
-            LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns())
-            if watched.groups
-            else None
-        )
+        if watched.groups:
+            return LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns())
+        return None
 
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
@@ -242,8 +243,10 @@ def open_watched_tasks(
 
 def run_document(watched: WatchedRun) -> dict[str, object]:
     """The document of ``--json``; what is unknown is null."""
-    run, usual = watched.run, watched.usual
-    record, (vcpu_used, memory_used_mb) = run.report.record, _used(run)
+    run = watched.run
+    usual = watched.usual
+    record = run.report.record
+    (vcpu_used, memory_used_mb) = _used(run)
     usual_ms = usual and {
         "medianMs": round(usual.median_ms),
         "p95Ms": round(usual.p95_ms),
@@ -272,10 +275,8 @@ def _used(run: RunningRun) -> tuple[float | None, float | None]:
     """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a
     local run's reading.
     """
-    vcpu, memory_mb = (
-        run.interval.vcpu_used or Distribution(),
-        run.interval.memory_used_mb or Distribution(),
-    )
+    vcpu = run.interval.vcpu_used or Distribution()
+    memory_mb = run.interval.memory_used_mb or Distribution()
     return vcpu.avg, memory_mb.avg if memory_mb.max is None else memory_mb.max
 
 
@@ -305,7 +306,8 @@ def watch_lines(
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
         rows = _table(runs[:count], width)
-    shown, left = runs[:count], len(runs[count:])
+    shown = runs[:count]
+    left = len(runs[count:])
     more = [line(Span(f"… and {format_count(left, 'more task')}", "dim"))] if left else []
     lines = [title, *rows, *more]
     for watched in shown:
@@ -331,8 +333,11 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
     )
     rows: list[tuple[str | Span, ...]] = []
     for watched, key in zip(runs, keys, strict=True):
-        run, usual, record = watched.run, watched.usual, watched.run.report.record
-        metrics, (vcpu, memory_mb) = record.metrics, _used(run)
+        run = watched.run
+        usual = watched.usual
+        record = watched.run.report.record
+        metrics = record.metrics
+        (vcpu, memory_mb) = _used(run)
         cells = (
             UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
             _bar(watched, 20 if is_wide else 8),
@@ -353,17 +358,17 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
 
 
 def _bar(watched: WatchedRun, width: int) -> Span | str:
-    usual, elapsed_ms = watched.usual, watched.elapsed_ms
+    usual = watched.usual
+    elapsed_ms = watched.elapsed_ms
     if usual is None or elapsed_ms is None or not usual.p95_ms:
         return UNKNOWN
     filled = min(int(width * elapsed_ms / usual.p95_ms), width)
-    colour = (
-        "red"
-        if elapsed_ms > usual.p95_ms
-        else "yellow"
-        if elapsed_ms > usual.median_ms
-        else "green"
-    )
+    if elapsed_ms > usual.p95_ms:
+        colour = "red"
+    elif elapsed_ms > usual.median_ms:
+        colour = "yellow"
+    else:
+        colour = "green"
     return Span("█" * filled + "·" * (width - filled), colour)
 
 

@@ -95,11 +95,9 @@ def is_throttled(code: str, status: int = 0) -> bool:
 def error_code(error: Exception) -> str:
     """The code of AWS's answer; without an answer, the name of botocore's error."""
     answer = getattr(error, "response", None)
-    return (
-        type(error).__name__
-        if answer is None
-        else str(answer.get("Error", {}).get("Code", "unknown error"))
-    )
+    if answer is None:
+        return type(error).__name__
+    return str(answer.get("Error", {}).get("Code", "unknown error"))
 
 
 def error_status(error: Exception) -> int:

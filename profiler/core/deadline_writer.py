@@ -72,7 +72,8 @@ class Output:
         with self._changed:
             self._blocks.append(block)
             self._kept += block.is_kept
-            is_to_start, self._is_writing = not self._is_writing, True
+            is_to_start = not self._is_writing
+            self._is_writing = True
         if is_to_start and not start_thread(
             threading.Thread(target=self._write_blocks, name="output", daemon=True)
         ):
@@ -96,7 +97,9 @@ class Output:
                 block = self._blocks.popleft()
             reason = self._write_all(block.data)
             with self._changed:
-                block.reason, block.is_done, self._is_stalled = reason, True, False
+                block.reason = reason
+                block.is_done = True
+                self._is_stalled = False
                 self._kept -= block.is_kept
                 self._changed.notify_all()
 

@@ -14,7 +14,8 @@ _OPTION = re.compile(r"-{1,2}[\w.-]+")
 _USER_IN_ADDRESS = re.compile(r"(?<=\w://)[^/@\s]+@")
 # Keys and tokens: long words of letters and digits that are neither a path nor a sentence.
 _OPAQUE_TOKEN = re.compile(r"[A-Za-z0-9+_=-]{24,}")
-_LAST_DIGIT, _LAST_LETTER = re.compile(r"\S*\d"), re.compile(r"\S*[A-Za-z]")
+_LAST_DIGIT = re.compile(r"\S*\d")
+_LAST_LETTER = re.compile(r"\S*[A-Za-z]")
 
 
 def redact(words: Sequence[str]) -> str:
@@ -35,16 +36,15 @@ def _redact_word(word: str) -> str:
     if named is not None and _SECRET_NAME.search(named[1][:-1]):
         return named[1] + _MASK
     words = word.split()
-    return (
-        redact(words)
-        if words[1:]
-        else _redact_opaque_tokens(_USER_IN_ADDRESS.sub(f"{_MASK}@", word.strip()))
-    )
+    if words[1:]:
+        return redact(words)
+    return _redact_opaque_tokens(_USER_IN_ADDRESS.sub(f"{_MASK}@", word.strip()))
 
 
 def _redact_opaque_tokens(text: str) -> str:
     """Mask each token that is followed by, or has, a digit and a letter."""
-    digit, letter = _LAST_DIGIT.match(text), _LAST_LETTER.match(text)
+    digit = _LAST_DIGIT.match(text)
+    letter = _LAST_LETTER.match(text)
     if digit is None or letter is None:
         return text
     end = min(digit.end(), letter.end())

@@ -276,7 +276,8 @@ class PeriodicReader(StoppableThread):
             stack.callback(self._end_waits)
             stack.callback(self._close)
             ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
-            next_tick_ns, is_after_event = 0, False
+            next_tick_ns = 0
+            is_after_event = False
             while not self.is_stopping:
                 is_final = self._is_final_requested
                 if is_final:

@@ -15,7 +15,8 @@ MS_PER_SECOND = 1000
 MS_PER_DAY = 86_400_000
 
 _US_PER_MS = 1000
-_MIN_YEAR, _MAX_YEAR = 1970, 2200
+_MIN_YEAR = 1970
+_MAX_YEAR = 2200
 _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)"
 
 
@@ -62,10 +63,8 @@ def instant_of_local(local: datetime) -> datetime:
     )
     if first <= second:
         return first
-    before, ends = (
-        second.astimezone().utcoffset(),
-        range(int(second.timestamp()), int(first.timestamp())),
-    )
+    before = second.astimezone().utcoffset()
+    ends = range(int(second.timestamp()), int(first.timestamp()))
     seconds = bisect_left(
         ends, 1, key=lambda at: datetime.fromtimestamp(at, UTC).astimezone().utcoffset() != before
     )

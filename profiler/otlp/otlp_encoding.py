@@ -25,7 +25,10 @@ CONTENT_TYPES: Mapping[Protocol, str] = {
     "http/json": "application/json",
 }
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT = 0
+_FIXED64 = 1
+_BYTES = 2
+_FIXED32 = 5
 # By message (a request by its signal): the number and the type of each field. A type is a scalar of
 # protobuf or another message. "hex": bytes.
 _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {

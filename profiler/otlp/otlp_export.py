@@ -101,11 +101,9 @@ def export_in_time(
         return f"The export failed ({type(error).__name__})."  # its text may contain a secret
     if reasons is not None:
         return " ".join(reasons) or None
-    return (
-        "The export was interrupted."
-        if is_interrupted()
-        else f"{' '.join(late)} The limit is {max_seconds:g} s."
-    )
+    if is_interrupted():
+        return "The export was interrupted."
+    return f"{' '.join(late)} The limit is {max_seconds:g} s."
 
 
 class OtlpExporter(Struct, eq=False):
@@ -140,7 +138,8 @@ class OtlpExporter(Struct, eq=False):
         refused = dict.fromkeys(
             requests, _Refused("the time was up before it was sent", pause_seconds=0)
         )
-        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self.jitter())
+        waiting = list(requests)
+        usual_seconds = _FIRST_PAUSE_SECONDS * (1 + self.jitter())
         while True:
             for number, signal in enumerate(waiting):
                 share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)

@@ -111,7 +111,8 @@ class _Reader(Struct):
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
         url, setting = self._signal_value(signal, "ENDPOINT")
-        url, is_own = url or default or "", setting != f"{self._prefix}_ENDPOINT"
+        url = url or default or ""
+        is_own = setting != f"{self._prefix}_ENDPOINT"
         if not url:
             return None
         _check_address(url, setting)
@@ -133,7 +134,8 @@ class _Reader(Struct):
 
     def _signal_value(self, signal: Signal, name: str) -> tuple[str, str]:
         """The value and the name of the variable that it is from."""
-        own, common = f"{self._prefix}_{signal.upper()}_{name}", f"{self._prefix}_{name}"
+        own = f"{self._prefix}_{signal.upper()}_{name}"
+        common = f"{self._prefix}_{name}"
         used = own if self._environment.get(own, "").strip() else common
         return self._environment.get(used, "").strip(), used
 

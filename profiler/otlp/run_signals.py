@@ -35,12 +35,17 @@ _TRACEPARENT = re.compile(
     re.DOTALL,
 )
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
-_KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
+_KIND_INTERNAL = 1
+_STATUS_UNSET = 0
+_STATUS_ERROR = 2
 # The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,
 # …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
-_INFO, _ERROR = (9, "INFO"), (17, "ERROR")
-_SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 3600, 100, 2**-20
+_INFO = (9, "INFO")
+_ERROR = (17, "ERROR")
+_SECONDS_PER_HOUR = 3600
+_PERCENT = 100
+_MB_PER_BYTE = 2**-20
 # The name and the unit of each metric, the divisor of its value for this unit, and the function
 # that reads the value.
 _GAUGES = (
@@ -151,7 +156,8 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     name, _, own_digest = (container.image or "").partition("@")
     path, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")
-    repository, digest = f"{path}{slash}{last}", container.image_digest or own_digest
+    repository = f"{path}{slash}{last}"
+    digest = container.image_digest or own_digest
     return {
         "container.image.name": repository,
         "container.image.tags": _listed(tag),
@@ -277,7 +283,8 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
 
 def _run_attributes(run: ExportedRun) -> list[Message]:
     """How the run ended: attributes of its span and of its log record."""
-    record, status = run.record, known_status(run.record)
+    record = run.record
+    status = known_status(run.record)
     category = run.stop_category or ("oom" if record.likely_out_of_memory else "exit")
     return attributes(
         {
@@ -309,11 +316,10 @@ def _spans(
         for kind, values in kinds
         for name, value in values.items()
     ]
-    is_below = (
-        {}
-        if parent is None
-        else {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
-    )
+    if parent is None:
+        is_below = {}
+    else:
+        is_below = {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
     spans: list[Message] = [
         {
             **ids,
@@ -406,7 +412,8 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    run, metrics = view_of(record), record.metrics
+    run = view_of(record)
+    metrics = record.metrics
     # By direction, "" for a value without one.
     measured: list[tuple[str, str, float, Mapping[str, Number | None]]] = [
         *((name, unit, divisor, {"": read(run)}) for name, unit, divisor, read in _GAUGES),

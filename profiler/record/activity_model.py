@@ -19,7 +19,8 @@ WAITING_SUFFIX = " [waiting]"
 # How the lines of the sampler begin.
 STACKS_BEGINNING = b'{"type":"task.stacks"'
 # A line's type is at its beginning, or at its end if a program has sorted the names.
-_STACKS_TYPE, _MAX_END_BYTES = rb'[{,]\s*"type"\s*:\s*"task\.stacks"', 1024
+_STACKS_TYPE = rb'[{,]\s*"type"\s*:\s*"task\.stacks"'
+_MAX_END_BYTES = 1024
 
 # A reader keeps a word that only a newer writer knows.
 _AnyWaitKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(WaitKind))})]

@@ -87,9 +87,8 @@ def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
         return None
     from statistics import median, quantiles  # slow to import
 
-    p95_ms = (
-        quantiles(durations_ms, n=20, method="inclusive")[-1]
-        if durations_ms[1:]
-        else durations_ms[0]
-    )
+    if durations_ms[1:]:
+        p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1]
+    else:
+        p95_ms = durations_ms[0]
     return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))

@@ -52,8 +52,10 @@ _ON_CPU = "on_cpu"
 _ACTIVITIES = {**PAST_WAITS, _ON_CPU: "used one CPU", "disk": "read files"}
 _MIN_SHOWN_PERCENT = 1
 # A run that used fewer vCPUs for 95 % of its time worked on one of them.
-_MAX_ONE_VCPU, _TWO_VCPU = 1.5, 2
-_SMALL_PERCENT, _PERCENT = 25, 100
+_MAX_ONE_VCPU = 1.5
+_TWO_VCPU = 2
+_SMALL_PERCENT = 25
+_PERCENT = 100
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
@@ -137,7 +139,8 @@ def unseen_memory_limit(
     """The memory that a program sees, and the task's limit; None if they agree, or if the
     container has its own.
     """
-    seen_mb, limit_mb = (visible or Visible()).memory_mb, (size or TaskSize()).memory_mb
+    seen_mb = (visible or Visible()).memory_mb
+    limit_mb = (size or TaskSize()).memory_mb
     if (
         seen_mb is None
         or not limit_mb
@@ -152,7 +155,8 @@ def unseen_cpu_limit(visible: Visible | None, size: TaskSize | None) -> tuple[st
     """The number of CPUs that a program sees, and the task's vCPUs; None if they agree or are
     unknown.
     """
-    cpus, vcpu = (visible or Visible()).cpus, (size or TaskSize()).vcpu
+    cpus = (visible or Visible()).cpus
+    vcpu = (size or TaskSize()).vcpu
     if cpus is None or not vcpu or cpus <= vcpu:
         return None
     return f"{cpus:g} CPU{'' if cpus == 1 else 's'}", format_vcpu(vcpu)
@@ -177,13 +181,12 @@ def visible_cpus_advice(record: Record) -> str | None:
     """A sentence for a saturated run whose threads that could run, on average, were too many for
     the task's vCPUs.
     """
-    metrics, vcpu = record.metrics, (record.task_size or TaskSize()).vcpu
+    metrics = record.metrics
+    vcpu = (record.task_size or TaskSize()).vcpu
     unseen = unseen_cpu_limit(record.visible, record.task_size)
-    used, waited, duration_ms = (
-        whole_cpu_seconds(record),
-        metrics.cpu_wait_seconds,
-        metrics.duration_ms,
-    )
+    used = whole_cpu_seconds(record)
+    waited = metrics.cpu_wait_seconds
+    duration_ms = metrics.duration_ms
     if unseen is None or not vcpu or used is None or waited is None or not duration_ms:
         return None
     is_saturated = (metrics.vcpu_saturated_percent or 0) >= SATURATED_PERCENT
@@ -222,10 +225,8 @@ def processor_difference(
         or not (record.processor.model and other.processor.model)
     ):
         return None
-    own, others = (
-        short_processor_name(record.processor.model),
-        short_processor_name(other.processor.model),
-    )
+    own = short_processor_name(record.processor.model)
+    others = short_processor_name(other.processor.model)
     if own == others:
         return None
     brand, _, rest = others.partition(" ")
@@ -242,11 +243,10 @@ def gpu_idle_sentence(record: Record) -> str | None:
         return None
     several = len(record.gpus) != 1  # a record that was too long has none
     whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
-    gpus = (
-        f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
-        if several
-        else f"the GPU{whose} was"
-    )
+    if several:
+        gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
+    else:
+        gpus = f"the GPU{whose} was"
     text = (
         f"{gpus} idle {format_percent(min(idle.percent, _PERCENT))} of the "
         f"run{' on average' if several else ''}"
@@ -263,7 +263,8 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     """The sentence, and ``0.63 idle GPU-hours ($1.27)``; nothing if the GPUs were not idle, or
     if that is unknown.
     """
-    sentence, idle = gpu_idle_sentence(record), record.gpu_idle
+    sentence = gpu_idle_sentence(record)
+    idle = record.gpu_idle
     if sentence is not None and idle is not None:
         yield sentence
         yield format_gpu_hours(idle.gpu_hours) + (
@@ -328,11 +329,14 @@ def _size_advice(gpus: tuple[Gpu, ...]) -> str | None:
     """A sentence if the batch used less than a quarter of the memory and of the multiprocessors
     of each GPU.
     """
-    use, name = [(gpu.sm_active_percent or _NOT_MEASURED).avg for gpu in gpus], "SM active"
+    use = [(gpu.sm_active_percent or _NOT_MEASURED).avg for gpu in gpus]
+    name = "SM active"
     if None in use:
-        use, name = [(gpu.utilization_percent or _NOT_MEASURED).avg for gpu in gpus], "utilization"
+        use = [(gpu.utilization_percent or _NOT_MEASURED).avg for gpu in gpus]
+        name = "utilization"
     memory = [_memory_percent(gpu) for gpu in gpus]
-    most_use, most_memory = max_known(*use), max_known(*memory)
+    most_use = max_known(*use)
+    most_memory = max_known(*memory)
     if most_use is None or most_memory is None or None in (*use, *memory):
         return None
     if max(most_use, most_memory) >= _SMALL_PERCENT:
@@ -346,8 +350,6 @@ def _size_advice(gpus: tuple[Gpu, ...]) -> str | None:
 
 def _memory_percent(gpu: Gpu) -> float | None:
     used_mb = (gpu.memory_used_mb or _NOT_MEASURED).max
-    return (
-        None
-        if used_mb is None or not gpu.memory_size_mb
-        else _PERCENT * used_mb / gpu.memory_size_mb
-    )
+    if used_mb is None or not gpu.memory_size_mb:
+        return None
+    return _PERCENT * used_mb / gpu.memory_size_mb

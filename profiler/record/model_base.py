@@ -23,11 +23,15 @@ class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
 
 
 def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
-    """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions."""
+    """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions.
+
+    A paragraph of a docstring becomes one line.
+    """
     from inspect import cleandoc  # slow to import, and every command imports this module
 
     schema = msgspec.json.schema(described)
     for definition in schema["$defs"].values():
         # Python 3.13 removes the indentation of docstrings, older versions keep it.
-        definition["description"] = cleandoc(definition["description"])
+        paragraphs = cleandoc(definition["description"]).split("\n\n")
+        definition["description"] = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

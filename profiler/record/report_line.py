@@ -75,12 +75,13 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
     if metric.unit == "USD":
         # At least four digits after the point, four of them significant: most runs cost less than a
         # cent.
-        return (
-            f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD" if value > 0 else "0 USD"
-        )
-    text = (
-        _format_number(value) if metric.text_digits is None else f"{value:.{metric.text_digits}f}"
-    )
+        if value > 0:
+            return f"{value:.{max(4, 3 - math.floor(math.log10(value)))}f} USD"
+        return "0 USD"
+    if metric.text_digits is None:
+        text = _format_number(value)
+    else:
+        text = f"{value:.{metric.text_digits}f}"
     return text if metric.unit in ("vCPU", "count") else f"{text} {metric.unit}"
 
 

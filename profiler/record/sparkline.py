@@ -13,7 +13,9 @@ MIN_SHARE_OF_LIMIT = 0.3
 
 # The least top of each curve: what is below it is noise, which must not fill a chart. The report
 # page has both rules, too: the page's data carries them.
-LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
+LEAST_VCPU = 0.1
+LEAST_MB = 1.0
+LEAST_PERCENT = 10.0
 
 
 def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:

@@ -151,11 +151,9 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     @property
     def reason_of_ecs(self) -> str:
         """The reason in lower case; empty if a user can have written it, in StopTask."""
-        return (
-            ""
-            if (self.stop_code or "").lower() == _STOPPED_BY_USER
-            else (self.stopped_reason or "").lower()
-        )
+        if (self.stop_code or "").lower() == _STOPPED_BY_USER:
+            return ""
+        return (self.stopped_reason or "").lower()
 
     @property
     def is_service_task(self) -> bool:
@@ -211,9 +209,10 @@ def judge_candidates(
             task, batch, monitor=monitor
         ), None if batch is None else batch.name
     not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
-    ended = (
-        not_stopped if any(container.exit_code is not None for container in not_stopped) else listed
-    )
+    if any(container.exit_code is not None for container in not_stopped):
+        ended = not_stopped
+    else:
+        ended = listed
     failed = next((container for container in ended if _has_failed(container)), None)
     is_success = all(container.exit_code == 0 for container in ended)
     judged = failed or (ended[0] if is_success else None)
@@ -257,7 +256,8 @@ def determine_outcome(
     )
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
     exit_code = batch.exit_code if batch is not None else None
-    stop_code, nothing_ran = (task.stop_code or "").lower(), exit_code is None
+    stop_code = (task.stop_code or "").lower()
+    nothing_ran = exit_code is None
     # The first match counts. A missing image or resource can be the cause only if nothing ran.
     matches: tuple[tuple[StopCategory, bool], ...] = (
         *(
@@ -322,7 +322,8 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     """Return the stopped task of an event; None for any other event, and for other states of a
     task.
     """
-    root, detail = mapping(event), mapping(mapping(event).get("detail"))
+    root = mapping(event)
+    detail = mapping(mapping(event).get("detail"))
     arn = _text(detail, "taskArn")
     if arn is None or detail.get("lastStatus") != "STOPPED":
         return None

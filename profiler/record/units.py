@@ -16,12 +16,14 @@ AT_LEAST = "≥"
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
-_MS_PER_MINUTE, _MS_PER_HOUR = 60_000, 3_600_000
+_MS_PER_MINUTE = 60_000
+_MS_PER_HOUR = 3_600_000
 _MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
 _TEXT_DIGITS = 2
 _MAX_DIGITS = 20
-_PERCENT, _MANY_PERCENT = 100, 1000
+_PERCENT = 100
+_MANY_PERCENT = 1000
 
 
 def as_number(value: float | None) -> Number | None:
@@ -57,9 +59,10 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
 
 def format_count(count: int, noun: str) -> str:
     """Format as ``1 run``, ``5 runs``, ``2 families`` or ``3 processes``."""
-    plural = (
-        f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('s') else 's'}"
-    )
+    if noun.endswith("y"):
+        plural = f"{noun[:-1]}ies"
+    else:
+        plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
     return f"{count} {noun if count == 1 else plural}"
 
 
@@ -164,7 +167,9 @@ def format_change(new: float, old: float, format_value: Callable[[float], str]) 
     rounded = _round_half_up(abs(percent))
     if rounded == _PERCENT and 0 < new < old:
         return f"-{min(_round_half_up(-percent, 1), 999) / 10:.1f} %"
-    return f"{'-' if new < old else '+'}{rounded} %" if rounded else "="
+    if rounded:
+        return f"{'-' if new < old else '+'}{rounded} %"
+    return "="
 
 
 def format_value(value: float, unit: str) -> str:

@@ -13,16 +13,19 @@ SATURATED_SHARE = 0.95
 # A process that only looks now and then whether there is something to do uses less than the first
 # of these. On a large machine, a process that works uses less than 2 % of it: more than the second
 # is work.
-QUIET_VCPU, _MAX_IDLE_VCPU = 0.01, 0.05
+QUIET_VCPU = 0.01
+_MAX_IDLE_VCPU = 0.05
 _IDLE_SHARE = 0.02
-MIN_CPU_WAIT_PERCENT, _MIN_CPU_WAIT_SECONDS = 10, 0.1
+MIN_CPU_WAIT_PERCENT = 10
+_MIN_CPU_WAIT_SECONDS = 0.1
 # From this share of the time on in which all vCPUs were used, a task counts as saturated.
 SATURATED_PERCENT = 5
 # From this share of the limit on, a memory peak is near it.
 NEAR_LIMIT_SHARE = 0.9
 # From this share of the run on, the idle time of the GPUs is worth advice.
 MIN_GPU_IDLE_PERCENT = 10
-_MS_PER_SECOND, _PERCENT = 1000, 100
+_MS_PER_SECOND = 1000
+_PERCENT = 100
 _WAIT_NAMES = {
     "lock": "a lock",
     "pipe": "a pipe",
@@ -86,7 +89,8 @@ def whole_cpu_seconds(record: Record) -> float | None:
 
     Of a part that was not measured, it is that of the rest on average.
     """
-    metrics, used = record.metrics, (record.metrics.vcpu_used or Distribution()).avg
+    metrics = record.metrics
+    used = (record.metrics.vcpu_used or Distribution()).avg
     if used is None or not metrics.duration_ms or not is_cpu_partial(record):
         return metrics.cpu_seconds
     return used * metrics.duration_ms / _MS_PER_SECOND
@@ -111,9 +115,11 @@ def counted_cpu_wait(record: Record) -> float | None:
     the part of the run that more CPUs could have saved: its own waits, and of its time on a CPU the
     share that its threads waited.
     """
-    metrics, times = record.metrics, record.time_breakdown
+    metrics = record.metrics
+    times = record.time_breakdown
     least_seconds = (metrics.duration_ms or 0) / _MS_PER_SECOND * MIN_CPU_WAIT_PERCENT / _PERCENT
-    waited, percent = metrics.cpu_wait_seconds, cpu_wait_percent(metrics)
+    waited = metrics.cpu_wait_seconds
+    percent = cpu_wait_percent(metrics)
     if waited is not None and waited < max(_MIN_CPU_WAIT_SECONDS, least_seconds):
         return 0
     if times is not None and percent is not None and times.on_cpu_percent is not None:
@@ -126,7 +132,9 @@ def cpu_wait_percent(metrics: Metrics) -> float | None:
     """The wait for a CPU as a share of the time in which threads could run; a search document
     has only the sums.
     """
-    percent, waited, used = metrics.cpu_wait_percent, metrics.cpu_wait_seconds, metrics.cpu_seconds
+    percent = metrics.cpu_wait_percent
+    waited = metrics.cpu_wait_seconds
+    used = metrics.cpu_seconds
     if percent is None and waited is not None and used:
         percent = _PERCENT * waited / (waited + used)
     return percent if percent is not None and 0 <= percent <= _PERCENT else None

@@ -36,11 +36,9 @@ def activity_fields(record: Record) -> dict[str, Any]:
 
     ``hasActivity``: the run may have a long text.
     """
-    breakdown, stacks, processor = (
-        record.time_breakdown or TimeBreakdown(),
-        record.stacks,
-        record.processor,
-    )
+    breakdown = record.time_breakdown or TimeBreakdown()
+    stacks = record.stacks
+    processor = record.processor
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
     waited = record.metrics if is_long_cpu_wait(record) else Metrics()
@@ -87,7 +85,9 @@ def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_character
 
     Lines at the end can be missing.
     """
-    lines, left, stacks_left = [], min(max_characters, MAX_CHARACTERS), _MAX_RUNS_WITH_STACKS
+    lines = []
+    left = min(max_characters, MAX_CHARACTERS)
+    stacks_left = _MAX_RUNS_WITH_STACKS
     for report in records:
         if left <= 0:
             break

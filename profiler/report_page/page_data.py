@@ -78,15 +78,15 @@ def build_page_data(
     ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes,
     else the runs'.
     """
-    now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
+    now_ns = parse_ns(generated_at) or 0
+    overrides = price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
     noticed = [*map(family_of_notice, notices)]
     labels = family_labels([*keys, *noticed])
-    of_runs = (
-        evidence_of_past_runs((run.past for run in runs), on_fargate)
-        if evidence is None
-        else evidence
-    )
+    if evidence is None:
+        of_runs = evidence_of_past_runs((run.past for run in runs), on_fargate)
+    else:
+        of_runs = evidence
     sizing = size_rows(of_runs, labels, overrides)
     fields = (
         run_fields(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides))
@@ -172,13 +172,13 @@ def size_rows(
         measured, key=lambda evidence: (-evidence.outcomes.runs, evidence.family.order)
     ):
         advice = advise(evidence, Policy(), price_overrides)
-        choice, advised = advice.choice, as_json(advice)
+        choice = advice.choice
+        advised = as_json(advice)
         sizes = zip(advised["sizes"], choice.options, strict=True)
-        resize = (
-            evidence.family.name
-            if choice.changes and choice.is_fargate and not evidence.is_moved
-            else None
-        )
+        if choice.changes and choice.is_fargate and not evidence.is_moved:
+            resize = evidence.family.name
+        else:
+            resize = None
         yield without_none(
             {
                 **{

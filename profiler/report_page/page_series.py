@@ -21,7 +21,8 @@ from profiler.runs.step_series import Column, StepSeries
 MAX_STEPS = 240_000
 # Further digits are only floating-point noise, and would make the page larger.
 _NOISE_DIGITS = 12
-_COURSE_PARTS, _MIN_COURSE_VALUES = 24, 2
+_COURSE_PARTS = 24
+_MIN_COURSE_VALUES = 2
 _DIGITS = string.digits + string.ascii_lowercase
 # Encodes as JSON in ASCII, without spaces.
 to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -76,7 +76,8 @@ def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
 def run_details(run: Run, now_ns: int) -> dict[str, Any]:
     """Return the fields that only an opened run shows."""
     record = run.record
-    verdict, kills = verdict_of(run.past, now_ns), record.memory_kills
+    verdict = verdict_of(run.past, now_ns)
+    kills = record.memory_kills
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = [
         [
@@ -120,12 +121,11 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
 
 
 def _ms_after(started_at: str | None, at: str | None) -> int | None:
-    started_ns, at_ns = parse_ns(started_at), parse_ns(at)
-    return (
-        None
-        if started_ns is None or at_ns is None or at_ns < started_ns
-        else (at_ns - started_ns) // NS_PER_MS
-    )
+    started_ns = parse_ns(started_at)
+    at_ns = parse_ns(at)
+    if started_ns is None or at_ns is None or at_ns < started_ns:
+        return None
+    return (at_ns - started_ns) // NS_PER_MS
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:
@@ -146,10 +146,8 @@ def _processes(processes: Sequence[Process]) -> list[list[object]]:
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:
-    utilization, memory = (
-        gpu.utilization_percent or _NO_DISTRIBUTION,
-        gpu.memory_used_mb or _NO_DISTRIBUTION,
-    )
+    utilization = gpu.utilization_percent or _NO_DISTRIBUTION
+    memory = gpu.memory_used_mb or _NO_DISTRIBUTION
     return without_none(
         {
             "name": gpu.name or gpu.uuid,

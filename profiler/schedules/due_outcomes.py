@@ -136,9 +136,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
         for schedule in members:
             try:
                 context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self.now_ns
-                first_ns = (
-                    last_due(schedule, self.now_ns) if self.since_ns is None else self.since_ns
-                )
+                if self.since_ns is None:
+                    first_ns = last_due(schedule, self.now_ns)
+                else:
+                    first_ns = self.since_ns
                 dues = [
                     *due_times(
                         schedule, min(first_ns or context_ns, context_ns), self.now_ns + SKEW_NS + 1
@@ -218,9 +219,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
         last_ends: Mapping[str, StartedTask | None],
         others: Sequence[str],
     ) -> DueTime:
-        outcome, reason = (
-            self._without_task(slot, cluster, others) if slot.is_open else (None, None)
-        )
+        if slot.is_open:
+            outcome, reason = self._without_task(slot, cluster, others)
+        else:
+            outcome, reason = (None, None)
         if outcome is None:
             outcome, reason = self._with_task(slot, last_ends)
         return DueTime(
@@ -235,11 +237,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
         schedule = slot.schedule
-        some = (
-            f"{len(slot.tasks)} of {schedule.task_count} tasks were started."
-            if slot.tasks
-            else None
-        )
+        if slot.tasks:
+            some = f"{len(slot.tasks)} of {schedule.task_count} tasks were started."
+        else:
+            some = None
         if cluster.tasks is None:
             return "unknown", cluster.problem
         if not schedule.is_enabled:
@@ -257,7 +258,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
     def _with_task(
         self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]
     ) -> tuple[DueOutcome, str | None]:
-        first, last = slot.tasks[0], slot.tasks[-1]
+        first = slot.tasks[0]
+        last = slot.tasks[-1]
         if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
             return (
                 "refused",
@@ -278,7 +280,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
 
 def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
     """Whether a change may have moved the due times of a rate: no task since then shows them."""
-    modified_ns, created_ns = schedule.modified_ns, schedule.created_ns
+    modified_ns = schedule.modified_ns
+    created_ns = schedule.created_ns
     if modified_ns is None or created_ns is None or modified_ns < created_ns + EFFECTIVE_NS:
         return False
     if schedule.starts_ns is not None or not schedule.expression.lstrip().startswith("rate"):

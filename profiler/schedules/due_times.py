@@ -27,7 +27,8 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PE
 from profiler.record.units import format_duration
 from profiler.schedules.schedule_model import Schedule
 
-_FIRST_YEAR, _LAST_YEAR = 1970, 2199
+_FIRST_YEAR = 1970
+_LAST_YEAR = 2199
 _NS_PER_US = 1000
 _UNIT_NS = {"minute": NS_PER_MINUTE, "hour": 60 * NS_PER_MINUTE, "day": 24 * 60 * NS_PER_MINUTE}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,7 +100,12 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
             raise ValueError(part)
         begin_text, end_text, step_text = found.groups()
         begin = int(begin_text or first)
-        end = int(end_text) if end_text else begin if begin_text and not step_text else last
+        if end_text:
+            end = int(end_text)
+        elif begin_text and not step_text:
+            end = begin
+        else:
+            end = last
         if not (first <= begin <= last and first <= end <= last):
             raise ValueError(part)
         # FRI-MON and 22-2 go on after the end of the week or of the day.
@@ -194,7 +200,8 @@ def last_due(schedule: Schedule, until_ns: int) -> int | None:
         last = deque(due_times(schedule, start_ns, end_ns), maxlen=1)
         if last:
             return last[0]
-        end_ns, span_ns = start_ns, min(span_ns * 8, _AHEAD_NS)
+        end_ns = start_ns
+        span_ns = min(span_ns * 8, _AHEAD_NS)
     return None
 
 

@@ -47,11 +47,9 @@ class UiVersion(Struct, frozen=True, kw_only=True):
         """Lens for Kibana from 8.2, classic charts for older versions and for OpenSearch
         Dashboards.
         """
-        return (
-            "lens"
-            if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS
-            else "classic"
-        )
+        if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS:
+            return "lens"
+        return "classic"
 
     def __str__(self) -> str:
         """Name and version."""
@@ -151,7 +149,8 @@ def _split_navigation(saved_object: SavedObject) -> tuple[SavedObject, SavedObje
     """Move the links to dashboards from the text into a separate object; links to other pages
     stay.
     """
-    links, references = [], []
+    links = []
+    references = []
     attributes = saved_object["attributes"]
     state = json.loads(attributes["visState"])
     text = state["params"]["markdown"]
@@ -190,7 +189,8 @@ def _with_links_panel(dashboard: SavedObject) -> SavedObject:
     """
     attributes = dashboard["attributes"]
     text, *panels = json.loads(attributes["panelsJSON"])
-    index, grid = f"{text['panelIndex']}-links", text["gridData"]
+    index = f"{text['panelIndex']}-links"
+    grid = text["gridData"]
     place = {"panelIndex": index, "gridData": {**grid, "w": _LINKS_WIDTH, "i": index}}
     links = {**text, **place, "type": "links", "panelRefName": f"panel_{index}"}
     grid |= {"x": grid["x"] + _LINKS_WIDTH, "w": grid["w"] - _LINKS_WIDTH}

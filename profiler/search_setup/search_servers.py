@@ -99,10 +99,8 @@ def open_session(
                 f"ELASTICSEARCH_CA_FILE: {ca_file} is not a file of certificates in PEM format."
             )
         session.mount("https://", _PrivateCa(ca_file))
-    key, name = (
-        environment.get("ELASTICSEARCH_API_KEY", ""),
-        environment.get("ELASTICSEARCH_USER", ""),
-    )
+    key = environment.get("ELASTICSEARCH_API_KEY", "")
+    name = environment.get("ELASTICSEARCH_USER", "")
     if signature is not None:
         session.auth = signature
     elif key:

@@ -165,9 +165,11 @@ def detect_product(server: SearchServer) -> Product:
             f"There is no Elasticsearch or OpenSearch at {response.address} "
             f"({rejection(response)}): check URL and sign-in."
         )
-    engine: Engine = (
-        "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
-    )
+    engine: Engine
+    if version.get("distribution") == "opensearch":
+        engine = "opensearch"
+    else:
+        engine = "elasticsearch"
     return Product(engine=engine, is_serverless=version.get("build_flavor") == "serverless")
 
 
@@ -179,9 +181,10 @@ class _LifecyclePolicy:
         self._is_opensearch = engine == "opensearch"
         self.feature = "ISM" if self._is_opensearch else "ILM"
         self.name = name
-        self.path = (
-            f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
-        )
+        if self._is_opensearch:
+            self.path = f"/_plugins/_ism/policies/{name}"
+        else:
+            self.path = f"/_ilm/policy/{name}"
         self.existing = server.request("GET", self.path)
         # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
         # (8, OpenSearch).
@@ -195,7 +198,8 @@ class _LifecyclePolicy:
 
         OpenSearch requires the version of the policy to be replaced.
         """
-        path, existing = self.path, self.existing
+        path = self.path
+        existing = self.existing
         if self._is_opensearch and existing.ok:
             path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
         _put(self._server, path, body, f"lifecycle policy {self.name}")
@@ -213,11 +217,9 @@ def prefixed_name(text: str, prefix: str) -> str:
     """The name of an index, a pattern, a template or a policy with this prefix instead of the
     default.
     """
-    return (
-        prefix + text.removeprefix(DEFAULT_PREFIX)
-        if text.startswith(f"{DEFAULT_PREFIX}-")
-        else text
-    )
+    if text.startswith(f"{DEFAULT_PREFIX}-"):
+        return prefix + text.removeprefix(DEFAULT_PREFIX)
+    return text
 
 
 def _put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
@@ -233,9 +235,8 @@ def rejection(response: ServerResponse) -> str:
     """
     body = mapping(response.body)
     error = body.get("error")
-    reason = (
-        error.get("reason")
-        if isinstance(error, dict)
-        else body.get("message") or body.get("Message") or error
-    )
+    if isinstance(error, dict):
+        reason = error.get("reason")
+    else:
+        reason = body.get("message") or body.get("Message") or error
     return f"HTTP {response.status}: {reason}" if reason else f"HTTP {response.status}"

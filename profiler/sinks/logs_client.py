@@ -91,9 +91,10 @@ def _check_answer(http_response: AWSResponse, **_: object) -> None:
     try:
         msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        content = (
-            f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
-        )
+        if body:
+            content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs"
+        else:
+            content = "nothing"
         status = http_response.status_code
         raise AnswerError(
             f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page"
@@ -114,7 +115,8 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
             f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a "
             "task role."
         )
-    code, status = error_code(error), error_status(error)
+    code = error_code(error)
+    status = error_status(error)
     if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
         return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
     if code in ACCESS_DENIED:
@@ -139,14 +141,13 @@ def cause_of(error: Exception) -> str:
 
 def _cause(error: Exception) -> str:
     if isinstance(error, ClientError):
-        code, status = error_code(error), error_status(error)
+        code = error_code(error)
+        status = error_status(error)
         if is_throttled(code, status):
             return f"it throttles ({code}: {_message(error)})"
-        return (
-            f"the credentials have expired ({code})"
-            if code in EXPIRED
-            else f"HTTP {status} was answered ({code})"
-        )
+        if code in EXPIRED:
+            return f"the credentials have expired ({code})"
+        return f"HTTP {status} was answered ({code})"
     host = (
         urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
     )

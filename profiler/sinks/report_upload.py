@@ -59,12 +59,13 @@ class CloudWatchLogsSink:
         lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
             client, answer = self._send(client, lines, self._clock.wall_ns(), target)
-            failure = (
-                answer
-                if isinstance(answer, DeliveryFailure)
-                else _rejection(answer, target, len(lines))
-            )
-            had_two, lines = len(lines) > 1, (line,)
+            failure: DeliveryFailure | None
+            if isinstance(answer, DeliveryFailure):
+                failure = answer
+            else:
+                failure = _rejection(answer, target, len(lines))
+            had_two = len(lines) > 1
+            lines = (line,)
             if not isinstance(failure, TransientFailure):
                 if failure is None or not had_two:
                     return failure

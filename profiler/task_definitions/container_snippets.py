@@ -50,9 +50,10 @@ def monitor_container(
         group=request.log_group, region=region, stream_prefix=request.stream_prefix
     ).options
     batch = DefinedContainer(name=request.container, log_driver=AWSLOGS, log_options=options)
-    settings = (
-        {} if request.report_stream == "batch" else {REPORT_STREAM_VARIABLE: request.report_stream}
-    )
+    if request.report_stream == "batch":
+        settings = {}
+    else:
+        settings = {REPORT_STREAM_VARIABLE: request.report_stream}
     return MonitorContainer(
         image=request.image, batch=batch, stacks=request.stacks, settings=settings
     ).definition()
@@ -130,11 +131,10 @@ def _cdk(request: ContainerRequest) -> str:
         for name, value in environment_of(monitor).items()
     )
     is_granted = request.stacks is not None
-    access = (
-        '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
-        if is_granted
-        else ""
-    )
+    if is_granted:
+        access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
+    else:
+        access = ""
     return f"""\
 const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
   image: ecs.ContainerImage.fromRegistry({image}),

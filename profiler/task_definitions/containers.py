@@ -211,7 +211,8 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
 
 def read_container(raw: Mapping[str, object]) -> DefinedContainer:
     """One container definition."""
-    logs, linux = mapping(raw.get("logConfiguration")), mapping(raw.get("linuxParameters"))
+    logs = mapping(raw.get("logConfiguration"))
+    linux = mapping(raw.get("linuxParameters"))
     return DefinedContainer(
         name=text(raw.get("name")) or "",
         image=text(raw.get("image")),

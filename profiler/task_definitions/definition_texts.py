@@ -174,11 +174,9 @@ def _comparable(value: object) -> object:
     """The value without the functions in lists, which no change removes."""
     if isinstance(value, dict):
         return {name: _comparable(item) for name, item in value.items()}
-    return (
-        [_comparable(item) for item in value if not isinstance(item, Function)]
-        if isinstance(value, list)
-        else value
-    )
+    if isinstance(value, list):
+        return [_comparable(item) for item in value if not isinstance(item, Function)]
+    return value
 
 
 def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
@@ -306,7 +304,8 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
         value = [_view(child.node, text, is_template=is_template) for child in node.children]
     if not is_template or not _is_function(node):
         return value
-    tag, written = "" if node.tag is None else f"{node.tag} ", text[node.start : node.end]
+    tag = "" if node.tag is None else f"{node.tag} "
+    written = text[node.start : node.end]
     flow = name = tag + TextStyle(is_yaml=True).one_line(value)  # on one line, in brackets
     if node.tag is None and node.children[0].key == "Ref":
         name = f"!Ref {node.children[0].node.scalar}"

@@ -157,7 +157,8 @@ def _with_existing_monitor(
         started_before.update(*(one.depends_on for one in containers if one.name in started_before))
     is_stricter = existing.name in started_before
     parts = list(_raw_containers(definition))
-    old, has_image = parts.pop(containers.index(existing)), options.image is not None
+    old = parts.pop(containers.index(existing))
+    has_image = options.image is not None
     own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)
     parts.append(own)
     if containers[-1] is not existing:
@@ -356,11 +357,10 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
     own_log = monitor.own_log
     if own_log is None:
         return
-    reason = (
-        ""
-        if batch.log_driver == AWSLOGS
-        else f"The batch {batch.name!r} does not log by awslogs, so the"
-    )
+    if batch.log_driver == AWSLOGS:
+        reason = ""
+    else:
+        reason = f"The batch {batch.name!r} does not log by awslogs, so the"
     yield (
         f"{reason or 'The'} report goes to the monitor's own log stream in the log group "
         f"{own_log.group}."

@@ -178,7 +178,8 @@ def _present_value(
         case "command":
             new = old if isinstance(old, list) and "monitor" in old else value
         case "dependsOn":
-            dependencies, (start,) = list(mappings(old)), mappings(value)
+            dependencies = list(mappings(old))
+            (start,) = mappings(value)
             if start not in dependencies:
                 new = [
                     *(
@@ -247,9 +248,10 @@ def _present_log(
         is_same = (
             old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
         )
-        is_right = (
-            is_same if own_log.is_requested else old.get("logDriver") == AWSLOGS or is_set_by_owner
-        )
+        if own_log.is_requested:
+            is_right = is_same
+        else:
+            is_right = old.get("logDriver") == AWSLOGS or is_set_by_owner
         if not is_right:
             return new
     if not MULTILINE_OPTIONS & set(options):

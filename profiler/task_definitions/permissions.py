@@ -37,11 +37,13 @@ def report_streams(changed: ChangedDefinition, revision_arn: str) -> frozenset[s
     if changed.monitor is None or not needs_put(changed.monitor.environment):
         return frozenset()
     batch = next(container for container in changed.containers if container.name == changed.batch)
-    target, prefix = log_target(batch), text(batch.log_options.get("awslogs-stream-prefix"))
+    target = log_target(batch)
+    prefix = text(batch.log_options.get("awslogs-stream-prefix"))
     if target.group is None:
         return frozenset()
     stream = f"{prefix}/{batch.name}/*" if prefix else "*"
-    partition, account = arn_part(revision_arn, 1) or "aws", arn_account(revision_arn) or ""
+    partition = arn_part(revision_arn, 1) or "aws"
+    account = arn_account(revision_arn) or ""
     region = target.region or arn_region(revision_arn) or ""
     return frozenset(
         {f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"}

@@ -78,7 +78,9 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         kept = [child for name, child in children if name in after or name not in before]
         if not kept:
             return None
-        edits, own, previous = [], dict(children), None
+        edits = []
+        own = dict(children)
+        previous = None
         for name, value in after.items():
             is_changed = name not in before or before[name] != value
             if name in own:
@@ -101,12 +103,13 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         """A member of a mapping, or an item of a list, which has no key."""
         is_member = parent.kind == "mapping"
         if parent.is_flow:
-            written = (
-                self.style.one_line(value) if margin is None else self.style.lines(value, margin)
-            )
-            return (
-                f"{self.style.one_line(key)}{self.style.colon}{written}" if is_member else written
-            )
+            if margin is None:
+                written = self.style.one_line(value)
+            else:
+                written = self.style.lines(value, margin)
+            if is_member:
+                return f"{self.style.one_line(key)}{self.style.colon}{written}"
+            return written
         if is_member:
             return self.style.block_member(key, value, margin or "").replace(
                 "\n", self.style.newline
@@ -136,11 +139,10 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         previous: Child | None = None
         for at, (source, value) in enumerate(zip(sources, after, strict=True)):
             child = None if source is None else node.children[source]
-            changes = (
-                []
-                if child is None or source is None
-                else self.edits(child.node, before[source], value, names)
-            )
+            if child is None or source is None:
+                changes = []
+            else:
+                changes = self.edits(child.node, before[source], value, names)
             if child is not None and source in in_place:
                 edits += changes
                 previous = child

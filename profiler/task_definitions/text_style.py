@@ -29,7 +29,9 @@ class Function(str):
     @classmethod
     def of(cls, text: str, value: object, *, written: str, flow: str) -> "Function":
         function = cls(text)
-        function.value, function.written, function.flow = value, written, flow
+        function.value = value
+        function.written = written
+        function.flow = flow
         return function
 
 
@@ -54,11 +56,9 @@ class TextStyle(Struct, frozen=True, kw_only=True):
 
     def one_line(self, value: object) -> str:
         if self.is_yaml:
-            return (
-                self._flow(value)
-                if isinstance(value, dict | list)
-                else self._yaml_scalar(value, in_flow=False)
-            )
+            if isinstance(value, dict | list):
+                return self._flow(value)
+            return self._yaml_scalar(value, in_flow=False)
         return json.dumps(
             _restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only
         )

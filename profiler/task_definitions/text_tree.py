@@ -82,9 +82,11 @@ def _json_node(text: str, start: int) -> Node:
     if text[start] not in "{[":
         scalar, end = json.JSONDecoder().raw_decode(text, start)
         return Node(start=start, end=end, kind="scalar", scalar=scalar)
-    children, at = [], _after_space(text, start + 1)
+    children = []
+    at = _after_space(text, start + 1)
     while text[at] not in "}]":
-        key, value_start = "", at
+        key = ""
+        value_start = at
         if text[start] == "{":
             key, key_end = json.JSONDecoder().raw_decode(text, at)
             value_start = _after_space(text, _after_space(text, key_end) + 1)
@@ -129,7 +131,8 @@ class _YamlReader:
 
     # A class of an optional library.
     def __init__(self, text: str, yaml: Any, source_name: str) -> None:  # noqa: ANN401
-        self._text, self._source_name = text, source_name
+        self._text = text
+        self._source_name = source_name
         self._resolver = yaml.resolver
         self._events = iter(yaml.parse(text))
 
@@ -146,7 +149,8 @@ class _YamlReader:
         return root
 
     def _node(self, event: Any) -> Node:  # noqa: ANN401  as above
-        start, end = event.start_mark.index, event.end_mark.index
+        start = event.start_mark.index
+        end = event.end_mark.index
         kind = type(event).__name__
         if kind == "AliasEvent":
             where = f"{self._source_name} has an alias in line {event.start_mark.line + 1}"
@@ -178,7 +182,9 @@ class _YamlReader:
             first = node = self._node(event)
             key = ""
             if kind == "mapping":
-                node, key, at = self._node(next(self._events)), str(first.scalar), first.end
+                node = self._node(next(self._events))
+                key = str(first.scalar)
+                at = first.end
                 if key in (child.key for child in children):
                     raise ValueError
             if node.start == node.end:  # an empty value, whose mark is at the next one
@@ -189,11 +195,10 @@ class _YamlReader:
             )
             at = node.end
         # The mark of a block's end is at the next value, too.
-        end = (
-            event.end_mark.index
-            if start.flow_style
-            else max((one.end for one in children), default=0)
-        )
+        if start.flow_style:
+            end = event.end_mark.index
+        else:
+            end = max((one.end for one in children), default=0)
         return Node(
             start=begin,
             end=end,
@@ -205,7 +210,8 @@ class _YamlReader:
 
     def _scalar(self, event: Any) -> object:  # noqa: ANN401  as above
         """The value of the types that task definitions have; everything else is a text."""
-        value, tag = str(event.value), event.tag
+        value = str(event.value)
+        tag = event.tag
         if tag is None and event.implicit[0]:
             from ruamel.yaml.nodes import ScalarNode
 

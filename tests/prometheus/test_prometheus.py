@@ -18,10 +18,10 @@ import pytest
 import requests
 from msgspec import Struct
 
-from grafana.grafana_panels import PANELS, VARIABLES, Panel, Query
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from tests.fake_neuron_monitor import install
 from tests.fake_nvml import compile_driver
+from tests.grafana_dashboard import PANELS, VARIABLES, Panel, Query
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.neuron_documents import percentiles, report, runtime
 from tests.prerequisites import skip_or_fail
@@ -182,10 +182,10 @@ def legend(query: Query, labels: Mapping[str, str]) -> str:
 
 def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
     found = {}
-    for name, _, query in VARIABLES:
-        match = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+    for variable in VARIABLES:
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query)
         assert match is not None
-        found[name] = scraped.prometheus.ask(
+        found[variable.name] = scraped.prometheus.ask(
             f"label/{match[2]}/values", **{"match[]": filled(match[1])}
         )
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}

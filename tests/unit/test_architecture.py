@@ -37,13 +37,9 @@ MAX_FUNCTION_LINES = 60
 # The format at 100 columns made these longer. Each leaves the list when its code is rewritten.
 LONGER_AT_100_COLUMNS = {
     "build_batch_record",
-    "compare",
-    "report",
-    "resize",
-    "stack",
     "accelerator_collectors",
     "_processes_values",
-    "build_page_data",
+    "handle",
     "run_of_minutes",
 }
 MAX_NESTING = 4
@@ -266,7 +262,7 @@ def test_heavy_modules_are_imported_only_when_needed(
 def test_a_file_name_leads_to_one_place() -> None:
     """A reader who sees only the name of a file knows the file."""
     folders: dict[str, list[str]] = {}
-    for top in ("profiler", "lambda", "kibana", "grafana", "tools"):
+    for top in ("profiler", "lambda", "kibana", "tools"):
         for path in (ROOT.parent / top).rglob("*.py"):
             folders.setdefault(path.name, []).append(str(path.parent.relative_to(ROOT.parent)))
     repeated = {name: sorted(places) for name, places in folders.items() if len(places) > 1}
@@ -298,10 +294,19 @@ def nesting(node: ast.AST) -> int:
     return max(own + max(inner, default=0), *map(nesting, deeper), 0)
 
 
+def code_lines(function: ast.FunctionDef) -> int:
+    """The lines of a function without its docstring, which may be as long as it has to be."""
+    whole = (function.end_lineno or 0) - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function) is None:
+        return whole
+    return whole - ((first.end_lineno or 0) - first.lineno + 1)
+
+
 def test_functions_can_be_seen_whole_and_constructors_take_few_parameters() -> None:
     for path in code_files():
         for function in functions(path):
-            lines = (function.end_lineno or 0) - function.lineno + 1
+            lines = code_lines(function)
             if function.name not in LONGER_AT_100_COLUMNS:
                 assert lines <= MAX_FUNCTION_LINES, (path, function.name, lines)
             assert nesting(function) <= MAX_NESTING, (path, function.name)

@@ -63,7 +63,8 @@ def findings_of_file(file: str) -> Iterator[Finding]:
 
     Raises TaskProfilerError.
     """
-    data, name = read_input(file), source_name(file)
+    data = read_input(file)
+    name = source_name(file)
     command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
     for definition, arn in read_definitions(data, name):
         yield from definition_findings(definition, command, default_image=default_image(arn))
@@ -107,7 +108,8 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     open_client = open_clients(options.region, options.profile)
     add_command = f"{_ADD} --cluster {quote(cluster)}"
     rollout = plan_monitors(open_client, (cluster,), scheduled=False, on_problem=warn)
-    families, paths = rollout.families(), ReportPaths(open_client)
+    families = rollout.families()
+    paths = ReportPaths(open_client)
     monitors: list[FamilyMonitor] = []
     healths: list[FamilyHealth] = []
     with progress_row() as show:

@@ -100,18 +100,18 @@ def doctor(
         )  # not in the monitor's container
 
         sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
-    region, profile = options.region, options.profile
+    region = options.region
+    profile = options.profile
     if name is not None:
         from profiler.cli.doctor.account_checks import (
             findings_of_family,
             findings_of_file,
         )  # as above
 
-        findings = (
-            findings_of_file(name)
-            if is_file_name(name)
-            else findings_of_family(name, region, profile)
-        )
+        if is_file_name(name):
+            findings = findings_of_file(name)
+        else:
+            findings = findings_of_family(name, region, profile)
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, clock)
     else:

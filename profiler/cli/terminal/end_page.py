@@ -54,7 +54,8 @@ MAX_LINES = 8
 _LEAST_WIDTH = 40
 _LABEL_WIDTH = LABEL_WIDTH - 1
 _CURVE_SHARE = 0.36
-_MIN_CURVE, _MAX_CURVE = 12, 60
+_MIN_CURVE = 12
+_MAX_CURVE = 60
 _ID_LENGTH = 8
 # A longer text is cut.
 _MAX_WRAPPED = 3
@@ -80,9 +81,10 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     """
     record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
-    pointer = (
-        _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
-    )
+    if _has_curves(record.series):
+        pointer = _command("show", record.task_id[:_ID_LENGTH], view)
+    else:
+        pointer = ""
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for row in head for span in row)
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
@@ -107,7 +109,8 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
-    left, shown = view.max_lines, set[int]()
+    left = view.max_lines
+    shown = set[int]()
     for place, (_, lines) in sorted(enumerate(parts), key=lambda part: part[1][0]):
         if len(lines) <= left:
             left -= len(lines)
@@ -119,11 +122,10 @@ def _command(name: str, argument: str, view: EndView) -> str:
     """A command for more about the run; "" for a run that is in no history, or if it does not
     fit on a line.
     """
-    command = (
-        ""
-        if view.history is None
-        else f"task-profiler {name} {shlex.join((argument, *view.history))}"
-    )
+    if view.history is None:
+        command = ""
+    else:
+        command = f"task-profiler {name} {shlex.join((argument, *view.history))}"
     return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
 
 
@@ -131,7 +133,8 @@ def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tupl
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU
     time, how to see more.
     """
-    dot, text = Span("● ", verdict.tone), printable(verdict.text.removesuffix("."))
+    dot = Span("● ", verdict.tone)
+    text = printable(verdict.text.removesuffix("."))
     first, *more = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
     facts = _facts(record, room)
@@ -154,24 +157,20 @@ def run_line(report: Report, view: EndView) -> Line:
 
 def _facts(record: Record, room: int) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
-    facts, metrics = "", record.metrics
+    facts = ""
+    metrics = record.metrics
     peak = f"memory peak {peak_text(metrics)}"
-    peaks = (
-        (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak)
-        if metrics.memory_size_mb
-        else (peak,)
-    )
-    seconds = metrics.cpu_seconds
-    least = "≥" if is_cpu_partial(record) else ""
-    cpu_time = (
-        ()
-        if seconds is None
-        else (f"{least}{format_duration(seconds * MS_PER_SECOND)} of CPU time",)
-    )
-    for texts in (
-        () if metrics.max_memory_used_mb is None or _has_curves(record.series) else peaks,
-        cpu_time,
-    ):
+    peaks: list[str] = []
+    if metrics.max_memory_used_mb is not None and not _has_curves(record.series):
+        if metrics.memory_size_mb:
+            peaks.append(f"{peak} of {format_memory(metrics.memory_size_mb)}")
+        peaks.append(peak)
+    cpu_time: list[str] = []
+    if metrics.cpu_seconds is not None:
+        least = "≥" if is_cpu_partial(record) else ""
+        used = format_duration(metrics.cpu_seconds * MS_PER_SECOND)
+        cpu_time.append(f"{least}{used} of CPU time")
+    for texts in (peaks, cpu_time):
         added = (" · " + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
     return facts
@@ -228,29 +227,34 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
         if curve.label == MEMORY:
             yield curve, _memory_texts(curve, record.metrics)
             continue
-        top, used = curve.limit_text, record.metrics.vcpu_used
+        top = curve.limit_text
+        used = record.metrics.vcpu_used
         if curve.label == CPU and curve.is_to_limit:
             top = top.replace("▔", "▔ limit")
         if curve.label != CPU:
             totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
             used = None if totals is None else totals.utilization_percent
         format_value = format_vcpu if curve.label == CPU else format_percent
-        average = (
-            "" if used is None or used.avg is None else format_value(used.avg).removesuffix(" vCPU")
-        )
+        if used is None or used.avg is None:
+            average = ""
+        else:
+            average = format_value(used.avg).removesuffix(" vCPU")
         yield curve, (f"{top}, average {average}", top) if average else (top,)
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
-    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    peak_mb = metrics.max_memory_used_mb
+    size_mb = metrics.memory_size_mb
     if peak_mb is None:
         return (curve.limit_text,)
     peak = peak_text(metrics)
-    share = (
-        "" if not size_mb or peak_mb < size_mb / 100 else format_percent(100 * peak_mb / size_mb)
-    )
+    if not size_mb or peak_mb < size_mb / 100:
+        share = ""
+    else:
+        share = format_percent(100 * peak_mb / size_mb)
     if curve.is_to_limit and size_mb:
-        limit, text = format_memory(size_mb), f"peak {peak} ({share})"
+        limit = format_memory(size_mb)
+        text = f"peak {peak} ({share})"
         return (f"▔ limit {limit}, {text}", f"▔ {limit}, {text}", f"▔ {limit}, peak {share}")
     top = f"▔ peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
@@ -290,11 +294,10 @@ def printed_end(
 
     For the parameters, see EndView.
     """
-    encoding = (
-        _FILE_ENCODING
-        if is_file
-        else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
-    )
+    if is_file:
+        encoding = _FILE_ENCODING
+    else:
+        encoding = (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
     is_colourful = not is_file and is_coloured(STDERR)
     # The command may have left the cursor within a line, and a colour: the end begins on its own
     # line.
@@ -318,15 +321,11 @@ def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
 
     One run has none.
     """
-    durations, peaks_mb = (
-        [one.duration_ms for one in successes],
-        [one.max_memory_used_mb for one in successes],
-    )
+    durations = [one.duration_ms for one in successes]
+    peaks_mb = [one.max_memory_used_mb for one in successes]
     cpu_ms = [MS_PER_SECOND * one.cpu_seconds for one in successes if one.cpu_seconds is not None]
-    memory, cpu = (
-        _median_and_range(peaks_mb, format_memory),
-        _median_and_range(cpu_ms, format_duration),
-    )
+    memory = _median_and_range(peaks_mb, format_memory)
+    cpu = _median_and_range(cpu_ms, format_duration)
     duration = _median_and_range(durations, format_duration)
     known = ", ".join(
         filter(None, (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}"))
@@ -351,7 +350,8 @@ def _median_and_range(values: Sequence[float | None], format_value: Callable[[fl
         return ""
     from profiler.sizing.trend import median  # only after several runs
 
-    least, most = format_value(known[0]), format_value(known[-1])
+    least = format_value(known[0])
+    most = format_value(known[-1])
     if least == most:
         return format_value(known[0])
     (number, _, unit), (_, _, last_unit) = least.partition(" "), most.partition(" ")

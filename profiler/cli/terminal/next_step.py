@@ -57,13 +57,15 @@ def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
     )
     if wait is None:
         return None
-    percent, target = wait.percent, f"{wait.target} ({wait.kind})"
+    percent = wait.percent
+    target = f"{wait.target} ({wait.kind})"
     # A target is not shown if the run waited longer for something without a target.
     times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[CPU_PARTS:]
     kinds = [(share, kind) for kind, share in times or () if share is not None and kind != OTHER]
     larger = max(kinds, default=(0.0, ""))
     if larger[0] > percent and larger[1] != wait.kind:
-        percent, target = larger[0], wait_in_words(larger[1])
+        percent = larger[0]
+        target = wait_in_words(larger[1])
     part = format_percent(min(percent, 100))
     return f"{part} of the time it waited for {target}: more CPU or memory would not help there."
 
@@ -80,7 +82,8 @@ def _more_memory(record: Record, recommend: str) -> str:
 
 
 def _near_limit(metrics: Metrics) -> str | None:
-    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    peak_mb = metrics.max_memory_used_mb
+    size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
         return None
     left = f"only {format_memory(size_mb - peak_mb)} of" if peak_mb < size_mb else "no"
@@ -88,7 +91,9 @@ def _near_limit(metrics: Metrics) -> str | None:
 
 
 def _saturated(metrics: Metrics) -> str | None:
-    percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
+    percent = metrics.vcpu_saturated_percent
+    vcpu = metrics.vcpu_size
+    threads = metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return None
     used = (
@@ -121,7 +126,8 @@ def _waited_for_cpu(record: Record) -> str | None:
 
 
 def _one_cpu(metrics: Metrics) -> str | None:
-    used, size = metrics.vcpu_used, metrics.vcpu_size
+    used = metrics.vcpu_used
+    size = metrics.vcpu_size
     if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
         return None
     if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:

@@ -32,7 +32,9 @@ from profiler.record.worth_a_word import (
 
 MAX_WIDTH = 120
 LABEL_WIDTH = 9
-CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
+CPU = "CPU"
+MEMORY = "Memory"
+GPU = "GPU"
 _STYLES = {CPU: "blue", MEMORY: "magenta"}
 # The values of a series have three digits: rounded up, one may be above the peak.
 _ROUNDING = 1.005
@@ -74,7 +76,8 @@ def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
     shown = [lines for _, lines in ranked]
     if len(separated(shown)) <= max_lines:
         return separated(shown)
-    left_out, by_rank = 0, sorted(ranked, key=lambda section: section[0])
+    left_out = 0
+    by_rank = sorted(ranked, key=lambda section: section[0])
     for _, lines in reversed(by_rank):
         while lines and len(separated(shown)) >= max_lines:
             lines.pop()
@@ -120,7 +123,8 @@ class Curve:
         format_value: Callable[[float], str],
         peak: Number | None = None,
     ) -> None:
-        self.label, self._values = label, values or ()
+        self.label = label
+        self._values = values or ()
         self.known = tuple(value for value in self._values if value is not None)
         highest = max((*self.known, 0.0))
         highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
@@ -144,11 +148,9 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
     metrics = record.metrics
     devices = {GPU: series.gpu_utilization_percent, "Neuron": series.neuron_utilization_percent}
-    memory, size_mb, peak_mb = (
-        series.memory_used_mb,
-        metrics.memory_size_mb,
-        metrics.max_memory_used_mb,
-    )
+    memory = series.memory_used_mb
+    size_mb = metrics.memory_size_mb
+    peak_mb = metrics.max_memory_used_mb
     curves = (
         Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
@@ -198,7 +200,8 @@ def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
 
 def time_lines(record: Record, width: int) -> Iterator[Line]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
-    times, room = record.time_breakdown, width - len(INDENT) - LABEL_WIDTH
+    times = record.time_breakdown
+    room = width - len(INDENT) - LABEL_WIDTH
     if times is not None and _parts(times):
         yield line(label("Time", "bold"), *time_bar(times, room))
         rows: list[list[Span]] = [[]]
@@ -254,9 +257,11 @@ def _parts(times: TimeBreakdown) -> list[tuple[_Kind, float]]:
 
 def time_bar(times: TimeBreakdown, width: int) -> Line:
     """The bar alone: each part has at least one character, and its end is where its share ends."""
-    parts, spans = _parts(times), []
+    parts = _parts(times)
+    spans = []
     total = max(sum(percent for _, percent in parts), 100)
-    done, until = 0, 0.0
+    done = 0
+    until = 0.0
     for number, (kind, percent) in enumerate(parts, start=1):
         until += percent
         end = max(int(until / total * width + 0.5), done + 1)

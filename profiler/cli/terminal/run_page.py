@@ -81,7 +81,8 @@ def page_lines(
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.report.record
-    moments, verdict = find_moments(record, series), verdict_of(run, view.now_ns)
+    moments = find_moments(record, series)
+    verdict = verdict_of(run, view.now_ns)
     first = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
         (0, (*first, *wrapped(verdict.evidence or "", view.width, INDENT))),
@@ -99,11 +100,14 @@ def page_lines(
 
 
 def _facts(run: PastRun, view: View) -> Iterator[Line]:
-    record, event = run.report.record, run.event
-    size, metrics = record.task_size, record.metrics
-    limits = (
-        TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
-    )
+    record = run.report.record
+    event = run.event
+    size = record.task_size
+    metrics = record.metrics
+    if size is None:
+        limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+    else:
+        limits = size
     words = {
         "FARGATE": "Fargate",
         "MANAGED_INSTANCES": "Managed Instances",
@@ -124,10 +128,11 @@ def _facts(run: PastRun, view: View) -> Iterator[Line]:
     )
     yield from labelled("run", " · ".join(filter(None, identity)), view)
     yield from labelled("command", shorten(run.command or "", 200), view)
-    others = (
-        () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
-    )
-    retries = (f"{name} {task_id[:8]}" for name, task_id in others if task_id)
+    retries: list[str] = []
+    if event is not None and event.retry_of:
+        retries.append(f"retry of {event.retry_of[:8]}")
+    if event is not None and event.retried_as:
+        retries.append(f"retried as {event.retried_as[:8]}")
     yield from labelled("retry", " · ".join(retries), view)
     yield from labelled("when", _when(record), view)
     place = record.availability_zone or record.region
@@ -153,7 +158,9 @@ def _devices(record: Record) -> str:
 
 
 def _when(record: Record) -> str:
-    started, finished, metrics = local(record.started_at), local(record.finished_at), record.metrics
+    started = local(record.started_at)
+    finished = local(record.finished_at)
+    metrics = record.metrics
     if started is None:
         return ""
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
@@ -198,11 +205,10 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     bars = tuple(_bars(record))
     if not bars:
         if record.sampling is not None and record.sampling.samples == 0:
-            what = (
-                "No sample was taken"
-                if known_status(record) == "unknown"
-                else "The run ended before its first sample"
-            )
+            if known_status(record) == "unknown":
+                what = "No sample was taken"
+            else:
+                what = "The run ended before its first sample"
             text = f"{what}: CPU and memory were not measured."
             yield from wrapped(text, view.width, INDENT, style="dim")
         return
@@ -230,7 +236,8 @@ def _drawn(bar: _Bar) -> Iterator[Span]:
     if not bar.size:
         yield Span(" " * _BAR_WIDTH)
         return
-    done, use = 0, bar.use
+    done = 0
+    use = bar.use
     style = use_style(bar.label, is_near_limit=is_near_limit(use.max, bar.size))
     for value, character in ((use.avg, "█"), (use.p95, "▓"), (use.max, "░")):
         cells = max(done, _cells((value or 0) / bar.size))
@@ -248,11 +255,13 @@ def _cells(share: float) -> int:
 
 def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
-    cpu, size = metrics.vcpu_used, metrics.vcpu_size
+    cpu = metrics.vcpu_used
+    size = metrics.vcpu_size
     if cpu is not None:
         note = "" if size is None else f"of {format_vcpu(size)}"
         yield _Bar(CPU, cpu, size, lambda value: format_vcpu(value).removesuffix(" vCPU"), note)
-    memory, size = metrics.memory_used_mb or _NO_DISTRIBUTION, metrics.memory_size_mb
+    memory = metrics.memory_used_mb or _NO_DISTRIBUTION
+    size = metrics.memory_size_mb
     if metrics.max_memory_used_mb is not None:
         memory = replace(memory, max=metrics.max_memory_used_mb)
     if metrics.max_memory_used_mb is not None or memory.avg is not None:
@@ -351,7 +360,8 @@ def _processes(record: Record) -> str:
     texts = []
     for process in record.processes[:_MAX_PROCESSES]:
         count = "" if process.count in (None, 1) else f" ×{process.count}"
-        memory_mb, seconds = process.max_memory_used_mb, process.cpu_seconds
+        memory_mb = process.max_memory_used_mb
+        seconds = process.cpu_seconds
         holders = (
             process.max_memory_used_processes or 1
         )  # the processes of this name that held the peak

@@ -34,7 +34,8 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         advice.evidence.needs.has_cpu and advice.evidence.outcomes.has_success
     ):
         return
-    evidence, options = advice.evidence, advice.choice.options
+    evidence = advice.evidence
+    options = advice.choice.options
     current_vcpu = evidence.size.vcpu
     if options:
         smaller = [
@@ -68,11 +69,9 @@ def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
     if percent is None or abs(percent) < _MIN_PERCENT:
         return ""
-    return (
-        f", saves {format_percent(percent)}"
-        if percent > 0
-        else f", costs {format_percent(-percent)} more"
-    )
+    if percent > 0:
+        return f", saves {format_percent(percent)}"
+    return f", costs {format_percent(-percent)} more"
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:

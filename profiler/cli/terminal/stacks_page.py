@@ -67,7 +67,8 @@ def function_tree(stacks: StacksLine) -> Node:
 
 def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     """All data on the stacks of a run."""
-    root, known = function_tree(stacks), record.stacks or Stacks(source="")
+    root = function_tree(stacks)
+    known = record.stacks or Stacks(source="")
     source = f" by {known.source}" if known.source else ""
     title = (
         f"{record.family or record.container.name} {record.task_id}: "
@@ -201,7 +202,8 @@ _MOMENTS = {
 
 def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     started_ns = parse_ns(record.started_at)
-    from_ns, to_ns = parse_ns(moment.from_at), parse_ns(moment.to_at)
+    from_ns = parse_ns(moment.from_at)
+    to_ns = parse_ns(moment.to_at)
     title = _MOMENTS.get(moment.kind, moment.kind)
     if started_ns is not None and from_ns is not None and to_ns is not None:
         start_ms, end_ms = ((one_ns - started_ns) / NS_PER_MS for one_ns in (from_ns, to_ns))

@@ -30,7 +30,8 @@ _MIN_POINTS = 10
 _MAX_ROWS = 6
 # These numbers are shown whenever they changed, even if others changed more.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
-_CPU_TIME, _MEMORY_PEAK = "metrics.cpu_seconds", "metrics.max_memory_used_mb"
+_CPU_TIME = "metrics.cpu_seconds"
+_MEMORY_PEAK = "metrics.max_memory_used_mb"
 # The name of each number, its unit, and its path in the view of a record.
 _METRICS: tuple[tuple[str, Unit, str], ...] = (
     ("duration", "ms", "metrics.duration_ms"),
@@ -107,7 +108,8 @@ def compare(
 
     Unless ``is_complete``, what is usual for the ``earlier`` successes has not changed.
     """
-    this, that = run.report.record, other.report.record
+    this = run.report.record
+    that = other.report.record
     usual = () if is_complete else earlier or ()
     of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
     rows = (
@@ -184,7 +186,8 @@ def _metric_row(
 ) -> ComparedRow | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
     get = reader(path)
-    new, old = get(view_of(this)), get(view_of(that))
+    new = get(view_of(this))
+    old = get(view_of(that))
     if new is None and old is None:
         return None
     is_peak = (
@@ -193,7 +196,8 @@ def _metric_row(
     usual = usual_range(
         get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None
     )
-    this_text, other_text = _text(new, unit), _text(old, unit)
+    this_text = _text(new, unit)
+    other_text = _text(old, unit)
     values = (new, this), (old, that)
     marks = [
         AT_LEAST if value is not None and _is_least(path, one) else "" for value, one in values
@@ -227,7 +231,8 @@ def _is_least(path: str, record: Record) -> bool:
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
-    new_image, old_image = _image(this), _image(that)
+    new_image = _image(this)
+    old_image = _image(that)
     part = 0 if new_image[0] != old_image[0] else 1
     is_same_image = new_image[1] is not None and new_image[1] == old_image[1]
     for name, new, old in (
@@ -248,11 +253,9 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
     for (name, new), (_, old) in pairs if are_same_kinds else pairs[:CPU_PARTS]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
-            points, this_text, other_text = (
-                f"{new - old:+.0f} points",
-                _text(new, "%"),
-                _text(old, "%"),
-            )
+            points = f"{new - old:+.0f} points"
+            this_text = _text(new, "%")
+            other_text = _text(old, "%")
             yield ComparedRow(
                 name=f"time {name}", this=this_text, other=other_text, change=points, is_share=True
             )
@@ -298,7 +301,8 @@ def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]
     last = earlier[0]
     for name, unit, path, least in _NOTABLE:
         get = reader(path)
-        new, old = get(view_of(record)), get(view_of(last))
+        new = get(view_of(record))
+        old = get(view_of(last))
         is_known = (
             new is not None and old and (path != _MEMORY_PEAK or _peak_note(record, last) is None)
         )
@@ -312,7 +316,12 @@ def _joined(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
     for number, row in enumerate(rows):
         values = f"{row.other} → {row.this}"
         text = f"{row.change} ({values})" if row.change and has_values else row.change or values
-        style = "" if row.has_few else "yellow" if (row.change_percent or 0) > 0 else "green"
+        if row.has_few:
+            style = ""
+        elif (row.change_percent or 0) > 0:
+            style = "yellow"
+        else:
+            style = "green"
         yield from (Span(", " if number else ""), Span(f"{row.name} {text}", style))
 
 
@@ -338,5 +347,6 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
     ago = f" {seconds // unit} {name} ago" if seconds > 0 else ""
     if processor_difference(record, last) is not None:
         return f"{ago} on another processor"
-    commit, own = (last.labels or {}).get("gitCommit"), (record.labels or {}).get("gitCommit")
+    commit = (last.labels or {}).get("gitCommit")
+    own = (record.labels or {}).get("gitCommit")
     return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago

@@ -43,7 +43,8 @@ def search_session(
 
     Raises TaskProfilerError.
     """
-    service, region = signing_service(url, environment), signing_region(url) or region
+    service = signing_service(url, environment)
+    region = signing_region(url) or region
     if service is not None:
         check_region(region, profile)
     from profiler.search_setup.search_servers import open_session as open_search_session  # requests

@@ -75,10 +75,8 @@ def batch_processes(
             open_threads=lambda: ThreadReader(time.thread_time_ns),
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
-        show, idle_ns = (
-            _argument_formatter(settings.process_arguments),
-            Collectors(*accelerators).idle_gpu_ns,
-        )
+        show = _argument_formatter(settings.process_arguments)
+        idle_ns = Collectors(*accelerators).idle_gpu_ns
         return ProcessCollector(
             machine, clock, interval_ns, show, settings.task.series_points, idle_ns=idle_ns
         )
@@ -158,9 +156,10 @@ def accelerator_collectors(
         )
 
         period_seconds = neuron_period_seconds(interval_seconds)
-        source = (
-            None if program is None else NeuronMonitorSource(program, period_seconds, clock, log)
-        )
+        if program is None:
+            source = None
+        else:
+            source = NeuronMonitorSource(program, period_seconds, clock, log)
         collectors.append(
             NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on")
         )
@@ -199,7 +198,8 @@ def read_placement(address: str, version: int) -> "Placement | None":
     from profiler.local_run.local_record import Placement
 
     source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
-    task, own = source.task(), source.own_container()
+    task = source.task()
+    own = source.own_container()
     if isinstance(task, Unavailable) or isinstance(own, Unavailable):
         return None
     return Placement(task=task, container=own)

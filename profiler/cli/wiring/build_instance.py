@@ -37,8 +37,10 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (most_files, most_files)
         )  # ten files of each container are open
-    process, wake = MonitorProcess(settings, stop), WakeEvent()
-    clock, log = process.clock, process.log
+    process = MonitorProcess(settings, stop)
+    wake = WakeEvent()
+    clock = process.clock
+    log = process.log
     reported = ReportedFile(_STATE_FILE, log)
     reported.load()
 

@@ -33,7 +33,8 @@ def run_monitor(stop: SignalHandler) -> None:
 
         run_instance_monitor(settings, stop)
         return
-    address, version = settings.endpoint_address, settings.endpoint_version
+    address = settings.endpoint_address
+    version = settings.endpoint_version
     check_address(address)
     process = MonitorProcess(settings, stop)
 

@@ -82,7 +82,8 @@ class _Runner:
         """Run the command until the last run, the first failure, or a signal; returns the exit
         code.
         """
-        exit_code, is_success = 0, True
+        exit_code = 0
+        is_success = True
         for _ in range(self._options.runs):
             exit_code, is_success = self._run_next()
             if not is_success:
@@ -112,7 +113,8 @@ class _Runner:
         """Run the command once; returns the exit code, and whether the command succeeded by
         itself.
         """
-        is_first, earlier_cpu_seconds = self._session is None, 0.0
+        is_first = self._session is None
+        earlier_cpu_seconds = 0.0
         if not is_first:
             from profiler.local_run.prepared_run import leave_run, take_stop_signal
 

@@ -51,16 +51,15 @@ class RunSession:
         self._format: str = "json" if options.as_json else options.output_format
         if self._format == "auto":  # for a person if the report goes to a terminal
             self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
-        self._recorder = (
-            None if options.no_history else HistoryRecorder(os.environ, clock, options.words)
-        )
+        if options.no_history:
+            self._recorder = None
+        else:
+            self._recorder = HistoryRecorder(os.environ, clock, options.words)
         draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
         self._view = _LateView(options, clock, stderr) if draws else None
-        settings, seconds, endpoint = (
-            SettingsReader(os.environ),
-            options.interval_seconds,
-            endpoint_address(os.environ),
-        )
+        settings = SettingsReader(os.environ)
+        seconds = options.interval_seconds
+        endpoint = endpoint_address(os.environ)
         plan = RunPlan(
             name=options.name,
             interval_seconds=seconds,
@@ -125,10 +124,13 @@ class RunSession:
 
     def _end(self, result: RunResult) -> bytes:
         """The end for a person; empty if a sentence on standard error contains everything."""
-        is_file, recorder = self._options.output is not None, self._recorder
+        is_file = self._options.output is not None
+        recorder = self._recorder
         if result.startup_error is not None and not is_file:
             return b""
-        report, wait, history = result.report, None, None
+        report = result.report
+        wait = None
+        history = None
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
         if recorder is not None:
             if not is_one_line:
@@ -198,11 +200,10 @@ def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
     """
     from profiler.record.notice_model import encode_notice  # most runs have no notice
 
-    printed = (
-        encode_notice(line)
-        if is_json
-        else f"task-profiler: {printable(line.notice.message)}".encode()
-    )
+    if is_json:
+        printed = encode_notice(line)
+    else:
+        printed = f"task-profiler: {printable(line.notice.message)}".encode()
     stderr.write(printed + b"\n")
 
 

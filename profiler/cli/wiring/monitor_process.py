@@ -53,7 +53,9 @@ class MonitorProcess:
 
         An instance's monitor has ``gpus_of``, no Neuron devices, and processes only if enabled.
         """
-        settings, clock, is_instance = self.settings, self.clock, gpus_of is not None
+        settings = self.settings
+        clock = self.clock
+        is_instance = gpus_of is not None
         chosen = settings.accelerators
         accelerators = accelerator_collectors(
             replace(chosen, neuron="off") if is_instance else chosen,
@@ -83,10 +85,9 @@ class MonitorProcess:
         reported: "ReportedFile | None" = None,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""
-        clock, found = (
-            self.clock,
-            Collectors(*collectors),
-        )  # before the first tick: imports take long
+        # before the first tick: imports take long
+        clock = self.clock
+        found = Collectors(*collectors)
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
@@ -123,9 +124,10 @@ class MonitorProcess:
 
     def drain_outputs(self) -> None:
         """Write what the outputs have kept, within the rest of the stop budget."""
-        stop_ns = (
-            self.clock.monotonic_ns() if self.stop.requested_ns is None else self.stop.requested_ns
-        )
+        if self.stop.requested_ns is None:
+            stop_ns = self.clock.monotonic_ns()
+        else:
+            stop_ns = self.stop.requested_ns
         for output in self._outputs:
             output.drain(
                 self.settings.stop_seconds - (self.clock.monotonic_ns() - stop_ns) / NS_PER_SECOND

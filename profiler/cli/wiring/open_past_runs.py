@@ -106,7 +106,8 @@ def _open(
         case "logs":
             from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 
-            groups, read_pages = log_groups(options, (source.name,)), open_pages(options)
+            groups = log_groups(options, (source.name,))
+            read_pages = open_pages(options)
             return LogGroupRuns(read_pages, groups, now_ns, show)
         case "insights":
             return _container_insights(source.name, options, now_ns, show)

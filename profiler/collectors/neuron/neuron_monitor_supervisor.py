@@ -270,7 +270,8 @@ class NeuronMonitorSource:
             self._stop_deadline_ns = self._clock.monotonic_ns() + round(
                 0.9 * max_seconds * NS_PER_SECOND
             )
-        thread, wake = self._thread, self._wake
+        thread = self._thread
+        wake = self._wake
         if thread is not None and wake is not None and thread.stop(max_seconds):
             self._wake = None
             wake.close()

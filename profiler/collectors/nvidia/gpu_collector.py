@@ -125,7 +125,8 @@ class GpuCollector:
         stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
-        duration_ms, finished_wall_ns = record.metrics.duration_ms, parse_ns(record.finished_at)
+        duration_ms = record.metrics.duration_ms
+        finished_wall_ns = parse_ns(record.finished_at)
         finished_ns = None if finished_wall_ns is None else self._monotonic_ns(finished_wall_ns)
         with self._lock:
             selection = self._scope.selection_for(batch, self._usage.facts())
@@ -144,12 +145,11 @@ class GpuCollector:
             return None
         with self._lock:
             selection = self._scope.selection_for_all(self._usage.facts())
-            gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
-        return (
-            LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known)
-            if readings
-            else None
-        )
+            gpus = self._usage.latest(selection.selectors)
+            readings = self._usage.readings
+        if readings:
+            return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known)
+        return None
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:
@@ -170,7 +170,8 @@ class GpuCollector:
             notes = self._usage.notes()
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
-        since_ns, now_ns = self._busy_since_ns, self._clock.monotonic_ns()
+        since_ns = self._busy_since_ns
+        now_ns = self._clock.monotonic_ns()
         is_silent = self._is_final_reading_missing or (
             since_ns is not None and now_ns - since_ns >= _HANG_NS
         )

@@ -44,7 +44,8 @@ _GPM_SERIES = (
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 # A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred
 # steps late.
-_IDLE_SPANS_OF_A_GPU, _IDLE_SPANS = 64, 1024
+_IDLE_SPANS_OF_A_GPU = 64
+_IDLE_SPANS = 1024
 
 # nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
 THROTTLE_REASONS = {
@@ -213,10 +214,8 @@ class GpuUsage:
         if not selected:
             return
         for gpu in self._gpus.values():
-            percent, memory_bytes = (
-                gpu.recent_percent.take(batch),
-                gpu.recent_memory_bytes.take(batch),
-            )
+            percent = gpu.recent_percent.take(batch)
+            memory_bytes = gpu.recent_memory_bytes.take(batch)
             if gpu in selected:
                 into.gpu_percent.merge(percent)
                 into.gpu_memory_bytes.merge(memory_bytes)
@@ -287,7 +286,8 @@ class _GpuAggregate:
             self._throttle_observed_ns += weight_ns
             for bit, reason in THROTTLE_REASONS.items():
                 self._throttled_ns[reason] += weight_ns if sample.throttle_reasons & bit else 0
-        self.last, self._read_ns = sample, now_ns
+        self.last = sample
+        self._read_ns = now_ns
 
     def _add_counters(self, sample: GpuSample) -> None:
         self._amounts.update(sample.amounts)
@@ -326,7 +326,8 @@ class _GpuAggregate:
         )
 
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
-        series, idle_seconds = self._series, self._idle_seconds(run, duration_ms, finished_ns)
+        series = self._series
+        idle_seconds = self._idle_seconds(run, duration_ms, finished_ns)
         gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
         throttled = {  # percent of the observed time, only by reasons that occurred
             reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)

@@ -74,7 +74,8 @@ class NvmlSource:
                 return self._reason
         # The GPUs that are lost since the last reading, or not visible since NVML was initialized
         # again.
-        before, self._lost = self._lost, self._missing()
+        before = self._lost
+        self._lost = self._missing()
         lost = tuple(
             facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
         )
@@ -137,22 +138,23 @@ class NvmlSource:
         unreadable = [device for device in found if isinstance(device, str)]
         if not devices:
             call_nvml(nvml, "nvmlShutdown")
-            reason = (
-                count
-                if isinstance(count, Failure)
-                else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
-            )
+            if isinstance(count, Failure):
+                reason = count
+            else:
+                reason = Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
             return next((Failure(ErrorAction.RETRY, note) for note in unreadable), reason)
         self._known_gpus.update((device.facts.uuid, device.facts) for device in devices)
-        self._devices, self._unreadable = devices, unreadable
+        self._devices = devices
+        self._unreadable = unreadable
         return XidEvents(nvml, devices)
 
     def _open_device(self, nvml: Nvml, index: int) -> Device | str:
         """A visible device; a sentence if it cannot be opened."""
         handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
-        uuid = (
-            handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
-        )
+        if isinstance(handle, Failure):
+            uuid = handle
+        else:
+            uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
         if isinstance(uuid, Failure):
             return f"GPU {index} is visible and cannot be read: {uuid.reason}."
         name = call_nvml(nvml, "nvmlDeviceGetName", handle)

@@ -161,7 +161,8 @@ class _Gpm:
         last, following = self._samples
         values = call_nvml(self._nvml, "nvmlGpmSampleGet", self._handle, following)
         if not isinstance(values, Failure):
-            self._samples, self._taken_ns = (following, last), now_ns
+            self._samples = (following, last)
+            self._taken_ns = now_ns
             values = {} if span_ns is None else self._metrics(last, following, span_ns)
         self._budget.add_cost(self._clock.monotonic_ns() - now_ns, now_ns)
         return values
@@ -187,7 +188,8 @@ class _Gpm:
     # As above.
     def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401
         request = self._request
-        request.sample1, request.sample2 = first, second
+        request.sample1 = first
+        request.sample2 = second
         answer = call_nvml(self._nvml, "nvmlGpmMetricsGet", request)
         if isinstance(answer, Failure):
             return answer
@@ -255,7 +257,8 @@ class Device:
             throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
             counters={name: value for name, value in counted.items() if value is not None},
         )
-        failure, self._failure = self._failure, None
+        failure = self._failure
+        self._failure = None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)
         self.silent_reads = self.silent_reads + 1 if is_silent else 0
         if failure is not None and (is_silent or failure.action in _DEVICE_WIDE):

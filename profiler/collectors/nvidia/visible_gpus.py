@@ -99,12 +99,12 @@ class GpuScope:
     ) -> None:
         self._visible_devices = visible_devices
         self._own = parse_visible_devices(own)
-        self._configured = (
-            GpuSelection(selectors=frozenset(configured), is_known=True) if configured else None
-        )
-        self._otherwise = (
-            GpuSelection(selectors=frozenset(), is_known=True) if has_all_ids else None
-        )
+        self._configured: GpuSelection | None = None
+        if configured:
+            self._configured = GpuSelection(selectors=frozenset(configured), is_known=True)
+        self._otherwise: GpuSelection | None = None
+        if has_all_ids:
+            self._otherwise = GpuSelection(selectors=frozenset(), is_known=True)
         self.known: dict[str, GpuSelection] = {}  # by followed_id
 
     def discover(self, container: ContainerMetadata) -> None:

@@ -36,7 +36,8 @@ def main(program: str) -> None:
 
 
 def _call(program: str, arguments: list[str]) -> tuple[int, float, bytes]:
-    output, errors = os.memfd_create("output"), os.memfd_create("errors")
+    output = os.memfd_create("output")
+    errors = os.memfd_create("errors")
     pid = os.fork()
     if pid == 0:
         try:

@@ -28,7 +28,8 @@ _MAX_LINE = 10_000_000
 _MAX_REASON_CHARS = 160
 _DEADLINE_MS = 8000
 # A deep recursion keeps this many of its outermost and innermost frames.
-_MAX_OUTER, _MAX_INNER = 15, 60
+_MAX_OUTER = 15
+_MAX_INNER = 60
 # Code that is installed with a batch, but is not its team's.
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d[\d.]*\.zip/|^<(?!string>|stdin>)"
@@ -88,8 +89,16 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
             not self.is_active and _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file) is not None
         )
         if has_own and not waits_for_others:
-            return 0 if self.is_active else 1 if self.is_main else 2
-        return 3 if self.is_main else 4 if has_own else 5
+            if self.is_active:
+                return 0
+            if self.is_main:
+                return 1
+            return 2
+        if self.is_main:
+            return 3
+        if has_own:
+            return 4
+        return 5
 
 
 class _Frame(Struct):
@@ -192,11 +201,10 @@ class PySpy:
         """The name of the program and its version."""
         if self._version is None:
             answer = self._call("--version")
-            words = (
-                ""
-                if isinstance(answer, Unavailable) or answer[0]
-                else answer[2].decode(errors="replace")
-            )
+            if isinstance(answer, Unavailable) or answer[0]:
+                words = ""
+            else:
+                words = answer[2].decode(errors="replace")
             self._version = on_one_line(words).strip()[:_MAX_REASON_CHARS] or "py-spy"
         return self._version
 

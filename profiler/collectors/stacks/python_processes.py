@@ -133,7 +133,8 @@ class PythonProcesses:
         """
         process = self._known[identity]
         if reason.startswith("Permission Denied"):
-            process.is_python, self.is_refused = None, True
+            process.is_python = None
+            self.is_refused = True
             return False
         process.failures += 1
         pause_seconds = 2.0 ** min(process.failures - _MAX_FAILURES, 10)

@@ -29,9 +29,12 @@ _MAX_SHARE = 0.003
 _MIN_RUN_NS = 600 * NS_PER_SECOND
 # The periods and the shares of one core of samples at the fast and at the slow rate. This leaves
 # some of the budget for moments.
-_FAST, _SLOW = (NS_PER_SECOND, 0.018), (10 * NS_PER_SECOND, 0.001)
+_FAST = (NS_PER_SECOND, 0.018)
+_SLOW = (10 * NS_PER_SECOND, 0.001)
 # At the start of a local run with a CPU to spare. More would take the budget of later samples.
-_FINE, _FINE_AT_START_NS, _FINE_VCPU = (NS_PER_SECOND // 20, 0.2), 2 * NS_PER_SECOND, 2
+_FINE = (NS_PER_SECOND // 20, 0.2)
+_FINE_AT_START_NS = 2 * NS_PER_SECOND
+_FINE_VCPU = 2
 _MAX_WAIT_NS = 60 * NS_PER_SECOND
 # If the processes were not seen in this number of readings, they are not visible.
 _MAX_LOOKS = 5
@@ -91,13 +94,19 @@ class SamplingSchedule:
                 self._started_ns + NS_PER_SECOND // 5
             )  # until then, an interpreter is still starting
         is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
-        period_ns, share = _FINE if now_ns < self.fine_until_ns else _FAST if is_fast else _SLOW
+        if now_ns < self.fine_until_ns:
+            period_ns, share = _FINE
+        elif is_fast:
+            period_ns, share = _FAST
+        else:
+            period_ns, share = _SLOW
         due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
         # From then on the budget suffices for another sample like the last one.
         needed_ns = self.spent_ns + self._last_cost_ns
-        affordable_ns = (
-            0 if needed_ns <= _MAX_SHARE * _MIN_RUN_NS else round(needed_ns / _MAX_SHARE)
-        )
+        if needed_ns <= _MAX_SHARE * _MIN_RUN_NS:
+            affordable_ns = 0
+        else:
+            affordable_ns = round(needed_ns / _MAX_SHARE)
         return max(due_ns, self._started_ns + affordable_ns)
 
     def add(self, at_ns: int, cost_ns: int) -> None:

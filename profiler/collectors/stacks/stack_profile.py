@@ -30,7 +30,8 @@ _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
 _MAX_STACKS = 200
 _PERCENT_DIGITS = 1
 # The frames that are kept of a very deep stack, because the record's line has 64 KiB.
-_OUTER_FRAMES, _INNER_FRAMES = 8, 30
+_OUTER_FRAMES = 8
+_INNER_FRAMES = 30
 TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
 # The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the
@@ -137,13 +138,17 @@ class StackMoments:
         self, sample: ContainerSample, sizes: ResourceLimits
     ) -> tuple[tuple[MomentKind, int | None], ...]:
         """The time since which the condition of each kind holds; None if it does not hold."""
-        first, idle_ns, saturated_ns, rising_ns = self._window[0], self._idle_since_ns, None, None
+        first = self._window[0]
+        idle_ns = self._idle_since_ns
+        saturated_ns = None
+        rising_ns = None
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
             idle_ns = None
         vcpu = vcpu_between(first, sample) if sample.read_ns - first.read_ns >= _WINDOW_NS else None
         if vcpu is not None and sizes.vcpu and vcpu >= SATURATED_SHARE * sizes.vcpu:
             saturated_ns = first.read_ns
-        used, size = sample.memory_used_bytes, sizes.memory_bytes
+        used = sample.memory_used_bytes
+        size = sizes.memory_bytes
         if used is not None and size and used >= _HIGH_MEMORY * size:
             earlier = [
                 one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None
@@ -338,7 +343,8 @@ class StackProfile:
             text.removesuffix(WAITING_SUFFIX).removesuffix(")").rpartition(" (")[2]
             for text in texts
         }
-        own, left_bytes = [], 12_000
+        own = []
+        left_bytes = 12_000
         for file in sorted(files & self._own_files):
             left_bytes -= len(msgspec.json.encode(file)) + 1
             if left_bytes >= 0:
@@ -348,7 +354,9 @@ class StackProfile:
     def record(self, source: str) -> Stacks | None:
         if not self.samples:
             return None
-        running, top, moments = self.functions.running, self.functions.top(), self.moments.record()
+        running = self.functions.running
+        top = self.functions.top()
+        moments = self.moments.record()
         return Stacks(
             source=source, samples=self.samples, running_samples=running, top=top, moments=moments
         )

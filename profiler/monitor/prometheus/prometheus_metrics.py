@@ -160,11 +160,10 @@ def metrics_text(snapshot: Snapshot) -> bytes:
     # Prometheus would reject the whole scrape.
     series: dict[str, dict[str, float]] = {metric.name: {} for metric in LIVE_METRICS}
     task = snapshot.task
-    labels_of_task = (
-        ("", "")
-        if task is None
-        else (task.family or "", "" if task.arn is None else task_id(task.arn))
-    )
+    if task is None:
+        labels_of_task = ("", "")
+    else:
+        labels_of_task = (task.family or "", "" if task.arn is None else task_id(task.arn))
     for labels, values in live_values(snapshot):
         text = ""
         for name, value in values.items():
@@ -197,7 +196,8 @@ def _values(*labels: str, **values: float | None) -> Values:
 
 def live_values(snapshot: Snapshot) -> Iterator[Values]:
     """The values of all live metrics."""
-    task, own = snapshot.task, snapshot.own_usage
+    task = snapshot.task
+    own = snapshot.own_usage
     if task is not None and task.arn is not None:
         labels = (
             task.revision,
@@ -229,7 +229,9 @@ def live_values(snapshot: Snapshot) -> Iterator[Values]:
 
 
 def _container_values(shown: ContainerSnapshot) -> Values:
-    sample, limits, has_network = shown.sample, shown.limits, not shown.container.shares_network
+    sample = shown.sample
+    limits = shown.limits
+    has_network = not shown.container.shares_network
     return _values(
         shown.container.name,
         container_start_time_seconds=_divided(shown.container.started_ns, NS_PER_SECOND),
@@ -248,7 +250,8 @@ def _container_values(shown: ContainerSnapshot) -> Values:
 def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
     scope = _BATCH_SCOPE if readings.is_known else WHOLE_INSTANCE
     for gpu in readings.gpus[:MAX_GPUS]:
-        sample, facts = gpu.sample, gpu.sample.facts
+        sample = gpu.sample
+        facts = gpu.sample.facts
         yield _values(facts.uuid, str(facts.index), facts.name or "", scope, gpu_info=1)
         yield _values(
             facts.uuid,

@@ -93,7 +93,9 @@ class SnapshotBuilder(Struct, eq=False):
         return max(_HOLD_INTERVALS * self.sampler.interval_ns, _MIN_HOLD_NS)
 
     def take(self) -> Snapshot:
-        sampler, shared, now_ns = self.sampler, self.shared, self.shared.clock.monotonic_ns()
+        sampler = self.sampler
+        shared = self.shared
+        now_ns = self.shared.clock.monotonic_ns()
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
         containers = tuple(self._containers(sources, now_ns))
@@ -126,7 +128,8 @@ class SnapshotBuilder(Struct, eq=False):
     def _devices(
         self, sources: dict[str, bool], now_ns: int
     ) -> "tuple[LiveGpus | None, LiveNeuron | None]":
-        gpus, neuron = None, None
+        gpus = None
+        neuron = None
         for collector in self.shared.collectors.devices:
             latest = collector.latest()
             if latest is None:
@@ -149,7 +152,8 @@ class SnapshotBuilder(Struct, eq=False):
         if not sources[name] or observed.task is None or observed.last_reading is None:
             return
         for one in observed.followed.listed:
-            container, usage = one.container, one.usage
+            container = one.container
+            usage = one.usage
             latest = observed.last_reading.get(container.docker_id or "")
             if (
                 usage is None

@@ -70,9 +70,12 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     """
     if not a or not b:
         return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
-    base, other, fewest = median(a), median(b), min(len(a), len(b))
+    base = median(a)
+    other = median(b)
+    fewest = min(len(a), len(b))
     ratio = _ratio(base, other)
-    medians_a, medians_b = _resampled_medians(a, 0), _resampled_medians(b, 1)
+    medians_a = _resampled_medians(a, 0)
+    medians_b = _resampled_medians(b, 1)
     ratios = sorted(map(_ratio, medians_a, medians_b))
     runs = 2 / (1 / len(a) + 1 / len(b))
     needed = _runs_needed(ratios, runs) if fewest >= _MIN_RUNS_FOR_SPREAD else None

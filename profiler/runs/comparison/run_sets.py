@@ -106,7 +106,9 @@ class _FamilyRuns:
         self._costs: dict[str, Cost] = {}  # keyed by the task's id
 
     def add(self, run: PastRun) -> None:
-        record, key, family = run.report.record, run_key(run.report), family_key(run.report.record)
+        record = run.report.record
+        key = run_key(run.report)
+        family = family_key(run.report.record)
         if self.is_full or family.name != self.name or key in self.found:
             return
         if record.cost is not None:
@@ -134,7 +136,8 @@ class _FamilyRuns:
 
         Raises TaskProfilerError if no run counts, UsageError for runs of several containers.
         """
-        text, left_out = self.text, tuple(sorted(self._left_out.items()))
+        text = self.text
+        left_out = tuple(sorted(self._left_out.items()))
         reports = tuple(with_task_cost(report, self._costs) for report in self._reports)
         found = RunSet(text=text, reports=reports, left_out=left_out, has_more=self.is_full)
         if not self._reports:

@@ -15,7 +15,8 @@ def history_path(environment: Mapping[str, str], file: str | None = None) -> str
     if named:
         return named
     # The XDG base directory specification requires that relative paths are ignored.
-    data, home = environment.get("XDG_DATA_HOME", ""), environment.get("HOME", "")
+    data = environment.get("XDG_DATA_HOME", "")
+    home = environment.get("HOME", "")
     if not data.startswith("/"):
         if not home.startswith("/"):
             raise TaskProfilerError(

@@ -117,7 +117,8 @@ class HistoryRecorder:
             self._write_call.result()
         try:
             store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
-            points, command = _points(report, series), self._command()
+            points = _points(report, series)
+            command = self._command()
             store.add(line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line)
             store.add_abandoned_runs()
         except TaskProfilerError as error:

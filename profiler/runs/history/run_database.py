@@ -224,7 +224,9 @@ class HistoryStore:
 
         None: a stored run stays, and none goes.
         """
-        record, key, stacks = report.record, (report.record.task_id, _start(report)), None
+        record = report.record
+        key = (report.record.task_id, _start(report))
+        stacks = None
         if stacks_line is not None:
             import zlib  # most runs have no stacks
 
@@ -273,9 +275,10 @@ class HistoryStore:
                     "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY "
                     "task_id <> ? LIMIT 2"
                 )
-                found = (
-                    [name for (name,) in connection.execute(query, (text, text))] if text else []
-                )
+                if text:
+                    found = [name for (name,) in connection.execute(query, (text, text))]
+                else:
+                    found = []
                 if not found:
                     raise TaskProfilerError(f"No run {text!r} in {self.path}: nothing was deleted.")
                 if len(found) > 1 and found[0] != text:
@@ -426,13 +429,12 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
         record.monitor, warnings=record.monitor.warnings[:-1]
     )  # "was killed"
     metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
-    columns = (
-        (None, None)
-        if record.series is None
-        else (record.series.vcpu_used, record.series.memory_used_mb)
-    )
-    vcpu_used, memory_used_mb = map(_newest, columns)
-    interval = Interval(vcpu_used=vcpu_used, memory_used_mb=memory_used_mb)
+    interval = Interval()
+    if record.series is not None:
+        interval = Interval(
+            vcpu_used=_newest(record.series.vcpu_used),
+            memory_used_mb=_newest(record.series.memory_used_mb),
+        )
     record = replace(
         record,
         status="running",
@@ -450,7 +452,9 @@ def _newest(values: Sequence[float | None] | None) -> Distribution | None:
 
 
 def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
-    since_ns, until_ns, run = selection.since_ns, selection.until_ns, selection.run
+    since_ns = selection.since_ns
+    until_ns = selection.until_ns
+    run = selection.run
     # A status of a newer version counts as unknown, and is stored unchanged.
     statuses = () if "unknown" in selection.statuses else selection.statuses
     # The part after the slash is a container, which is not a column.

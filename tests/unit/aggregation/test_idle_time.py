@@ -20,9 +20,8 @@ IDLE: Rates = (0.0, 0.0, 0.0)
 
 def add(idle: IdleTime, *values: int | None) -> bool:
     """Add the time and the counters of a reading, in the order of its fields."""
-    return idle.add(
-        NoticeReading(**dict(zip(NoticeReading.__struct_fields__, values, strict=False)))
-    )  # type: ignore[arg-type]
+    fields = dict(zip(NoticeReading.__struct_fields__, values, strict=False))
+    return idle.add(NoticeReading(**fields))  # type: ignore[arg-type]
 
 
 def stuck_after(
