@@ -359,13 +359,13 @@ def _change(advice: Advice, min_saving_percent: float) -> tuple[ResizeAction, st
     """Whether the recommended size is a reason to change, and the reason."""
     choice, fits = (
         advice.choice,
-        "the size fits" if advice.evidence.has_success else "no run has succeeded",
+        "the size fits" if advice.evidence.outcomes.has_success else "no run has succeeded",
     )
     if not choice.is_fargate:
         return "none", "its runs are not on Fargate, where the size is a reservation"
     if choice.has_more_memory or (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf):
         return ("none", fits) if advice.risk is None else ("resize", advice.risk)
-    if not (choice.changes and advice.evidence.has_success):
+    if not (choice.changes and advice.evidence.outcomes.has_success):
         return "none", fits
     saving_percent = choice.saving_percent
     shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
