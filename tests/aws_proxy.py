@@ -69,6 +69,7 @@ class AwsProxy(FakeHttpServer):
         path, _, query = request.path.partition("?")
         operation = (
             request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            or _query_action(body)
             or f"{request.command} {path}"
         )
         self.operations.append(operation)
@@ -144,6 +145,12 @@ class ProxiedAccount:
 
     def command(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
+
+
+def _query_action(body: bytes) -> str:
+    """The operation of a service with the query protocol, such as CloudFormation; else empty."""
+    is_query = body.startswith(b"Action=")
+    return parse_qs(body.decode())["Action"][0] if is_query else ""
 
 
 def _error(code: str, message: str) -> Answer:

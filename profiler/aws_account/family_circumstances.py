@@ -64,9 +64,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
-    starters: Callable[[str], Sequence[str]]
     owners: StackOwners
-    on_problem: Callable[[str], object]
     now_ns: int
 
     def circumstances(

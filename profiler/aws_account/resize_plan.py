@@ -16,6 +16,7 @@ from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
+from profiler.sizing.plan_evidence import plan_evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy, decide
 from profiler.sizing.run_facts import RunFacts, size_of
@@ -65,7 +66,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         decision = self._decision(case)
         left_alone = _left_alone(document, decision)
         if left_alone is None and decision.action in ("resize", "revert"):
-            left_alone = self._owned_by_stack(case, decision)
+            try:
+                left_alone = self._owned_by_stack(case, decision)
+            except TaskProfilerError as error:  # nothing is registered without this right
+                return _not_planned(case, decision, str(error))
         if left_alone is not None:
             decision = replace(decision, action="none", reason=left_alone)
         changed = ChangedDefinition(definition=document.definition)
@@ -87,6 +91,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             document=document,
             changed=changed,
             resize=decision,
+            evidence=plan_evidence(
+                runs, definition_size(document.definition), decision.size or TaskSize()
+            ),
         )
 
     def _runs(self, family: str, arn: str | None) -> Sequence[RunFacts]:
@@ -211,6 +218,18 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
             changed=changed,
             resize=decision,
         )
+
+
+def _not_planned(case: _Case, decision: Resize, reason: str) -> PlannedFamily:
+    """A family of which something could not be read that a change needs."""
+    return PlannedFamily(
+        family=case.family,
+        action="failed",
+        notes=(reason,),
+        document=case.document,
+        changed=ChangedDefinition(definition=case.document.definition),
+        resize=replace(decision, action="none", reason=reason, saving_usd_per_month=None),
+    )
 
 
 def _changed(case: _Case, decision: Resize) -> ChangedDefinition:

@@ -26,6 +26,7 @@ from profiler.aws_account.started_tasks import (
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
+from profiler.sizing.plan_evidence import PlanEvidence
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import (
     DefinedContainer,
@@ -75,6 +76,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     resize: Resize | None = None
+    evidence: PlanEvidence | None = None  # of the resize
 
     @property
     def is_new_revision(self) -> bool:
@@ -186,6 +188,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
+    done: list[PlannedFamily] = []  # whose revisions were registered
     _groups: set[str] = set()
     _revisions: dict[
         str, Mapping[str, object]
@@ -460,6 +463,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 arn = self._definitions.register(planned.changed.definition)
                 self.on_step(f"registered {revision_of(arn)}")
                 self.counts["registered"] += 1
+                self.done.append(planned)
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned

@@ -1,0 +1,111 @@
+"""An account with families of ECS, on moto, whose runs are in a file, for ``taskdef resize``."""
+
+import json
+import time
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.record_model import Report
+from tests.command_line import run_here
+from tests.fakes import START_NS
+from tests.log_subscriptions import put_lines
+from tests.runs import lines, report
+from tools.moto_server import FakeAws
+
+ACCOUNT = "123456789012"
+CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
+DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
+BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
+MONITOR = {
+    "name": "task-monitor",
+    "image": "team/task-profiler:1",
+    "memory": 128,
+    "memoryReservation": 32,
+}
+OLD, NEW = (1.0, 2048), (0.25, 512)
+STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
+KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+
+
+# The first run of each family, so that it is within the last days: as many days after the first
+# run that ``report`` makes.
+FIRST_RUN = (time.time_ns() - START_NS) // NS_PER_DAY - 31
+
+
+class Account:
+    """An account whose runs are in a file."""
+
+    def __init__(self, aws: FakeAws, folder: Path) -> None:
+        self.aws, self.file = aws, folder / "runs.jsonl"
+        self.ecs = aws.client("ecs")
+        self.ecs.create_cluster(clusterName="jobs")
+        self.reports: list[Report] = []
+
+    def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
+        units, memory = str(round(size[0] * 1024)), str(size[1])
+        given = {
+            "containerDefinitions": [BATCH, MONITOR],
+            "requiresCompatibilities": ["FARGATE"],
+            **more,
+        }
+        self.ecs.register_task_definition(family=name, cpu=units, memory=memory, **given)
+
+    def runs(
+        self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
+    ) -> None:
+        """Runs after those that the family has."""
+        start = sum(one.record.family == family for one in self.reports)
+        for number in range(start, start + count):
+            known: dict[str, Any] = {
+                "family": family,
+                "revision": str(revision),
+                "task_id": f"{family}-{number}",
+            }
+            self.reports.append(
+                report(FIRST_RUN + number, size=size, account_id=ACCOUNT, **known, **more)
+            )
+        self.file.write_bytes(lines(self.reports))
+
+    def resized(self) -> None:
+        """A family that the command has made smaller, by its runs."""
+        self.family("nightly")
+        self.runs("nightly", 25)
+        assert self.resize("--register").returncode == 0
+
+    def reverted(self) -> None:
+        """A family whose old size has come back after a kill, by its tag, because its revision
+        was deleted.
+        """
+        self.resized()
+        self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+        self.ecs.deregister_task_definition(taskDefinition="nightly:1")
+        self.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
+        assert self.resize("--register").returncode == 0
+        after, found = self.described("nightly")
+        assert (after["cpu"], after["memory"]) == ("1024", "2048")
+        assert found == {"task-profiler:reverted-from": "2/256/512"}
+
+    def put_reports(self, group: str) -> None:
+        """The runs as lines of a log group."""
+        self.aws.create_log_group(group)
+        put_lines(self.aws.client("logs"), group, "batch", *self.file.read_text().splitlines())
+
+    def resize(self, *words: str) -> CompletedProcess[str]:
+        return run_here(
+            self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words
+        )
+
+    def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The rows by their families, and the total."""
+        done = self.resize("--json", *words)
+        assert done.returncode == 0, done.stderr
+        *families, total = map(json.loads, done.stdout.splitlines())
+        return {one["family"]: one for one in families}, total
+
+    def described(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+        answer = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
+        return answer["taskDefinition"], {
+            tag["key"]: tag["value"] for tag in answer.get("tags", [])
+        }
