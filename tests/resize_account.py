@@ -42,6 +42,7 @@ class Account:
         self.ecs = aws.client("ecs")
         self.ecs.create_cluster(clusterName="jobs")
         self.reports: list[Report] = []
+        self.url = aws.url
 
     def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
         units, memory = str(round(size[0] * 1024)), str(size[1])
@@ -93,9 +94,62 @@ class Account:
         put_lines(self.aws.client("logs"), group, "batch", *self.file.read_text().splitlines())
 
     def resize(self, *words: str) -> CompletedProcess[str]:
-        return run_here(
-            self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.url}
+        return run_here(environment, "taskdef", "resize", "--from", str(self.file), *words)
+
+    def oversized(self, *names: str) -> None:
+        """Families that need a quarter of their size."""
+        for name in names:
+            self.family(name)
+            self.runs(name, 25)
+
+    def newest(self, *names: str) -> list[int]:
+        """The numbers of the families' newest revisions."""
+        return [self.described(name)[0]["revision"] for name in names]
+
+    def schedule(self, name: str, definition: str, source: object = None, **more: Any) -> None:
+        """A schedule that starts a definition each night, with an input."""
+        target = {
+            "Arn": CLUSTER,
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+            "EcsParameters": {"TaskDefinitionArn": f"{DEFINITIONS}/{definition}"},
+        }
+        if source is not None:
+            target["Input"] = source if isinstance(source, str) else json.dumps(source)
+        self.aws.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression="cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+            **more,
         )
+
+    def rule(self, name: str, definition: str, bus: str = "default", **content: Any) -> None:
+        """A rule that starts a definition, on an event bus that may be a new one."""
+        events = self.aws.client("events")
+        when: dict[str, str] = {"ScheduleExpression": "rate(1 day)"}
+        if bus != "default":
+            events.create_event_bus(Name=bus)
+            when = {"EventPattern": '{"source": ["jobs"]}'}
+        events.put_rule(Name=name, EventBusName=bus, **when)
+        target = {
+            "Id": "1",
+            "Arn": CLUSTER,
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/rules",
+            "EcsParameters": {"TaskDefinitionArn": f"{DEFINITIONS}/{definition}"},
+            **content,
+        }
+        events.put_targets(Rule=name, EventBusName=bus, Targets=[target])
+
+    def started_by_schedule(self, name: str, group: str = "default") -> str:
+        """The revision that a schedule starts."""
+        schedule = self.aws.client("scheduler").get_schedule(Name=name, GroupName=group)
+        return str(schedule["Target"]["EcsParameters"]["TaskDefinitionArn"].rpartition("/")[2])
+
+    def started_by_rule(self, name: str, bus: str = "default") -> str:
+        targets = self.aws.client("events").list_targets_by_rule(Rule=name, EventBusName=bus)
+        arn = targets["Targets"][0]["EcsParameters"]["TaskDefinitionArn"]
+        return str(arn.rpartition("/")[2])
 
     def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The rows by their families, and the total."""

@@ -216,6 +216,10 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_problem(f"{error} The plan lacks pinned schedules.")
             return ()
 
+    def check_targets(self) -> None:
+        """Raise TaskProfilerError if the schedules are needed and cannot be read."""
+        _ = self.targets
+
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""

@@ -257,6 +257,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             self.open_client, self.request, plans.plan, reads, account.owners, output
         )
         families = rollout.families()
+        rollout.check_targets()
         is_selected = bool(self.request.globs or self.request.clusters or self.request.scheduled)
         runs.update(self.runs.read(families if is_selected else ()))
         if not is_selected:
