@@ -340,11 +340,12 @@ def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_other
         for one in statements
     }
     words = job["steps"][-1]["run"].split()[1:]
-    assert words[-2:] == ["--register", "--update-schedules"]
+    changes = ["--register", "--update-schedules", "--yes", "--format", "github"]
+    assert words[-len(changes) :] == changes
     with AwsProxy(account.aws.url) as proxy:
         environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url} | job["env"]
         for given, sids in (
-            (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
+            (words[: -len(changes)], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
             (words, allowed),
         ):
             proxy.operations.clear()
