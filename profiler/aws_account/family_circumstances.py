@@ -5,10 +5,12 @@ override, what starts it, and who owns it.
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.stack_ownership import StackOwners
+from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.json_fields import mapping, text
 from profiler.schedules.due_times import shortest_gap_ms
@@ -24,6 +26,17 @@ from profiler.task_definitions.size_changes import (
 
 OFF_TAG = f"{TAG_PREFIX}resize"
 _CPU_UNITS = 1024
+
+
+def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
+    """What a definition alone says."""
+    platform = mapping(document.definition.get("runtimePlatform"))
+    is_off = document.tags.get(OFF_TAG) == "off"
+    return Circumstances(
+        operating_system=text(platform.get("operatingSystemFamily")),
+        off_tag=OFF_TAG if is_off else None,
+        stack=document.stack,
+    )
 
 
 class OverridingTarget(Struct, frozen=True, kw_only=True):
@@ -59,34 +72,42 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
 class FamilyAccount(Struct, frozen=True, kw_only=True):
     """Reads the circumstances of families in an account.
 
-    ``targets`` are all schedules and rules that start tasks. ``starters`` name what starts the
-    tasks of a family, as far as it is known.
+    ``targets`` are all schedules and rules that start tasks. ``other_starters`` name what started
+    the tasks of a family that ECS lists.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
     owners: StackOwners
+    other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
     now_ns: int
 
     def circumstances(
         self, family: str, document: TaskDefinitionDocument, seen: SeenMemory
     ) -> Circumstances:
         """What is known without a call for this family alone."""
-        platform = mapping(document.definition.get("runtimePlatform"))
         targets = self._targets(family)
         timed = [schedule_of(one) for one in targets if is_timed(one)]
         enabled = [one for one in timed if one.is_enabled]
-        is_off = document.tags.get(OFF_TAG) == "off"
-        return Circumstances(
-            operating_system=text(platform.get("operatingSystemFamily")),
-            off_tag=OFF_TAG if is_off else None,
-            stack=document.stack,
+        overrides = [one for one in self.overriding(family) if one.overrides.unknown is None]
+        return replace(
+            circumstances_of(document),
             shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
-            overrides=tuple(
-                one.as_known(document, seen)
-                for one in self.overriding(family)
-                if one.overrides.unknown is None
-            ),
+            overrides=tuple(one.as_known(document, seen) for one in overrides),
+            starters=self.starters(family, document),
         )
+
+    def starters(self, family: str, document: TaskDefinitionDocument) -> tuple[str, ...]:
+        """The schedules and rules that start an older revision, and other starters of tasks that
+        ECS still lists, as far as they are known.
+        """
+        older = []
+        for target in self._targets(family):
+            if target.is_pin_of(document.arn or "") and not (document.arn or "").endswith(
+                f"/{target.pinned_revision}"
+            ):
+                older.append(f"the {target.title}")
+        others = [name for name in self.other_starters(family) if name != SCHEDULE]
+        return (*older, *others)
 
     def overriding(self, family: str) -> tuple[OverridingTarget, ...]:
         """The schedules and rules of the family that override sizes, or may do so."""

@@ -1,36 +1,28 @@
 """Plans the size of families' task definitions by their runs."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
 from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.stack_ownership import StackUnknownError
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_task_size
-from profiler.sizing.plan_evidence import plan_evidence
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import Resize, ResizePolicy, decide
-from profiler.sizing.run_facts import RunFacts, size_of
-from profiler.sizing.sized_revision import (
-    Circumstances,
-    SizeBefore,
-    SizedRevision,
-    size_before,
-)
+from profiler.sizing.resize_policy import Resize, ResizePolicy
+from profiler.sizing.resize_rules import decide
+from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, size_before
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.size_changes import (
     RESIZED_FROM,
     REVERTED_FROM,
-    TAG_PREFIX,
     SeenMemory,
     definition_size,
     with_size,
@@ -45,7 +37,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     ``describe`` reads an older revision. ``account`` is None for files.
     """
 
-    runs: Mapping[FamilyKey, Sequence[RunFacts]]
+    runs: Mapping[FamilyKey, FamilyWindow]
     policy: ResizePolicy
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
@@ -55,23 +47,19 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
-        runs = self._runs(family, document.arn)
+        window = self._window(family, document.arn)
+        size = definition_size(document.definition)
         case = _Case(
             family=family,
             document=document,
-            runs=runs,
-            seen=_seen_memory(runs, self.policy.size.memory_margin_percent),
+            window=window,
+            seen=_seen_memory(window, size, self.policy.size.memory_margin_percent),
             revisions=EarlierRevisions(family, document, self.describe),
         )
-        decision = self._decision(case)
-        left_alone = _left_alone(document, decision)
-        if left_alone is None and decision.action in ("resize", "revert"):
-            try:
-                left_alone = self._owned_by_stack(case, decision)
-            except TaskProfilerError as error:  # nothing is registered without this right
-                return _not_planned(case, decision, str(error))
-        if left_alone is not None:
-            decision = replace(decision, action="none", reason=left_alone)
+        try:
+            decision, circumstances = self._decision(case)
+        except StackUnknownError as error:  # nothing is registered without this right
+            return _not_planned(case, str(error))
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
@@ -86,78 +74,59 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             changed = replace(changed, notes=tuple(map(as_sentence, case.killed_limits)))
         return PlannedFamily(
             family=family,
-            action=decision.action if left_alone is None else "refused",  # its schedules stay, too
+            # The schedules of what others own stay, too.
+            action="refused" if _is_left_to_others(circumstances) else decision.action,
             notes=(as_sentence(decision.reason), *changed.notes),
             document=document,
             changed=changed,
             resize=decision,
-            evidence=plan_evidence(
-                runs, definition_size(document.definition), decision.size or TaskSize()
-            ),
         )
 
-    def _runs(self, family: str, arn: str | None) -> Sequence[RunFacts]:
+    def _window(self, family: str, arn: str | None) -> FamilyWindow:
         account, region = arn_account(arn), arn_region(arn)
-        found = {
-            key: runs
-            for key, runs in self.runs.items()
-            if key.name == family
-            and (
-                arn is None or (key.account_id in (None, account) and key.region in (None, region))
-            )
-        }
-        if arn is None and len(found) > 1:
+        windows = []
+        for key, window in self.runs.items():
+            is_here = key.account_id in (None, account) and key.region in (None, region)
+            if key.name == family and (arn is None or is_here):
+                windows.append(window)
+        if arn is None and len(windows) > 1:
             raise TaskProfilerError(
                 f"The runs of {family} are of several accounts or Regions: use a source with one."
             )
-        return sorted(
-            (run for runs in found.values() for run in runs),
-            key=lambda run: (run.began_ns, run.key),
-        )
+        if len(windows) == 1:
+            return windows[0]
+        total = FamilyWindow(windows[0].span if windows else WindowSpan(now_ns=0))
+        for window in windows:
+            total.merge(window)
+        return total
 
-    def _decision(self, case: "_Case") -> Resize:
+    def _decision(self, case: "_Case") -> tuple[Resize, Circumstances]:
+        """The decision, and the circumstances of which it depends. Raises StackUnknownError."""
         document = case.document
         least_mb = case.seen.task_mb(document.definition)
-        if self.account is not None:
-            for override in self._circumstances(case).overrides:
-                least_mb = max(least_mb, math.ceil(override.least_memory_mb))
         policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
-        revision = SizedRevision(
-            revision=None,
-            size=definition_size(document.definition),
-            killed_limit=case.killed_limits[0] if case.killed_limits else None,
-        )
-        if document.arn is None:
-            return decide(case.runs, revision, policy, self.price_overrides)
-        tags = document.tags
-        revision = replace(
-            revision,
-            revision=case.revisions.number,
-            resized_from=size_before(tags.get(RESIZED_FROM)),
-            reverted_from=size_before(tags.get(REVERTED_FROM)),
-            registered_ns=document.registered_ns,
-        )
-        decision = decide(case.runs, revision, policy, self.price_overrides)
-        is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if decision.action != "resize" or is_ours:
-            return decision
-        sizes: dict[str, set[TaskSize]] = {}
-        for run in case.runs:
-            sizes.setdefault(run.record.revision or "", set()).add(size_of(run.record))
-        revision = case.revisions.with_overwritten(revision, sizes)
-        return decide(case.runs, revision, policy, self.price_overrides)
+        circumstances = circumstances_of(document)
+        if self.account is not None:
+            circumstances = self.account.circumstances(case.family, document, case.seen)
 
-    def _circumstances(self, case: "_Case") -> Circumstances:
-        if self.account is None:
-            return Circumstances()
-        return self.account.circumstances(case.family, case.document, case.seen)
+        def decide_on(revision: SizedRevision, circumstances: Circumstances) -> Resize:
+            return decide(case.window, revision, circumstances, policy, self.price_overrides)
 
-    def _owned_by_stack(self, case: "_Case", decision: Resize) -> str | None:
-        """Why a stack of CloudFormation forbids the change. A revert of ours is allowed."""
-        if self.account is None or decision.action == "revert":
-            return None
-        stack = self.account.stack_of(case.revisions)
-        return None if stack is None else _stack_sentence(stack, decision)
+        revision = case.revision
+        decision = decide_on(revision, circumstances)
+        if document.arn is None or decision.action != "resize":
+            return decision, circumstances
+        if revision.resized_from is None and revision.reverted_from is None:
+            sizes: dict[str, set[TaskSize]] = {}
+            for size, runs in case.window.sizes.items():
+                for number in runs.revisions:
+                    sizes.setdefault(number, set()).add(size)
+            revision = case.revisions.with_overwritten(revision, sizes)
+            decision = decide_on(revision, circumstances)
+        if self.account is not None and decision.action == "resize":
+            circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
+            decision = decide_on(revision, circumstances)
+        return decision, circumstances
 
     def _check_overrides(self, case: "_Case", changed: ChangedDefinition) -> None:
         """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
@@ -174,9 +143,29 @@ class _Case(Struct, frozen=True, kw_only=True):
 
     family: str
     document: TaskDefinitionDocument
-    runs: Sequence[RunFacts]
+    window: FamilyWindow
     seen: SeenMemory
     revisions: EarlierRevisions
+
+    @property
+    def revision(self) -> SizedRevision:
+        """The newest revision with what its tags say; of a file, only its size."""
+        limits = self.killed_limits
+        revision = SizedRevision(
+            revision=None,
+            size=definition_size(self.document.definition),
+            killed_limit=limits[0] if limits else None,
+        )
+        if self.document.arn is None:
+            return revision
+        tags = self.document.tags
+        return replace(
+            revision,
+            revision=self.revisions.number,
+            resized_from=size_before(tags.get(RESIZED_FROM)),
+            reverted_from=size_before(tags.get(REVERTED_FROM)),
+            registered_ns=self.document.registered_ns,
+        )
 
     @property
     def killed_limits(self) -> Sequence[str]:
@@ -201,7 +190,11 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
         """Plan the revert. The first note is the reason. Raises TaskProfilerError."""
         revisions = EarlierRevisions(family, document, self.describe)
         case = _Case(
-            family=family, document=document, runs=(), seen=SeenMemory(), revisions=revisions
+            family=family,
+            document=document,
+            window=FamilyWindow(WindowSpan(now_ns=0)),
+            seen=SeenMemory(),
+            revisions=revisions,
         )
         decision = Resize(action="revert", reason="on request", runs=0)
         changed = ChangedDefinition(definition=document.definition)
@@ -220,7 +213,7 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
         )
 
 
-def _not_planned(case: _Case, decision: Resize, reason: str) -> PlannedFamily:
+def _not_planned(case: _Case, reason: str) -> PlannedFamily:
     """A family of which something could not be read that a change needs."""
     return PlannedFamily(
         family=case.family,
@@ -228,8 +221,15 @@ def _not_planned(case: _Case, decision: Resize, reason: str) -> PlannedFamily:
         notes=(reason,),
         document=case.document,
         changed=ChangedDefinition(definition=case.document.definition),
-        resize=replace(decision, action="none", reason=reason, saving_usd_per_month=None),
+        resize=Resize(action="none", reason=reason, runs=case.window.counts.runs),
     )
+
+
+def _is_left_to_others(circumstances: Circumstances) -> bool:
+    """Whether somebody else decides on the definition, or nobody can."""
+    system = (circumstances.operating_system or "").upper()
+    is_of_owner = circumstances.stack is not None or circumstances.off_tag is not None
+    return is_of_owner or system.startswith("WINDOWS")
 
 
 def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
@@ -252,43 +252,20 @@ def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 
 
-def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | None:
-    """Why a definition is not changed, whatever its runs say."""
-    system = str(mapping(document.definition.get("runtimePlatform")).get("operatingSystemFamily"))
-    if system.upper().startswith("WINDOWS"):
-        return f"it is for {system}, which is not measured"
-    if document.tags.get(f"{TAG_PREFIX}resize") == "off":
-        return f"its tag {TAG_PREFIX}resize is off"
-    return None if document.stack is None else _stack_sentence(document.stack, decision)
-
-
-def _stack_sentence(stack: str, decision: Resize) -> str:
-    size = decision.size
-    values = ""
-    if size is not None:
-        values = f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
-    return f"the stack {stack} of CloudFormation owns it{values}"
-
-
-def _seen_memory(runs: Sequence[RunFacts], margin_percent: float) -> SeenMemory:
-    """The largest memory of each measured container, and the limits of kills, with the margin."""
+def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) -> SeenMemory:
+    """The largest memory of each measured container, and the limits of kills at the definition's
+    size, with the margin.
+    """
     factor = 1 + margin_percent / 100
     needs_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
-    for record in (run.record for run in runs):
-        name, limit_mb = record.container.name, record.metrics.memory_size_mb
-        used = {name: record.metrics, **{one.name: one.metrics for one in record.containers}}
-        used_mb = [
-            (one, known.max_memory_used_mb) for one, known in used.items() if known is not None
-        ]
-        if (
-            record.likely_out_of_memory
-            and limit_mb is not None
-            and limit_mb < (size_of(record).memory_mb or 0)
-        ):
-            killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
-            used_mb.append((name, max(limit_mb, (limit_mb + 1) / factor)))
-        for one, amount_mb in used_mb:
-            if amount_mb is not None:
-                needs_mb[one] = max(needs_mb.get(one, 0), amount_mb * factor)
+    for runs_size, runs in window.sizes.items():
+        for name, memory in runs.containers.items():
+            if memory.used_mb is not None:
+                needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * factor)
+            limit_mb = memory.killed_limit_mb
+            if limit_mb is not None and runs_size == size:
+                killed_mb[name] = limit_mb
+                least_mb = max(limit_mb * factor, limit_mb + 1)
+                needs_mb[name] = max(needs_mb.get(name, 0), least_mb)
     return SeenMemory(needs_mb=needs_mb, killed_mb=killed_mb)

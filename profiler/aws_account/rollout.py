@@ -26,7 +26,6 @@ from profiler.aws_account.started_tasks import (
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
-from profiler.sizing.plan_evidence import PlanEvidence
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import (
     DefinedContainer,
@@ -76,7 +75,6 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     resize: Resize | None = None
-    evidence: PlanEvidence | None = None  # of the resize
 
     @property
     def is_new_revision(self) -> bool:

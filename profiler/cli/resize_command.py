@@ -53,15 +53,13 @@ from profiler.cli.wiring.open_past_runs import names_of, open_source, price_over
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.json_fields import text
-from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
-from profiler.runs.past_runs.families import read_runs
+from profiler.runs.past_runs.families import read_windows
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.family_window import WINDOW_DAYS
+from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import (
     change_text,
@@ -71,8 +69,6 @@ from profiler.task_definitions.definition_texts import (
 )
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
-# Enough for the runs before and after a change, and those since it was put back.
-_RUNS_OF_A_FAMILY = 200
 _MIN_DAYS, _MAX_DAYS = 14, 400
 # More registrations than these need a person's word.
 _MAX_UNASKED = 5
@@ -151,7 +147,8 @@ def resize(
     """
     check_update_schedules(request)
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
-    runs = _RunsOfDays(options=options, days=days, now_ns=SystemClock().wall_ns())
+    span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
+    runs = _RunsOfDays(options=options, span=span)
     output = _Output(format="json" if as_json else output_format)
     if files:
         if request != RolloutRequest() or revert or first is not None:
@@ -208,25 +205,15 @@ class _RunsOfDays(Struct, frozen=True, kw_only=True):
     """Reads the runs of the last days from the sources of the options."""
 
     options: SourceOptions
-    days: int
-    now_ns: int
+    span: WindowSpan
 
-    def read(self, families: Sequence[str]) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+    def read(self, families: Sequence[str]) -> Mapping[FamilyKey, FamilyWindow]:
         """The runs of the named families; of all without a name."""
-        options = self.options
-        since_ns = None
-        if names_of(options, "logs") or names_of(options, "insights"):
-            # These read a time, the others the newest runs of rare families, too.
-            since_ns = self.now_ns - self.days * NS_PER_DAY
-            options = _with_since(options, self.days)
-        source = open_source(options)
-        selection = RunFilter(families=tuple(map(pattern_of, families)), since_ns=since_ns)
+        # Container Insights reads this time, and no more for rarer families.
+        source = open_source(dataclasses.replace(self.options, since=f"{self.span.days}d"))
+        selection = RunFilter(families=tuple(map(pattern_of, families)))
         with warned_notes(source):
-            return read_runs(source, selection, _RUNS_OF_A_FAMILY)
-
-
-def _with_since(options: SourceOptions, days: int) -> SourceOptions:
-    return dataclasses.replace(options, since=f"{days}d")
+            return read_windows(source, selection, self.span)
 
 
 class _Planning(Struct, frozen=True, kw_only=True):
@@ -239,12 +226,12 @@ class _Planning(Struct, frozen=True, kw_only=True):
 
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, the largest saving first."""
-        runs: dict[FamilyKey, Sequence[RunFacts]] = {}
+        runs: dict[FamilyKey, FamilyWindow] = {}
         reads = _bounded_reads(self.open_client, self.request)
         account = FamilyAccount(
             targets=lambda: rollout.targets,
             owners=StackOwners(self.open_client),
-            now_ns=self.runs.now_ns,
+            now_ns=self.runs.span.now_ns,
         )
         plans = SizePlans(
             runs=runs,

@@ -26,8 +26,7 @@ from profiler.core.timestamps import format_local, parse_ns
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_memory, format_usd
 from profiler.sizing.advice import rounded_usd, size_object
-from profiler.sizing.plan_evidence import PlanEvidence
-from profiler.sizing.resize_policy import Resize
+from profiler.sizing.resize_policy import Resize, ShownEvidence
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.task_definitions.size_changes import definition_size
 
@@ -142,20 +141,21 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
         "runs": decision.runs,
         "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
         "verdict": decision.verdict,
-        "evidence": _evidence_object(planned.evidence),
+        "evidence": _evidence_object(decision.evidence),
         "notes": notes_of(planned),
     }
 
 
-def _evidence_object(seen: PlanEvidence | None) -> Mapping[str, object] | None:
+def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
     if seen is None:
         return None
-    factor = seen.duration_factor
+    factor = seen.duration
     return {
         "peakMB": None if seen.peak_mb is None else round(seen.peak_mb),
-        "peakStartedAt": seen.peak_started_at,
+        "peakStartedAt": seen.peak_at,
         "runs": seen.runs,
-        "days": None if seen.days is None else round(seen.days, 1),
+        "days": seen.days,
+        "unconfirmed": seen.unconfirmed,
         "durationFactor": None if factor is None else {"min": factor.min, "max": factor.max},
     }
 
@@ -183,22 +183,23 @@ def _cells(planned: PlannedFamily) -> tuple[str, ...]:
 def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]]:
     """Of what changes or is kept: the peak of the need and when, and what is predicted."""
     for one in planned:
-        seen = one.evidence
-        if seen is None or decision_of(one).action == "none":
+        decision = decision_of(one)
+        seen = decision.evidence
+        if seen is None or decision.action == "none":
             continue
-        started = format_local(parse_ns(seen.peak_started_at))
+        started = format_local(parse_ns(seen.peak_at))
         yield (
             one.family,
             value_text(seen.peak_mb, format_memory),
             started or UNKNOWN,
             str(seen.runs),
-            value_text(seen.days, lambda days: str(round(days))),
+            str(seen.days),
             _duration_text(seen),
         )
 
 
-def _duration_text(seen: PlanEvidence) -> str:
-    factor = seen.duration_factor
+def _duration_text(seen: ShownEvidence) -> str:
+    factor = seen.duration
     if factor is None:
         return UNKNOWN
     if factor == SAME_DURATION:

@@ -43,7 +43,8 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``outgrown`` would be enough
     without the growth; None if that does not change the size. ``chosen`` and the table of
-    ``options``, by vCPU, exist on Fargate only.
+    ``options``, by vCPU, exist on Fargate only, and ``ranked``: all sizes that are enough, the best
+    one first, which is ``chosen`` unless a faster one was asked for.
     """
 
     current: TaskSize
@@ -57,6 +58,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     outgrown: TaskSize | None = None
     chosen: SizeOption | None = None
     options: tuple[SizeOption, ...] = ()
+    ranked: tuple[SizeOption, ...] = ()
 
     @property
     def factor(self) -> SlowdownBounds:
@@ -154,14 +156,15 @@ def _decide(
             or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb)
         )
     ]
+    ranked = sorted(
+        fitting,
+        key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb),
+    )
     larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
     if larger and policy.faster and evidence.usage.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
     else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
-        chosen = min(
-            fitting,
-            key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb),
-        )
+        chosen = ranked[0]
     return SizeDecision(
         current=current,
         size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
@@ -172,6 +175,7 @@ def _decide(
         needs_more_memory=needs_more_memory,
         chosen=chosen,
         options=what_if.table(chosen.size),
+        ranked=tuple(ranked),
     )
 
 

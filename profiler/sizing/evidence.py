@@ -15,6 +15,7 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.record_model import (
     Distribution,
+    Metrics,
     PeakSource,
     Record,
     Report,
@@ -250,7 +251,9 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
     """What runs needed, of which some are measured; compared with a vCPU size."""
     runs = [run for run in window if run.is_measured]
     killed = [run for run in window if run.record.likely_out_of_memory]
-    of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
+    of_largest = Metrics()
+    if runs:
+        of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
     peaks_mb = [run.record.metrics.max_memory_used_mb for run in runs]
     needs_mb = [run.needed_memory_mb for run in runs]
     return Needs(

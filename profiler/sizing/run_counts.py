@@ -53,6 +53,11 @@ class RunCounts(Struct, kw_only=True):
         return self.outcomes.total()
 
     @property
+    def ended(self) -> int:
+        """The runs that succeeded or failed: a stopped one is neither."""
+        return self.runs - self.outcomes["stopped"] - self.outcomes["not known"]
+
+    @property
     def tasks(self) -> int:
         return max(self.containers.values(), default=0)
 
@@ -88,6 +93,11 @@ class RevisionRuns:
     def __init__(self) -> None:
         self.counts = RunCounts()
         self.durations_ms: Kept[float] = Kept(SAMPLED_DURATIONS)
+
+    @property
+    def known_durations_ms(self) -> list[float]:
+        """The sample, in order."""
+        return sorted(duration_ms for _, duration_ms in self.durations_ms)
 
     def add_duration(self, identity: int, record: Record) -> None:
         """Nothing can be compared with a duration of 0."""

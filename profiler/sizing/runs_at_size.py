@@ -104,6 +104,12 @@ class RunsAtSize:
         runs.update({identity: run for _, identity, run in self.extremes.values()})
         return in_order(runs.values())
 
+    @property
+    def largest_need(self) -> RunFacts | None:
+        """The run that needed the most memory."""
+        extreme = self.extremes.get(_DECIDING_VALUES.index(_needed_memory_mb))
+        return None if extreme is None else extreme[2]
+
     def of_revision(self, revision: str) -> RevisionRuns:
         return self.revisions.setdefault(revision, RevisionRuns())
 
