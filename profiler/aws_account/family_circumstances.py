@@ -14,12 +14,11 @@ from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.json_fields import mapping, text
 from profiler.schedules.due_times import shortest_gap_ms
-from profiler.sizing.sized_revision import Circumstances, TargetOverride
+from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
 from profiler.task_definitions.containers import read_containers, roles_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import (
     LEAST_CPU_UNITS,
-    TAG_PREFIX,
     SeenMemory,
     definition_size,
 )

@@ -18,11 +18,16 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.resize_rules import decide
-from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, size_before
-from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
-from profiler.task_definitions.size_changes import (
+from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,
+    Circumstances,
+    SizeBefore,
+    SizedRevision,
+    size_before,
+)
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.size_changes import (
     SeenMemory,
     definition_size,
     with_size,

@@ -14,9 +14,15 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.sizing.sized_revision import SizeBefore, SizedRevision, size_before
+from profiler.sizing.sized_revision import (
+    RESIZED_FROM,
+    REVERTED_FROM,
+    SizeBefore,
+    SizedRevision,
+    size_before,
+)
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
-from profiler.task_definitions.size_changes import RESIZED_FROM, REVERTED_FROM, definition_size
+from profiler.task_definitions.size_changes import definition_size
 
 # The revisions of ours that are followed back to one that is not ours.
 _OWN_REVISIONS = 2

@@ -9,6 +9,8 @@ from shlex import quote
 from profiler.core.json_fields import mappings
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.units import format_memory
+from profiler.sizing.sized_revision import RESIZED_FROM, size_before
+from profiler.task_definitions.containers import task_memory_mb
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -25,10 +27,6 @@ def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) ->
     reported = ended.record is not None and bool(ended.record.likely_out_of_memory)
     if definition is None or not (reported or ended.outcome.out_of_memory):
         return None
-    from profiler.sizing.sized_revision import size_before  # only for a kill
-    from profiler.task_definitions.containers import task_memory_mb
-    from profiler.task_definitions.size_changes import RESIZED_FROM
-
     tags = {str(tag.get("key")): str(tag.get("value")) for tag in mappings(definition.get("tags"))}
     before = size_before(tags.get(RESIZED_FROM))
     memory_mb = task_memory_mb(definition)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
 from profiler.record.record_model import TaskSize
+from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, TAG_PREFIX
 from profiler.task_definitions.containers import (
     DefinedContainer,
     read_containers,
@@ -21,9 +22,6 @@ from profiler.task_definitions.containers import (
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
 
-# The tags in which a revision remembers the size before.
-TAG_PREFIX = "task-profiler:"
-RESIZED_FROM, REVERTED_FROM = f"{TAG_PREFIX}resized-from", f"{TAG_PREFIX}reverted-from"
 _MAX_TAGS = 50
 _CPU_UNITS = 1024
 TASK_SIZES = ("cpu", "memory")
