@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from profiler.core.timestamps import NS_PER_SECOND
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import Report
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
@@ -37,6 +39,25 @@ def window_of_runs(
         window.add(run)
     window.close()
     return window
+
+
+def lately(reports: Iterable[Report], now_ns: int) -> list[Report]:
+    """The same runs of each family, of which the newest began an hour ago."""
+    listed = list(reports)
+    newest_ns: dict[str | None, int] = {}
+    for one in listed:
+        family = one.record.family
+        newest_ns[family] = max(newest_ns.get(family, 0), parse_ns(one.record.started_at) or 0)
+    later = []
+    for one in listed:
+        shift_ns = now_ns - 3_600 * NS_PER_SECOND - newest_ns[one.record.family]
+        started_ns = (parse_ns(one.record.started_at) or 0) + shift_ns
+        finished_ns = (parse_ns(one.record.finished_at) or 0) + shift_ns
+        record = replace(
+            one.record, started_at=format_ms(started_ns), finished_at=format_ms(finished_ns)
+        )
+        later.append(replace(one, time=format_ms(finished_ns), record=record))
+    return later
 
 
 def decision_on(

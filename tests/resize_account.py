@@ -6,10 +6,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Report
 from tests.command_line import run_here
-from tests.fakes import START_NS
+from tests.family_windows import lately
 from tests.log_subscriptions import put_lines
 from tests.runs import lines, report
 from tools.moto_server import FakeAws
@@ -27,11 +26,6 @@ MONITOR = {
 OLD, NEW = (1.0, 2048), (0.25, 512)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
-
-
-# The first run of each family, so that it is within the last days: as many days after the first
-# run that ``report`` makes.
-FIRST_RUN = (time.time_ns() - START_NS) // NS_PER_DAY - 31
 
 
 class Account:
@@ -64,10 +58,8 @@ class Account:
                 "revision": str(revision),
                 "task_id": f"{family}-{number}",
             }
-            self.reports.append(
-                report(FIRST_RUN + number, size=size, account_id=ACCOUNT, **known, **more)
-            )
-        self.file.write_bytes(lines(self.reports))
+            self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
+        self.file.write_bytes(lines(lately(self.reports, time.time_ns())))
 
     def resized(self) -> None:
         """A family that the command has made smaller, by its runs."""

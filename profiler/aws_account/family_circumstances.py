@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.stack_ownership import StackOwners
@@ -92,21 +93,20 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
             circumstances_of(document),
             shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
             overrides=tuple(one.as_known(document, seen) for one in overrides),
-            starters=self.starters(family, document),
         )
 
-    def starters(self, family: str, document: TaskDefinitionDocument) -> tuple[str, ...]:
-        """The schedules and rules that start an older revision, and other starters of tasks that
-        ECS still lists, as far as they are known.
+    def starters_of_older(self, family: str, document: TaskDefinitionDocument) -> tuple[str, ...]:
+        """What starts a revision before the newest one, as far as it is known: the schedules and
+        rules that are pinned to one, and what else started tasks that ECS still lists.
         """
-        older = []
+        newest_arn = document.arn or ""
+        titles = []
         for target in self._targets(family):
-            if target.is_pin_of(document.arn or "") and not (document.arn or "").endswith(
-                f"/{target.pinned_revision}"
-            ):
-                older.append(f"the {target.title}")
+            is_pinned = target.is_pin_of(newest_arn) and target.pinned_revision is not None
+            if is_pinned and target.pinned_revision != revision_of(newest_arn):
+                titles.append(f"the {target.title}")
         others = [name for name in self.other_starters(family) if name != SCHEDULE]
-        return (*older, *others)
+        return (*titles, *others)
 
     def overriding(self, family: str) -> tuple[OverridingTarget, ...]:
         """The schedules and rules of the family that override sizes, or may do so."""

@@ -113,6 +113,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         circumstances = circumstances_of(document)
         if self.account is not None:
             circumstances = self.account.circumstances(case.family, document, case.seen)
+            if not case.has_run_of_newest:
+                starters = self.account.starters_of_older(case.family, document)
+                circumstances = replace(circumstances, starters=starters)
 
         def decide_on(revision: SizedRevision, circumstances: Circumstances) -> Resize:
             return decide(case.window, revision, circumstances, policy, self.price_overrides)
@@ -171,6 +174,11 @@ class _Case(Struct, frozen=True, kw_only=True):
             reverted_from=size_before(tags.get(REVERTED_FROM)),
             registered_ns=self.document.registered_ns,
         )
+
+    @property
+    def has_run_of_newest(self) -> bool:
+        number = self.revisions.number
+        return any(number in runs.revisions for runs in self.window.sizes.values())
 
     @property
     def killed_limits(self) -> Sequence[str]:

@@ -4,6 +4,7 @@ attaches policies.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import Literal, TypeAlias, get_args
@@ -272,6 +273,14 @@ class Rollout(Struct, kw_only=True, dict=True):
                 f"{error} Without it, the plan shows only the schedules that start the families."
             )
         return {family: tuple(sorted(names)) for family, names in found.items()}
+
+    def seen_starters(self, family: str) -> tuple[str, ...]:
+        """What started the tasks of a family that ECS lists; empty if they may not be read."""
+        names: set[str] = set()
+        with suppress(TaskProfilerError):
+            for families in self._seen.values():
+                names |= families.get(family, set())
+        return tuple(sorted(names))
 
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported.

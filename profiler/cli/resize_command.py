@@ -20,6 +20,7 @@ from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.stack_ownership import StackOwners
 from profiler.cli.options import (
     Number,
@@ -228,9 +229,17 @@ class _Planning(Struct, frozen=True, kw_only=True):
         """The plan, the largest saving first."""
         runs: dict[FamilyKey, FamilyWindow] = {}
         reads = _bounded_reads(self.open_client, self.request)
+
+        def targets() -> Sequence[ScheduledTarget]:
+            return rollout.targets
+
+        def other_starters(family: str) -> Sequence[str]:
+            return rollout.seen_starters(family)
+
         account = FamilyAccount(
-            targets=lambda: rollout.targets,
+            targets=targets,
             owners=StackOwners(self.open_client),
+            other_starters=other_starters,
             now_ns=self.runs.span.now_ns,
         )
         plans = SizePlans(

@@ -169,7 +169,7 @@ def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_f
     assert rows["nightly"]["action"] == "none"
     assert rows["nightly"]["reason"].startswith("a smaller size has failed")
     account.runs("nightly", 40, revision=4, peak_mb=700)
-    rows, _ = account.rows()
+    rows, _ = account.rows("--days", "100")
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
         "resize",
         {"vcpu": 0.25, "memoryMB": 1024},
@@ -289,7 +289,7 @@ def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
     account.reverted()
     account.runs("nightly", 60, revision=3, peak_mb=700)
-    assert account.resize("--register").returncode == 0
+    assert account.resize("--register", "--days", "100").returncode == 0
     found, tags = account.described("nightly")
     assert (found["revision"], found["memory"]) == (4, "1024")
     assert tags == {

@@ -15,6 +15,10 @@ SMALL = {
     "memory": "512",
     "containerDefinitions": [{"name": "batch", "memory": 480}, {"name": "log", "memory": 32}],
 }
+WITH_TIME = (
+    '{"containerOverrides": [{"name": "batch", "environment": '
+    '[{"name": "TIME", "value": "<aws.scheduler.scheduled-time>"}]}]}'
+)
 
 
 def schedule(source: object) -> ScheduledTarget:
@@ -50,8 +54,7 @@ def of_batch(**sizes: object) -> dict[str, Any]:
     [
         {},
         {"containerOverrides": [{"name": "batch", "command": ["etl", "--memory", "4"]}]},
-        '{"containerOverrides": [{"name": "batch", "environment": '
-        '[{"name": "TIME", "value": "<aws.scheduler.scheduled-time>"}]}]}',
+        WITH_TIME,
         {"cpu": None, "ephemeralStorage": {"sizeInGiB": 50}},
         [1],
     ],
