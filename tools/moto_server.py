@@ -13,11 +13,13 @@ from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.responses import ActionResult
+from moto.ecs.models import ecs_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
+from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from msgspec import Struct
 from werkzeug.serving import make_server
 
@@ -69,6 +71,19 @@ def _of_physical_id(response: Any) -> Any:
     stack = owners[0].stack_name
     listed = [one for one in _owned_resources if one.stack_name == stack]
     return ActionResult({"StackResources": listed[:100]})
+
+
+def _tagged_definitions(response: Any) -> Any:
+    """The task definitions with a tag, which moto's GetResources does not know."""
+    (wanted,) = response._get_param("TagFilters")  # noqa: SLF001  moto's own
+    backend = ecs_backends[response.current_account][response.region]
+    found = []
+    for revisions in backend.task_definitions.values():
+        for definition in revisions.values():
+            tags = [{"Key": one["key"], "Value": one["value"]} for one in definition.tags or ()]
+            if wanted["Key"] in [one["Key"] for one in tags]:
+                found.append({"ResourceARN": definition.arn, "Tags": tags})
+    return ActionResult({"PaginationToken": "", "ResourceTagMappingList": found})
 
 
 class LogEvent(Struct, frozen=True, kw_only=True):
@@ -180,7 +195,10 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_physical_id = patch.object(
             CloudFormationResponse, "describe_stack_resources", _of_physical_id
         )
-        with lists_without_no_values(), by_physical_id:
+        by_tag = patch.object(
+            ResourceGroupsTaggingAPIResponse, "get_resources", _tagged_definitions
+        )
+        with lists_without_no_values(), by_physical_id, by_tag:
             yield FakeAws(url=url)
     finally:
         server.shutdown()

@@ -12,6 +12,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, sc
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import SCHEDULE
+from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.json_fields import mapping, text
 from profiler.schedules.due_times import shortest_gap_ms
@@ -78,6 +79,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
 
     targets: Callable[[], Sequence[ScheduledTarget]]
     owners: StackOwners
+    tagged: TaggedRevisions
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
     now_ns: int
 

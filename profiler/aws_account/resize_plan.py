@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
 from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
-from profiler.aws_account.stack_ownership import StackUnknownError
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import as_sentence
@@ -63,7 +62,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         )
         try:
             decision, circumstances = self._decision(case)
-        except StackUnknownError as error:  # nothing is registered without this right
+        except TaskProfilerError as error:  # nothing is registered without these rights
             return _not_planned(case, str(error))
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
@@ -106,7 +105,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return total
 
     def _decision(self, case: "_Case") -> tuple[Resize, Circumstances]:
-        """The decision, and the circumstances of which it depends. Raises StackUnknownError."""
+        """The decision, and the circumstances of which it depends. Raises TaskProfilerError."""
         document = case.document
         least_mb = case.seen.task_mb(document.definition)
         policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
@@ -124,12 +123,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         decision = decide_on(revision, circumstances)
         if document.arn is None or decision.action != "resize":
             return decision, circumstances
-        if revision.resized_from is None and revision.reverted_from is None:
-            sizes: dict[str, set[TaskSize]] = {}
-            for size, runs in case.window.sizes.items():
-                for number in runs.revisions:
-                    sizes.setdefault(number, set()).add(size)
-            revision = case.revisions.with_overwritten(revision, sizes)
+        is_ours = revision.resized_from is not None or revision.reverted_from is not None
+        if self.account is not None and not is_ours:
+            tagged = self.account.tagged.of_family(document.arn)
+            revision = case.revisions.with_overwritten(revision, tagged)
             decision = decide_on(revision, circumstances)
         if self.account is not None and decision.action == "resize":
             circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))

@@ -5,7 +5,7 @@ A tag can be written by everybody who may tag a definition, so what it says is c
 revision that it names.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -102,41 +102,24 @@ class EarlierRevisions(Struct, frozen=True):
             document = earlier
 
     def with_overwritten(
-        self, revision: SizedRevision, sizes_of_runs: Mapping[str, Collection[TaskSize]]
+        self, revision: SizedRevision, tagged: Mapping[int, Mapping[str, str]]
     ) -> SizedRevision:
-        """The newest revision, with a size of ours that somebody has overwritten by the size
-        before, and one of ours that has failed.
+        """The newest revision, which has no tag of ours, with a size of ours that somebody has
+        overwritten by the size before, or one of ours that has failed.
 
-        ``sizes_of_runs``: by revision. The newest earlier one none of whose runs had the present
-        size tells whether it was ours; without any, the one before the newest.
+        ``tagged``: the tags of the family's revisions of ours.
         """
-        number = int(self.number) if self.number.isdecimal() else 1
-        earlier = sorted(
-            (int(name) for name in sizes_of_runs if name.isdecimal() and int(name) < number),
-            reverse=True,
-        )
-        others = [one for one in earlier if revision.size not in sizes_of_runs[str(one)]]
-        if others:
-            candidate = others[0]
-        elif number - 1 not in earlier and number > 1:
-            candidate = number - 1
-        else:
+        number = int(self.number) if self.number.isdecimal() else 0
+        own = max((one for one in tagged if one < number), default=None)
+        if own is None:
             return revision
-        document = self.read(str(candidate))
-        if document is None:
+        resized = size_before(tagged[own].get(RESIZED_FROM))
+        if resized is None:
+            return replace(revision, reverted_from=size_before(tagged[own].get(REVERTED_FROM)))
+        document = self.read(str(own))
+        if document is None or resized.size != revision.size:
             return revision
-        reverted = size_before(document.tags.get(REVERTED_FROM))
-        resized = size_before(document.tags.get(RESIZED_FROM))
-        size = definition_size(document.definition)
-        if size == revision.size:
-            return replace(revision, reverted_from=reverted)
-        if resized is None or resized.size != revision.size:
-            return revision
-        after = None if candidate + 1 == number else self.read(str(candidate + 1))
-        reverted = None if after is None else size_before(after.tags.get(REVERTED_FROM))
-        if reverted is not None:
-            return replace(revision, reverted_from=reverted)
-        return replace(revision, overwritten=size)
+        return replace(revision, overwritten=definition_size(document.definition))
 
 
 def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:

@@ -14,7 +14,6 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import error_code
-from profiler.core.errors import TaskProfilerError
 
 DESCRIBE_RIGHT = "cloudformation:DescribeStackResources"
 _DEFINITION_TYPE = "AWS::ECS::TaskDefinition"
@@ -25,10 +24,6 @@ _GONE = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})
 _MAX_RESOURCES = 100
 
 
-class StackUnknownError(TaskProfilerError):
-    """CloudFormation could not be asked whether a stack owns a resource."""
-
-
 class StackOwner(Struct, frozen=True, kw_only=True):
     """A stack that owns a resource, or may own it, as ``sentence`` says."""
 
@@ -37,7 +32,7 @@ class StackOwner(Struct, frozen=True, kw_only=True):
 
 
 class StackOwners:
-    """Asks CloudFormation who owns a resource. Methods raise StackUnknownError."""
+    """Asks CloudFormation who owns a resource. Methods raise TaskProfilerError with its reason."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open_client = open_client
@@ -59,10 +54,7 @@ class StackOwners:
     def _owner(self, physical_id: str, resource_type: str) -> StackOwner | None:
         key = (physical_id, resource_type)
         if key not in self._known:
-            try:
-                resources = self._resources(physical_id)
-            except TaskProfilerError as error:
-                raise StackUnknownError(str(error)) from error
+            resources = self._resources(physical_id)
             self._known[key] = _owner_among(resources, physical_id, resource_type)
         return self._known[key]
 

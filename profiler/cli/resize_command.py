@@ -22,6 +22,7 @@ from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.stack_ownership import StackOwners
+from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.cli.options import (
     Number,
     PastRunsCommand,
@@ -239,6 +240,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         account = FamilyAccount(
             targets=targets,
             owners=StackOwners(self.open_client),
+            tagged=TaggedRevisions(self.open_client),
             other_starters=other_starters,
             now_ns=self.runs.span.now_ns,
         )

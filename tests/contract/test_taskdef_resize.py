@@ -365,6 +365,8 @@ def iam_action(operation: str) -> str:
         return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
     if operation == "DescribeStackResources":
         return f"cloudformation:{operation}"
+    if operation == "GetResources":
+        return f"tag:{operation}"
     is_of_events = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule", "PutTargets")
     is_of_logs = operation in ("DescribeLogGroups", "FilterLogEvents")
     return f"{'events' if is_of_events else 'logs' if is_of_logs else 'ecs'}:{operation}"

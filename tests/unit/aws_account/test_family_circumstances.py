@@ -7,6 +7,7 @@ from unittest.mock import Mock
 from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.stack_ownership import StackOwners
+from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import SeenMemory
 
@@ -41,6 +42,7 @@ def account(*targets: ScheduledTarget, others: tuple[str, ...] = ()) -> FamilyAc
     return FamilyAccount(
         targets=lambda: targets,
         owners=StackOwners(Mock()),
+        tagged=TaggedRevisions(Mock()),
         other_starters=lambda _family: others,
         now_ns=0,
     )

@@ -31,6 +31,7 @@ WITHOUT_RESOURCE = {
         "events:ListEventBuses",
         "events:ListRules",
         "scheduler:ListSchedules",
+        "tag:GetResources",
     ),
     *(
         f"ecs:{name}"
