@@ -109,8 +109,9 @@ format: $(VENV)/.dev ## Rewrite the sources in the project's format
 kibana: $(VENV)/.dev ## Write the dashboards and the index templates
 	$(BIN)/python kibana/build.py
 
-commands: $(VENV)/.dev ## Write docs/commands.md from the commands
+commands: $(VENV)/.dev ## Write docs/commands.md from the commands, and what resize leaves alone
 	$(BIN)/python tools/commands_page.py
+	$(BIN)/python tools/left_alone.py
 
 lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python -m profiler.aws_account.setup.forwarder_zip dist/task-profiler-forwarder.zip

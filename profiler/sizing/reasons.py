@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import first_names
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import (
@@ -52,46 +53,38 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
 
 
 def _basis(evidence: Evidence) -> str:
-    outcomes = [
-        f"{count} {outcome}"
-        for count, outcome in (
-            (evidence.outcomes.failed, "failed"),
-            (evidence.outcomes.stopped, "stopped"),
-            (
-                evidence.outcomes.out_of_memory - evidence.outcomes.out_of_memory_unmeasured,
-                "out of memory",
-            ),
-        )
-        if count
-    ]
-    runs = format_count(evidence.outcomes.runs, "run") + (
-        f" ({', '.join(outcomes)})" if outcomes else ""
-    )
-    parts = []
-    if evidence.needs.required_memory_mb is not None:
-        source = (
-            f" ({evidence.precision.peak_source})"
-            if evidence.precision.peak_source is not None
-            else ""
-        )
-        parts.append(
-            f"at most {format_memory(evidence.needs.required_memory_mb)} of memory{source}"
-        )
-    if evidence.needs.required_vcpu is not None:
-        parts.append(f"for 95 % of the time at most {format_vcpu(evidence.needs.required_vcpu)}")
-    others_mb = (evidence.needs.required_memory_mb or 0) - (
-        evidence.needs.batch_peak_mb or evidence.needs.required_memory_mb or 0
-    )
-    others_text = (
-        f"; {format_memory(others_mb)} of this memory is for the other containers"
-        if others_mb >= 1
-        else ""
-    )
-    unmeasured = evidence.outcomes.out_of_memory_unmeasured
-    unmeasured_text = (
-        f"; {unmeasured} more ran out of memory before the first measurement" if unmeasured else ""
-    )
-    return f"{runs} used {' and '.join(parts)}{others_text}{unmeasured_text}."
+    """How many runs there were, over which time, and what they used."""
+    outcomes = evidence.outcomes
+    needs = evidence.needs
+    endings = []
+    for count, ending in (
+        (outcomes.failed, "failed"),
+        (outcomes.stopped, "stopped"),
+        (outcomes.out_of_memory - outcomes.out_of_memory_unmeasured, "out of memory"),
+    ):
+        if count:
+            endings.append(f"{count} {ending}")
+    runs = format_count(outcomes.runs, "run")
+    if evidence.usage.window_ns and outcomes.runs > 1:
+        runs += f" in {format_duration(evidence.usage.window_ns / NS_PER_MS)}"
+    if endings:
+        runs += f" ({', '.join(endings)})"
+    used = []
+    if needs.required_memory_mb is not None:
+        peak_source = evidence.precision.peak_source
+        source = "" if peak_source is None else f" ({peak_source})"
+        used.append(f"at most {format_memory(needs.required_memory_mb)} of memory{source}")
+    if needs.required_vcpu is not None:
+        used.append(f"for 95 % of the time at most {format_vcpu(needs.required_vcpu)}")
+    text = f"{runs} used {' and '.join(used)}"
+    if needs.required_memory_mb is not None and needs.batch_peak_mb is not None:
+        others_mb = needs.required_memory_mb - needs.batch_peak_mb
+        if others_mb >= 1:
+            text += f"; {format_memory(others_mb)} of this memory is for the other containers"
+    unmeasured = outcomes.out_of_memory_unmeasured
+    if unmeasured:
+        text += f"; {unmeasured} more ran out of memory before the first measurement"
+    return f"{text}."
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

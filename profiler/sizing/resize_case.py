@@ -55,7 +55,7 @@ class ChosenSize(Struct, frozen=True, kw_only=True):
         return self.option.usd_saved_at((self.option.factor or SAME_DURATION).max)
 
 
-class Case:
+class ResizeCase:
     """A family whose size is decided on. The window is closed."""
 
     def __init__(
@@ -198,7 +198,9 @@ class Case:
     def days_seen(self) -> int:
         """The days between the first success and now."""
         first_ns = self.window.counts.first_success_ns
-        return 0 if first_ns is None else (self.window.span.now_ns - first_ns) // NS_PER_DAY
+        if first_ns is None:
+            return 0
+        return max((self.window.span.now_ns - first_ns) // NS_PER_DAY, 0)
 
     @property
     def has_few_days(self) -> bool:

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.record.units import format_count
 from profiler.sizing.choose_size import Policy
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]
@@ -42,6 +43,15 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     peak_at: str | None = None
     duration: SlowdownBounds | None = None
     unconfirmed: int = 0
+
+    @property
+    def left_out(self) -> str | None:
+        """A sentence on the runs that do not count; None without any."""
+        if not self.unconfirmed:
+            return None
+        runs = format_count(self.unconfirmed, "run")
+        verb = "does" if self.unconfirmed == 1 else "do"
+        return f"{runs} {verb} not count: their task was not confirmed."
 
 
 class Resize(Struct, frozen=True, kw_only=True):

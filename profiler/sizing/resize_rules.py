@@ -16,7 +16,7 @@ from profiler.sizing.advice import rounded_usd
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, Case, ChosenSize
+from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
 from profiler.sizing.resize_policy import (
     Resize,
     ResizeAction,
@@ -39,15 +39,17 @@ class Rule(Struct, frozen=True, kw_only=True):
     ``docs``: what is left alone, for the documentation; None for a rule that is no such case.
     ``reason``: None if the rule does not apply. ``size``: the new size; of action ``none``, the one
     that would be better. ``shows_later``: it is the one of the first later rule that applies.
-    ``remedy`` is added to the reason if that size is known.
+    ``remedy`` is added to the reason if that size is known. ``allows_revert``: what this command
+    has registered may be put back.
     """
 
     action: ResizeAction
-    reason: Callable[[Case], str | None]
+    reason: Callable[[ResizeCase], str | None]
     docs: str | None = None
-    size: Callable[[Case], ChosenSize | TaskSize | None] | None = None
+    size: Callable[[ResizeCase], ChosenSize | TaskSize | None] | None = None
     shows_later: bool = False
     remedy: str = ""
+    allows_revert: bool = False
 
 
 def decide(
@@ -58,7 +60,7 @@ def decide(
     price_overrides: PriceOverrides,
 ) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
-    case = Case(window, revision, circumstances, policy, price_overrides)
+    case = ResizeCase(window, revision, circumstances, policy, price_overrides)
     decision = _first(case, RULES)
     advice = case.advice
     return replace(
@@ -68,7 +70,7 @@ def decide(
     )
 
 
-def _first(case: Case, rules: Sequence[Rule]) -> Resize:
+def _first(case: ResizeCase, rules: Sequence[Rule]) -> Resize:
     """The decision of the first rule that applies; the last one always does."""
     for number, rule in enumerate(rules):
         reason = rule.reason(case)
@@ -76,6 +78,8 @@ def _first(case: Case, rules: Sequence[Rule]) -> Resize:
             continue
         if rule.shows_later:
             later = _first(case, rules[number + 1 :])
+            if later.action == "revert" and rule.allows_revert:
+                return later
             if later.size is not None and rule.remedy:
                 size = format_task_size(later.size.vcpu, later.size.memory_mb)
                 reason += rule.remedy.format(size=size)
@@ -84,7 +88,7 @@ def _first(case: Case, rules: Sequence[Rule]) -> Resize:
     raise AssertionError
 
 
-def _decision(case: Case, rule: Rule, reason: str) -> Resize:
+def _decision(case: ResizeCase, rule: Rule, reason: str) -> Resize:
     chosen = None if rule.size is None else rule.size(case)
     decision = Resize(
         action=rule.action,
@@ -112,7 +116,7 @@ def _saving_of_size(rule: Rule, decision: Resize) -> float | None:
     return None
 
 
-def _verdict(case: Case, judged: Judged) -> ResizeVerdict:
+def _verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
     change_percent = judged.duration_change_percent
     return ResizeVerdict(
         runs=judged.own.counts.runs,
@@ -123,7 +127,7 @@ def _verdict(case: Case, judged: Judged) -> ResizeVerdict:
     )
 
 
-def _saved_usd_per_month(case: Case, judged: Judged) -> float | None:
+def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
     """What a run cost before less what it costs now, for the runs before and since."""
     before_usd = case.usd_per_run_before
     now_usd = None if case.advice is None else case.advice.usd_per_run
@@ -142,7 +146,7 @@ def _saved_usd_per_month(case: Case, judged: Judged) -> float | None:
     return usd_per_month(before_usd - now_usd, evidence)
 
 
-def _shown(case: Case, decision: Resize) -> ShownEvidence:
+def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
     largest = None
     for runs in case.window.sizes.values():
         run = runs.largest_need
@@ -168,35 +172,35 @@ def _shown(case: Case, decision: Resize) -> ShownEvidence:
 # What the account decides.
 
 
-def _is_windows(case: Case) -> str | None:
+def _is_windows(case: ResizeCase) -> str | None:
     system = case.circumstances.operating_system or ""
     if not system.upper().startswith("WINDOWS"):
         return None
     return f"it is for {system}, which is not measured"
 
 
-def _is_off(case: Case) -> str | None:
+def _is_off(case: ResizeCase) -> str | None:
     tag = case.circumstances.off_tag
     return None if tag is None else f"its tag {tag} is off"
 
 
-def _is_service(case: Case) -> str | None:
+def _is_service(case: ResizeCase) -> str | None:
     return "a service runs it" if case.circumstances.is_service else None
 
 
-def _is_owned(case: Case) -> str | None:
+def _is_owned(case: ResizeCase) -> str | None:
     stack = case.circumstances.stack
     return None if stack is None else f"the stack {stack} of CloudFormation owns it"
 
 
-def _may_be_owned(case: Case) -> str | None:
+def _may_be_owned(case: ResizeCase) -> str | None:
     right = case.circumstances.missing_right
     if right is None:
         return None
     return f"without the right {right}, it is not known whether a stack of CloudFormation owns it"
 
 
-def _is_not_on_fargate(case: Case) -> str | None:
+def _is_not_on_fargate(case: ResizeCase) -> str | None:
     record = case.newest_record
     if record is None or record.launch_type == FARGATE:
         return None
@@ -204,14 +208,14 @@ def _is_not_on_fargate(case: Case) -> str | None:
     return f"its runs are {place}, where the size is only a reservation"
 
 
-def _reservation(case: Case) -> TaskSize | None:
+def _reservation(case: ResizeCase) -> TaskSize | None:
     return None if case.advice is None else case.advice.choice.size
 
 
 # What is not known yet.
 
 
-def _passes_old_revision(case: Case) -> str | None:
+def _passes_old_revision(case: ResizeCase) -> str | None:
     runs = case.runs_of_older_revisions
     if case.sizes_of_revision or runs < _MIN_RUNS_OF_OLDER_REVISION:
         return None
@@ -223,7 +227,7 @@ def _passes_old_revision(case: Case) -> str | None:
     )
 
 
-def _has_no_run(case: Case) -> str | None:
+def _has_no_run(case: ResizeCase) -> str | None:
     if case.sizes_of_revision:
         return None
     revision = case.revision.revision
@@ -231,7 +235,7 @@ def _has_no_run(case: Case) -> str | None:
     return f"no run{of_revision} is known yet"
 
 
-def _has_no_effect(case: Case) -> str | None:
+def _has_no_effect(case: ResizeCase) -> str | None:
     if case.size in case.sizes_of_revision:
         return None
     revision = case.revision.revision
@@ -245,11 +249,11 @@ def _has_no_effect(case: Case) -> str | None:
     return f"its runs have {shown}, so the definition's size has no effect"
 
 
-def _is_not_measured(case: Case) -> str | None:
+def _is_not_measured(case: ResizeCase) -> str | None:
     return "no run was measured" if case.evidence is None else None
 
 
-def _is_from_insights(case: Case) -> str | None:
+def _is_from_insights(case: ResizeCase) -> str | None:
     outcomes = case.runs.counts.outcomes
     if outcomes["success"] or not outcomes["not known"]:
         return None
@@ -259,18 +263,18 @@ def _is_from_insights(case: Case) -> str | None:
 # The last change.
 
 
-def _is_too_small(case: Case) -> str | None:
+def _is_too_small(case: ResizeCase) -> str | None:
     if case.judged is None or case.is_larger_than_before:
         return None
     return case.judged.failure
 
 
-def _old_size(case: Case) -> TaskSize | None:
+def _old_size(case: ResizeCase) -> TaskSize | None:
     before = case.revision.resized_from
     return None if before is None else before.size
 
 
-def _has_few_successes(case: Case) -> str | None:
+def _has_few_successes(case: ResizeCase) -> str | None:
     judged = case.judged
     if judged is None or judged.successes >= MIN_SUCCESSES_TO_KEEP:
         return None
@@ -279,17 +283,17 @@ def _has_few_successes(case: Case) -> str | None:
     return f"{judged.successes} of {MIN_SUCCESSES_TO_KEEP} successes seen"
 
 
-def _is_overwritten(case: Case) -> str | None:
+def _is_overwritten(case: ResizeCase) -> str | None:
     if case.revision.overwritten is None:
         return None
     return "a later revision has the old size again: set the size at its source"
 
 
-def _better_or_overwritten(case: Case) -> ChosenSize | TaskSize | None:
+def _better_or_overwritten(case: ResizeCase) -> ChosenSize | TaskSize | None:
     return case.smaller or case.revision.overwritten
 
 
-def _was_reverted_recently(case: Case) -> str | None:
+def _was_reverted_recently(case: ResizeCase) -> str | None:
     if not case.was_reverted_recently or case.was_killed:
         return None
     return (
@@ -301,7 +305,7 @@ def _was_reverted_recently(case: Case) -> str | None:
 # A larger size.
 
 
-def _is_at_risk(case: Case) -> str | None:
+def _is_at_risk(case: ResizeCase) -> str | None:
     """A kill needs no number of runs."""
     if case.larger is None or case.advice is None:
         return None
@@ -310,40 +314,40 @@ def _is_at_risk(case: Case) -> str | None:
     return case.advice.risk or case.revision.killed_limit
 
 
-def _larger_size(case: Case) -> ChosenSize | None:
+def _larger_size(case: ResizeCase) -> ChosenSize | None:
     return case.larger
 
 
 # A smaller size: each of these is a reason against it.
 
 
-def _has_few_runs(case: Case) -> str | None:
+def _has_few_runs(case: ResizeCase) -> str | None:
     if not case.has_few_runs:
         return None
     return f"{case.judging_runs} of {case.policy.min_runs} runs seen"
 
 
-def _has_no_success(case: Case) -> str | None:
+def _has_no_success(case: ResizeCase) -> str | None:
     if case.advice is not None and case.advice.evidence.outcomes.has_success:
         return None
     return "no run has succeeded"
 
 
-def _fits(case: Case) -> str | None:
+def _fits(case: ResizeCase) -> str | None:
     return "the size fits" if case.best_smaller is None else None
 
 
-def _has_few_days(case: Case) -> str | None:
+def _has_few_days(case: ResizeCase) -> str | None:
     return f"{case.days_seen} of {MIN_DAYS} days seen" if case.has_few_days else None
 
 
-def _may_not_be_taken(case: Case) -> str | None:
+def _may_not_be_taken(case: ResizeCase) -> str | None:
     if case.smaller is not None or case.best_smaller is None:
         return None
     return case.refusal_of(case.best_smaller.option)
 
 
-def _saves_little(case: Case) -> str | None:
+def _saves_little(case: ResizeCase) -> str | None:
     if case.smaller is None:
         return None
     saving_percent = case.smaller.option.saving_percent
@@ -355,47 +359,47 @@ def _saves_little(case: Case) -> str | None:
     return f"the recommended size saves only {shown}"
 
 
-def _has_failed_before(case: Case) -> str | None:
+def _has_failed_before(case: ResizeCase) -> str | None:
     if case.smaller is None or not case.has_failed_before(case.smaller.size):
         return None
     return "this size, or a larger one, has failed before"
 
 
-def _better_size(case: Case) -> ChosenSize | None:
+def _better_size(case: ResizeCase) -> ChosenSize | None:
     return case.smaller or case.best_smaller
 
 
-def _saves(case: Case) -> str | None:
+def _saves(case: ResizeCase) -> str | None:
     if case.smaller is None or any(rule.reason(case) for rule in REASONS_AGAINST):
         return None
     saves = f"saves {format_percent(case.smaller.option.saving_percent or 0)}"
     return saves if case.smaller.refused is None else f"{saves}; {case.smaller.refused}"
 
 
-def _smaller_size(case: Case) -> ChosenSize | None:
+def _smaller_size(case: ResizeCase) -> ChosenSize | None:
     return case.smaller
 
 
 # No other size.
 
 
-def _limit_is_too_small(case: Case) -> str | None:
+def _limit_is_too_small(case: ResizeCase) -> str | None:
     if case.policy.size.least_memory_mb > (case.size.memory_mb or 0):
         return None
     return case.revision.killed_limit
 
 
-def _present_size(case: Case) -> TaskSize:
+def _present_size(case: ResizeCase) -> TaskSize:
     return case.size
 
 
-def _went_badly(case: Case) -> str | None:
+def _went_badly(case: ResizeCase) -> str | None:
     if case.judged is None or case.judged.failure is None or case.revision.killed_limit:
         return None
     return f"{case.judged.failure}; a larger size is not put back"
 
 
-def _went_well(case: Case) -> str | None:
+def _went_well(case: ResizeCase) -> str | None:
     if case.judged is None:
         return None
     runs = f"{format_count(case.judged.own.counts.runs, 'run')} at the new size"
@@ -404,7 +408,7 @@ def _went_well(case: Case) -> str | None:
     return f"{case.judged.failed} of {runs} failed, which is no reason to put the old size back"
 
 
-def _larger_may_not_be_taken(case: Case) -> str | None:
+def _larger_may_not_be_taken(case: ResizeCase) -> str | None:
     """A larger size would be needed, and every one is refused."""
     if not case.calls_for_more or case.larger is not None or case.advice is None:
         return None
@@ -413,32 +417,32 @@ def _larger_may_not_be_taken(case: Case) -> str | None:
     return case.refusal_of_larger
 
 
-def _needs_no_change(_: Case) -> str:
+def _needs_no_change(_: ResizeCase) -> str:
     return "the size fits"
 
 
 REASONS_AGAINST: Final = (
-    Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs"),
+    Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs at its size"),
     Rule(action="none", reason=_has_no_success, docs="without a success"),
     Rule(action="none", reason=_fits),
     Rule(
         action="none",
         reason=_has_few_days,
         size=_better_size,
-        docs=f"that was seen for fewer than {MIN_DAYS} days",
+        docs=f"seen for fewer than {MIN_DAYS} days",
     ),
     Rule(
         action="none",
         reason=_may_not_be_taken,
         size=_better_size,
-        docs="whose next run would be due before a slower one ends, or a schedule of which "
-        "overrides sizes that would not fit",
+        docs="whose slower run could overlap the next one, or whose schedule overrides sizes that "
+        "do not fit",
     ),
     Rule(
         action="none",
         reason=_has_failed_before,
         size=_better_size,
-        docs="of which that size, or a larger one, has failed",
+        docs="of which that size has failed",
     ),
     Rule(action="none", reason=_saves_little),
 )
@@ -456,14 +460,15 @@ RULES: Final = (
         reason=_is_owned,
         shows_later=True,
         remedy=": set {size} in its template",
-        docs="that a stack of CloudFormation owns, or may own",
+        allows_revert=True,
+        docs="that a stack of CloudFormation owns",
     ),
-    Rule(action="none", reason=_may_be_owned, shows_later=True),
+    Rule(action="none", reason=_may_be_owned, shows_later=True, allows_revert=True),
     Rule(
         action="none",
         reason=_is_not_on_fargate,
         size=_reservation,
-        docs="on EC2 and external instances, where the size is only a reservation",
+        docs="on EC2 or external instances, where the size is only a reservation",
     ),
     Rule(
         action="none",
@@ -495,7 +500,7 @@ RULES: Final = (
         action="none",
         reason=_was_reverted_recently,
         size=_better_size,
-        docs=f"that was reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
+        docs=f"reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
     ),
     Rule(action="resize", reason=_is_at_risk, size=_larger_size),
     Rule(action="none", reason=_larger_may_not_be_taken),

@@ -92,7 +92,9 @@ def test_failed_stopped_and_killed_runs_count() -> None:
     ]
     found = advice(runs)
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (1, 3072)
-    assert found.reasons[0].startswith("4 runs (2 failed, 1 stopped, 1 out of memory) used ")
+    assert found.reasons[0].startswith(
+        "4 runs in 3d 00h (2 failed, 1 stopped, 1 out of memory) used "
+    )
 
 
 KILLED_HERE = {
@@ -259,9 +261,7 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
 
 def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     runs = [report(n, metrics={"memory_peak_source": "kernel"}) for n in range(12)]
-    kernels = (
-        "12 runs used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
-    )
+    kernels = "12 runs in 11d 00h used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
     assert reasons(*runs).startswith(kernels)
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 

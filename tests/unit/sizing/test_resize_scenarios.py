@@ -227,7 +227,9 @@ def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
     forged = [facts_of(one, is_confirmed=False) for one in runs(60, start=0.3, **KILLED)]
     found = decision_on(window_of_runs([*usual, *forged], days=400), revision())
     assert_resized(found)
-    assert present(found.evidence).unconfirmed == 60
+    shown = present(found.evidence)
+    assert shown.unconfirmed == 60
+    assert shown.left_out == ("60 runs do not count: their task was not confirmed.")
     confirmed = [facts_of(one) for one in runs(1, start=34.5, **KILLED)]
     found = decision_on(window_of_runs([*usual, *confirmed], days=400), revision())
     assert (present(found.size).memory_mb or 0) > 2048
@@ -297,6 +299,23 @@ def test_what_others_decide_is_left_alone_with_the_size_that_would_be_better(
     assert found.size == task_size(NEW)
     assert found.saving_usd_per_month is None
     assert_resized(decide(runs(35), None, Circumstances(operating_system="LINUX")))
+
+
+@pytest.mark.parametrize(
+    "circumstances",
+    [
+        Circumstances(stack="jobs"),
+        Circumstances(missing_right="cloudformation:DescribeStackResources"),
+    ],
+)
+def test_what_the_command_registered_is_put_back_whoever_owns_it(
+    circumstances: Circumstances,
+) -> None:
+    killed = [*runs(30), *runs(1, revision=2, start=31, size=NEW, **KILLED)]
+    assert decide(killed, resized(), circumstances).action == "revert"
+    off = Circumstances(off_tag="task-profiler:resize")
+    assert decide(killed, resized(), off).action == "none"
+    assert_resized(decide(runs(35)))
 
 
 @pytest.mark.parametrize(
