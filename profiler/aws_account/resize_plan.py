@@ -80,7 +80,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             family=family,
             # The schedules of what others own stay, too.
             action="refused" if _is_left_to_others(circumstances) else decision.action,
-            notes=(as_sentence(decision.reason), *changed.notes),
+            notes=(as_sentence(decision.reason), *changed.notes, *_left_out(decision)),
             document=document,
             changed=changed,
             resize=decision,
@@ -233,6 +233,12 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
         changed=ChangedDefinition(definition=case.document.definition),
         resize=Resize(action="none", reason=reason, runs=case.window.counts.runs),
     )
+
+
+def _left_out(decision: Resize) -> tuple[str, ...]:
+    """A sentence on the runs that do not count, if there are any."""
+    sentence = None if decision.evidence is None else decision.evidence.left_out
+    return () if sentence is None else (sentence,)
 
 
 def _is_left_to_others(circumstances: Circumstances) -> bool:

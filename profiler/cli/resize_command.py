@@ -211,11 +211,13 @@ class _RunsOfDays(Struct, frozen=True, kw_only=True):
 
     def read(self, families: Sequence[str]) -> Mapping[FamilyKey, FamilyWindow]:
         """The runs of the named families; of all without a name."""
-        # Container Insights reads this time, and no more for rarer families.
-        source = open_source(dataclasses.replace(self.options, since=f"{self.span.days}d"))
+        # CloudWatch is read by time: for rarer families, it would be read from its beginning.
+        options = dataclasses.replace(self.options, since=f"{self.span.days}d")
+        is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
+        source = open_source(options)
         selection = RunFilter(families=tuple(map(pattern_of, families)))
         with warned_notes(source):
-            return read_windows(source, selection, self.span)
+            return read_windows(source, selection, self.span, reads_older=not is_by_time)
 
 
 class _Planning(Struct, frozen=True, kw_only=True):

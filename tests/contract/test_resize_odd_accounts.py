@@ -371,6 +371,18 @@ def test_container_insights_alone_registers_nothing(account: Account) -> None:
     assert account.newest("control") == [1]
 
 
+def test_log_groups_are_read_for_the_days_alone(account: Account, proxy: AwsProxy) -> None:
+    account.put_reports("/ecs/jobs")
+    environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+    words = ("taskdef", "resize", "--from", "logs:/ecs/jobs", "--days", "40")
+    done = run_here(environment, *words)
+    assert done.returncode == 0
+    assert "--since" not in done.stderr
+    reads = [json.loads(body) for name, body in proxy.bodies if name == "FilterLogEvents"]
+    assert reads
+    assert {read["endTime"] > read["startTime"] for read in reads} == {True}
+
+
 # Two at once
 
 
