@@ -30,8 +30,8 @@ from profiler.record.record_model import (
 )
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_decision import decide
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.resize_rules import decide
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 

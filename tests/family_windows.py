@@ -9,8 +9,8 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import Report
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_decision import decide
 from profiler.sizing.resize_policy import Resize, ResizePolicy
-from profiler.sizing.resize_rules import decide
 from profiler.sizing.run_facts import RunFacts, facts_of
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 

@@ -15,8 +15,8 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_decision import decide
 from profiler.sizing.resize_policy import Resize, ResizePolicy
-from profiler.sizing.resize_rules import decide
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,

@@ -347,6 +347,10 @@ def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedF
     return [one for one in planned if one.family not in left_out]
 
 
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and os.isatty(STDERR)
+
+
 def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
     """Ask whether more than five families are to be registered.
 
@@ -355,7 +359,7 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
     count = sum(one.is_new_revision for one in chosen)
     if request.yes or count <= _MAX_UNASKED:
         return
-    if not (sys.stdin.isatty() and os.isatty(STDERR)):
+    if not _is_at_terminal():
         raise UsageError(
             f"{format_count(count, 'family')} would be registered, and nobody can be asked: --yes "
             f"registers more than {_MAX_UNASKED}, --first N only the N largest savings."

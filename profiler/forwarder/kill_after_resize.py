@@ -36,7 +36,9 @@ def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) ->
     if not is_at_size or before.size.memory_mb <= memory_mb:
         return None
     change = f"from {format_memory(before.size.memory_mb)} to {format_memory(memory_mb)}"
-    command = f"task-profiler taskdef resize {quote(ended.family)} --revert --register"
+    command = (
+        f"task-profiler taskdef resize {quote(ended.family)} --revert --register --update-schedules"
+    )
     return (
         f"Its memory was reduced {change}{_on_day(definition.get('registeredAt'))}. "
         f"This puts it back: {command}"

@@ -4,6 +4,7 @@ be resized.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from profiler.aws_account.registered_definitions import TaskDefinitions
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.resize_account import DEFINITIONS, KILLED, NEW, Account
@@ -109,6 +112,50 @@ def test_without_the_right_to_read_schedules_nothing_is_registered(
     assert "scheduler:ListSchedules" in done.stderr
     proxy.refused = set()
     registered(account)
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        ("ListTaskDefinitionFamilies", "ecs:ListTaskDefinitionFamilies"),
+        ("DescribeTaskDefinition", "ecs:DescribeTaskDefinition"),
+        ("ListClusters", "ecs:ListClusters"),
+        ("ListServices", "ecs:ListServices"),
+        ("DescribeServices", "ecs:DescribeServices"),
+        ("ListEventBuses", "events:ListEventBuses"),
+        ("ListRules", "events:ListRules"),
+        ("ListTargetsByRule", "events:ListTargetsByRule"),
+        ("GetResources", "tag:GetResources"),
+        ("RegisterTaskDefinition", "ecs:RegisterTaskDefinition"),
+    ],
+)
+def test_each_refused_call_is_named_and_registers_nothing(
+    account: Account, proxy: AwsProxy, operation: str, right: str
+) -> None:
+    account.rule("night", "control:1")
+    account.family("api")
+    account.ecs.create_service(
+        cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0
+    )
+    proxy.refused = {operation}
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert right in done.stderr
+    assert account.newest("control") == [1]
+    assert account.started_by_rule("night") == "control:1"
+    proxy.refused = set()
+    registered(account)
+
+
+def test_a_schedule_that_may_not_be_moved_is_named_and_the_revision_stays(
+    account: Account, proxy: AwsProxy
+) -> None:
+    account.rule("night", "control:1")
+    proxy.refused = {"PutTargets"}
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "events:PutTargets" in done.stderr
+    assert account.newest("control") == [2]
 
 
 # Owners
@@ -336,6 +383,37 @@ def test_more_than_five_registrations_need_a_word(account: Account) -> None:
     assert account.newest("control", *names) == [1] * 7
     assert account.resize("--register", "--yes").returncode == 0
     assert account.newest("control", *names) == [2] * 7
+
+
+def test_a_person_at_a_terminal_is_asked(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    account.oversized(*(f"family-{number}" for number in range(6)))
+    questions: list[str] = []
+
+    def refuse(question: str, **_: object) -> bool:
+        questions.append(question)
+        raise click.Abort
+
+    monkeypatch.setattr("profiler.cli.resize_command._is_at_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", refuse)
+    assert account.resize("--register").returncode != 0
+    assert questions == ["Register 7 families?"]
+    assert account.newest("control") == [1]
+
+
+def test_an_interrupted_call_prints_the_total_of_what_it_registered(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.oversized("nightly")
+    register = TaskDefinitions.register
+
+    def interrupted(self: TaskDefinitions, definition: dict[str, object]) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return register(self, definition)
+
+    monkeypatch.setattr(TaskDefinitions, "register", interrupted)
+    done = account.resize("--register", "--json")
+    assert done.returncode == 130
+    assert json.loads(done.stdout.splitlines()[-1])["changes"] == 1
 
 
 def test_the_first_are_those_with_the_largest_savings(account: Account) -> None:

@@ -364,3 +364,47 @@ def test_each_rule_that_leaves_a_family_alone_is_documented_once() -> None:
     documented = [rule.docs for rule in RULES if rule.docs is not None]
     assert len(documented) == len(set(documented))
     assert {rule.action for rule in RULES if rule.docs is not None} == {"none"}
+
+
+# --- a larger size ------------------------------------------------------------------------------
+
+
+def test_a_larger_size_that_a_schedule_s_override_does_not_fit_is_refused_and_named() -> None:
+    small = (0.25, 2048)
+    killed = [*runs(3, size=small), *runs(1, start=3, size=small, **KILLED)]
+    override = TargetOverride(target="the schedule nightly", vcpu=0.25)
+    found = decide(killed, revision(small), Circumstances(overrides=(override,)))
+    assert found.action == "none"
+    assert found.reason.startswith("the schedule nightly overrides sizes")
+    assert_resized(decide(killed, revision(small)), (0.5, 3072))
+
+
+def test_a_kill_at_a_container_s_own_limit_is_no_kill_at_the_task_s_size() -> None:
+    own_limit = {"memory_size_mb": 450}
+    killed = [*runs(3), *runs(1, start=3, metrics=own_limit, **KILLED)]
+    assert decide(killed).reason == "4 of 20 runs seen"
+    limit = "a run was killed at the limit of 450 MiB of the container 'batch'"
+    found = decide(killed, revision(killed_limit=limit))
+    assert (found.action, found.reason, found.size) == ("resize", limit, task_size(OLD))
+
+
+def test_more_memory_comes_with_fewer_vcpus_only_if_runs_at_any_size_allow_it() -> None:
+    tight = runs(35, peak_mb=1950)
+    busy = {"slowdown_at_vcpu": slowdown(v0_5=(1.8, 2))}
+    others = runs(3, start=0.1, size=BIG, metrics=busy)
+    assert_resized(decide([*tight, *others]), (1, 3072))
+    assert_resized(decide(tight), (0.5, 3072))
+
+
+def test_runs_from_before_the_registration_show_no_starter_of_an_old_revision() -> None:
+    registered = revision(NEW, 2, registered_ns=START_NS + 20 * NS_PER_DAY)
+    found = decide(runs(25, start=0.5), registered)
+    assert found.reason == "no run of revision 2 is known yet"
+
+
+def test_unconfirmed_runs_from_before_the_window_are_not_counted() -> None:
+    usual = [facts_of(one) for one in runs(35, start=100)]
+    forged = [facts_of(one, is_confirmed=False) for one in runs(5)]
+    found = decision_on(window_of_runs([*usual, *forged], days=35), revision())
+    assert_resized(found)
+    assert present(found.evidence).unconfirmed == 0
