@@ -30,7 +30,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
+.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ javascript: $(NODE_MODULES)/.made ## Style, format and tests of the report page'
 format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+page-types: $(VENV)/.dev ## Write the JavaScript types of the report page's rows
+	$(BIN)/python -m tools.page_types
 
 kibana: $(VENV)/.dev ## Write the dashboards and the index templates
 	$(BIN)/python kibana/build.py

@@ -28,6 +28,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
+from profiler.readers.linux.sockets import ask_peer_inode
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.settings import TaskSettings
 
@@ -131,7 +132,9 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
             0
         ),  # no pause after an expensive first tick, so that each tick is measured
         exit_waiter=ProcessExitWaiter(),
-        open_threads=(lambda: ThreadReader(time.thread_time_ns)) if reads_threads else None,
+        open_threads=(lambda: ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode))
+        if reads_threads
+        else None,
     )
     collector = ProcessCollector(
         access, SystemClock(), NS_PER_SECOND, lambda _: None, TaskSettings().series_points

@@ -11,7 +11,7 @@ _V1_MEMORY_STAT = (
 )
 _V2_MEMORY_STAT = (
     "anon 847000000\nfile 12582912\nkernel 5000\nshmem 2097152\ninactive_file "
-    "1048576\nactive_file 9437184\n"
+    "1048576\nactive_file 9437184\nslab_reclaimable 0\n"
 )
 CPU_STAT = (
     "usage_usec 1276795\nuser_usec 821781\nsystem_usec 455013\ncore_sched.force_idle_usec 0\n"

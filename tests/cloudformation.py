@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from zlib import crc32
 
 import boto3
 import botocore.session
+import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.validate import ParamValidator
 from cfnlint.api import lint
@@ -28,9 +28,12 @@ from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.utils import yaml_tag_constructor
 
-from profiler.aws_account.setup.stack_template import parameter_values, with_subscriptions
+from profiler.aws_account.setup.group_filters import GroupFilters, delivery_of
+from profiler.aws_account.setup.stack_template import parameter_values, without_subscription
+from profiler.aws_account.stack_state import read_state
 from profiler.record.record_model import json_schema
 from profiler.task_definitions.container_snippets import camel_case
+from tests.fakes import FakeClock
 from tools.moto_server import lists_without_no_values
 
 REGION = "eu-west-1"
@@ -255,8 +258,19 @@ def deploy(name: str = "tp", **parameters: str) -> Stack:
     """Deploy what ``setup stack`` uploads (inside of ``mock_aws``), with log groups and a
     cluster unless given.
     """
-    groups = parameters.get("LogGroups", ",".join(LOG_GROUPS))
-    return deploy_template(_uploaded_template(groups), name, **parameters)
+    stack = deploy_template(_uploaded_template(), name, **parameters)
+    values = parameter_values(
+        TEMPLATE.read_text(),
+        {"ElasticsearchUrl": "https://search:9200", "LogGroups": ",".join(LOG_GROUPS)} | parameters,
+        {},
+    )
+    if values["Subscribe"] == "groups" and "ForwardLogsFunctionName" in stack.outputs:
+        filters = GroupFilters(name, boto3.client, pytest.fail)
+        wanted = filters.select(filter(None, values["LogGroups"].split(",")), are_given=True)
+        delivery = delivery_of(values, read_state(boto3.client, name))
+        failures = filters.carry_out(filters.plan(wanted, (), delivery), delivery, FakeClock(), str)
+        assert not failures
+    return stack
 
 
 def deploy_template(path: Path, name: str = "tp", **parameters: str) -> Stack:
@@ -272,12 +286,9 @@ def deploy_template(path: Path, name: str = "tp", **parameters: str) -> Stack:
 
 
 @cache
-def _uploaded_template(groups: str) -> Path:
-    uploaded = with_subscriptions(
-        TEMPLATE.read_text(), (name for name in groups.split(",") if name)
-    )
-    path = Path(_folder.name) / f"{crc32(groups.encode())}.yaml"
-    path.write_text(uploaded)
+def _uploaded_template() -> Path:
+    path = Path(_folder.name) / "template.yaml"
+    path.write_text(without_subscription(TEMPLATE.read_text()))
     return path
 
 

@@ -18,13 +18,13 @@ from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels, ListedContainer
 from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
+from profiler.readers.memory_usage import MemoryReading
 from profiler.settings import TaskSettings
 from tests.fakes import START_NS, FakeClock, seconds
 from tests.monitor_world import MIB, FakeMonitor
@@ -144,6 +144,7 @@ class Group(OpenGroup):
             cpu_ns=seconds(box.cpu_seconds(at, since=start)),
             memory_used_bytes=round(box.memory_mib(at) * MIB),
             memory_cache_bytes=round(box.cache_mib(at) * MIB),
+            memory_reclaimable_bytes=round(box.cache_mib(at) * MIB),
             memory_usage_peak_bytes=round(box.mark_mib(at, is_task=False) * MIB),
             pids=3,
         )
@@ -152,7 +153,7 @@ class Group(OpenGroup):
         at = self.world.now
         cache = round(sum(box.cache_mib(at) for box in self.boxes) * MIB)
         return GroupReading(
-            memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, unmapped_bytes=cache),
+            memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, reclaimable_bytes=cache),
             peak_bytes=self.mark_bytes(),
             cpu_ns=seconds(sum(box.cpu_seconds(at) for box in self.boxes)),
             oom_kills=sum(box.group_kills for box in self.boxes),

@@ -99,6 +99,7 @@ class ContainerUsage:
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
+        self.memory_max_kernel_bytes: int | None = None
         self.memory_usage_peak_bytes: int | None = None
         self._mark_used_bytes: int | None = None
         self.kernel_peak_bytes: int | None = None
@@ -278,14 +279,15 @@ class ContainerUsage:
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        mark_bytes, cache_bytes = sample.memory_usage_peak_bytes, sample.memory_cache_bytes
+        mark_bytes = sample.memory_usage_peak_bytes
+        reclaimable_bytes = sample.memory_reclaimable_bytes
         if (
             mark_bytes is not None
-            and cache_bytes is not None
+            and reclaimable_bytes is not None
             and mark_bytes > (self.memory_usage_peak_bytes or 0)
         ):
-            # The mark has risen since the last sample, by no more page cache than there is now.
-            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - cache_bytes)
+            # The mark has risen since the last sample, with no more that can be dropped than now.
+            self._mark_used_bytes = max_known(self._mark_used_bytes, mark_bytes - reclaimable_bytes)
         if sample.is_mark_complete:
             self.kernel_peak_bytes = max_known(self._mark_used_bytes, self.memory_max_bytes)
         self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
@@ -296,6 +298,7 @@ class ContainerUsage:
             return
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
+            self.memory_max_kernel_bytes = sample.memory_kernel_bytes
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = held_ns or self._nominal_step_ns

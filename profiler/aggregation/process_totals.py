@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.units import MIB
+from profiler.readers.memory_usage import MemoryReading, is_notable
 
 _ZOMBIE = "Z"  # the state of an ended process for which its parent has not waited
 # The kernel rounds the CPU time of children to whole ticks, user and system time separately.
@@ -18,9 +17,6 @@ _MAX_ROUNDING_NS = 20_000_000
 # to a group.
 _MAX_CACHE_SHARE = 0.01
 _CHARGE_BATCH_BYTES = 256 * 1024
-# A group's high-water mark is not its processes' peak if the group lacks more than this of their
-# memory.
-_MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
 class _Gone(Struct, frozen=True):
@@ -251,13 +247,13 @@ class GroupTotal(Struct):
         )
 
 
-def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
+def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:
     """Whether a group counts less than its processes hold, by more than 5 % and 4 MiB."""
-    return held_bytes - counted_bytes > max(_MAX_MISSING_SHARE * held_bytes, _MAX_MISSING_BYTES)
+    return is_notable(held_bytes - counted_bytes, held_bytes)
 
 
 class TreeBlocks(Struct):
-    """The block I/O of a tree. It never falls.
+    """The block I/O of a tree. It never falls: writes that are cancelled later were seen.
 
     The counters of a process include the children it has waited for. A parent is read before its
     children: a process that ends between these two reads is in neither, and the next reading
@@ -281,7 +277,7 @@ class TreeBlocks(Struct):
             total += process.blocks
         self._total = BlockBytes(
             read_bytes=max(self._total.read_bytes, total.read_bytes),
-            write_bytes=max(self._total.write_bytes, total.write_bytes),
+            write_bytes=max(self._total.write_bytes, total.stored_bytes),
         )
         return self._total
 

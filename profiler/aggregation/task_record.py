@@ -24,6 +24,7 @@ from profiler.core.optional_math import max_known, min_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
+from profiler.readers.memory_usage import is_notable
 from profiler.record.record_model import (
     Container,
     Distribution,
@@ -129,6 +130,20 @@ def _usage_fields(
         "memory_used_mb": totals.memory_bytes.distribution(per=MIB),
         "memory_utilization_percent": percent_of(totals.memory_bytes, sizes.memory_bytes),
     }
+
+
+def kernel_memory_warnings(usage: ContainerUsage | None) -> tuple[str, ...]:
+    """A warning if a notable part of the largest memory use may have been reclaimable."""
+    if usage is None or usage.memory_max_kernel_bytes is None:
+        return ()
+    kernel_bytes = usage.memory_max_kernel_bytes
+    if not is_notable(kernel_bytes, usage.memory_max_bytes or 0):
+        return ()
+    warning = (
+        f"The memory peak has {kernel_bytes // MIB} MB of kernel memory. A part of it may be "
+        "reclaimable, such as directory entries: version 1 of the control groups does not tell."
+    )
+    return (warning,)
 
 
 def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metrics:

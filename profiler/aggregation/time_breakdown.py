@@ -15,23 +15,24 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_series import RunSeries
+from profiler.aggregation.unread_time import UnreadTime
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import CPU_SECONDS_DIGITS, format_percent
 from profiler.record.worth_a_word import is_cpu_wait_partial
 
-_MIN_SPAN_NS = 10 * NS_PER_SECOND
-_MAX_SPANS = 64
-_MAX_WAITS = 8
 # The first of these kinds that any thread shows counts. A thread that waits for other threads is
 # the weaker evidence.
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
+# A thread that waits for a futex for a limited time may be what others wait for, or a bystander.
+_ORDER = ("disk", "network", "sleep", "pipe", TIMER.kind, "lock", "child", "other")
 # They show nothing in a partial sample: another thread may have shown more.
-_WEAK_KINDS = ("lock", "child", "other")
+_WEAK_KINDS = (TIMER.kind, "lock", "child", "other")
 # Others show nothing while a thread is on a CPU: what that thread waits for before or after counts,
 # and not a thread that only waits, such as a progress bar that sleeps, or a shell that waits for a
 # job's output.
@@ -45,6 +46,9 @@ _MIN_COVERED_NS = NS_PER_SECOND // 4
 # Steps whose division may still change: by a wait for a CPU that ends later, or by a later sample
 # that is nearer.
 _MAX_OPEN_STEPS = 64
+# Where threads that were not read had a larger share of a CPU in a step, they may also have waited
+# for one for long.
+_MAX_UNREAD_SHARE = 0.05
 # System calls that could not be read for a longer part of the run hide too much.
 _MAX_HIDDEN_SHARE = 0.05
 # The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the
@@ -62,60 +66,6 @@ _REST = (_OTHER, _OTHER)
 _PERCENT_DIGITS = 1
 _UNITS = 1000  # 100 % in tenths
 IdleBetween = Callable[[int, int], int]
-
-
-class _Span(Struct):
-    """A part of the run with the nanoseconds of each wait."""
-
-    start_ns: int
-    end_ns: int
-    waits: Counter[Wait] = field(default_factory=Counter)
-
-    def add(self, end_ns: int, waits: Mapping[Wait, int]) -> None:
-        self.end_ns = end_ns
-        self.waits.update(waits)
-        if len(self.waits) > 2 * _MAX_WAITS:
-            self.waits = Counter(dict(self.waits.most_common(_MAX_WAITS)))
-
-
-class RecentWaits(Struct):
-    """What a run waited for since a moment that is known only later: in spans, the older the
-    longer.
-    """
-
-    _spans: list[_Span] = field(default_factory=list)
-
-    def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
-        spans = self._spans
-        if not spans or end_ns - spans[-1].start_ns > _MIN_SPAN_NS:
-            spans.append(_Span(start_ns, end_ns))
-        spans[-1].add(end_ns, waits)
-        if len(spans) > _MAX_SPANS:
-            age_ns = [end_ns - span.start_ns for span in spans]
-            first = min(
-                range(len(spans) - 2), key=lambda index: 1 - age_ns[index + 2] / age_ns[index]
-            )
-            spans[first].add(spans[first + 1].end_ns, spans[first + 1].waits)
-            del spans[first + 1]
-
-    def longest(self, since_ns: int) -> Wait | None:
-        """The kind of the longest wait since then, with the target of most of this time, if any;
-        None if unknown.
-        """
-        waits: Counter[Wait] = Counter()
-        kinds: Counter[str] = Counter()
-        for span in self._spans:
-            part_ns = span.end_ns - max(span.start_ns, since_ns)
-            for wait, time_ns in span.waits.items() if part_ns > 0 else ():
-                waits[wait] += time_ns * part_ns // (span.end_ns - span.start_ns)
-        for wait, time_ns in waits.items():
-            kinds[wait.kind] += time_ns
-        ((kind, time_ns),) = kinds.most_common(1) or (("other", 0),)
-        if kind == "other" or not time_ns:
-            return None
-        return next(
-            (wait for wait in waits if wait.kind == kind and 2 * waits[wait] > time_ns), Wait(kind)
-        )
 
 
 class _Shown(Struct, frozen=True, gc=False):
@@ -142,7 +92,7 @@ class _Shown(Struct, frozen=True, gc=False):
 def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
     """What the sample shows; None if no thread is blocked, or another thread's wait counts."""
     kinds = {wait.kind for wait in sample.waits}
-    kind = next((kind for kind in _KINDS if kind in kinds), None)
+    kind = next((kind for kind in _ORDER if kind in kinds), None)
     if kind is None or (sample.is_partial and kind in _WEAK_KINDS):
         return None
     if sample.has_running and kind not in _STRONG_KINDS:
@@ -150,6 +100,8 @@ def _shown(sample: ThreadSample, at_ns: int) -> _Shown | None:
     targets = tuple(
         (wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind
     )
+    if kind == TIMER.kind:
+        kind = "sleep"
     return _Shown(at_ns, kind, targets, is_hidden=sample.has_refused and kind == _OTHER)
 
 
@@ -158,7 +110,9 @@ class _Step(Struct):
 
     ``covered_ns`` is the part that the sample at its end covers, ``unknown_ns`` the part of which
     it shows nothing. ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the
-    wait of a thread that began in the step.
+    wait of a thread that began in the step. ``has_unread``: threads have ended unread, while the
+    machine's threads waited for a CPU for ``pressure_ns``, None if unknown; ``shows_work`` is of
+    the sample at its end.
     """
 
     start_ns: int
@@ -169,6 +123,9 @@ class _Step(Struct):
     shown: _Shown | None
     longest_ns: int = 0
     brief_ns: int = 0
+    has_unread: bool = False
+    shows_work: bool = False
+    pressure_ns: int | None = None
 
     @property
     def length_ns(self) -> int:
@@ -190,6 +147,7 @@ class _Parts(Struct):
     hidden_ns: int = 0
     blocked_ns: Counter[str] = field(default_factory=Counter)
     targets_ns: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unread: UnreadTime = field(default_factory=UnreadTime)
 
     def add(self, step: _Step, part_ns: int, before: _Shown | None, after: _Shown | None) -> None:
         """Add ``part_ns`` of the time of a step; ``before`` and ``after`` are the samples around
@@ -206,14 +164,15 @@ class _Parts(Struct):
             return
         on_cpu_ns = min(step.length_ns, step.run_ns)
         waiting_ns = min(step.length_ns - on_cpu_ns, step.wait_ns)
-        on_cpu_ns, waiting_ns, covered_ns = (
-            time_ns * part_ns // step.length_ns
-            for time_ns in (on_cpu_ns, waiting_ns, step.covered_ns)
-        )
+        on_cpu_ns = on_cpu_ns * part_ns // step.length_ns
+        waiting_ns = waiting_ns * part_ns // step.length_ns
         self.length_ns += part_ns
         self.on_cpu_ns += on_cpu_ns
         self.waiting_ns += waiting_ns
-        self.covered_ns += covered_ns
+        self.covered_ns += step.covered_ns * part_ns // step.length_ns
+        if step.has_unread:
+            self._add_unread(step, part_ns, on_cpu_ns + waiting_ns)
+            return
         blocked_ns = part_ns - on_cpu_ns - waiting_ns
         end = shown or after
         if step.unknown_ns and (before is None or (end is not None and not before.is_like(end))):
@@ -230,6 +189,40 @@ class _Parts(Struct):
         else:
             self.add_blocked(blocked_ns, shown)
 
+    def _add_unread(self, step: _Step, part_ns: int, known_ns: int) -> None:
+        """Add a step of whose threads some were not read; what its sample does not cover is
+        unknown.
+        """
+        sampled_ns = step.length_ns - step.unknown_ns
+        gap_ns = (part_ns - known_ns) * step.unknown_ns // step.length_ns
+        self.blocked_ns[_OTHER] += gap_ns
+        length_ns = part_ns * sampled_ns // step.length_ns
+        possible_ns = step.pressure_ns
+        if possible_ns is not None:
+            possible_ns = max(possible_ns - step.wait_ns, 0) * part_ns // step.length_ns
+        self.unread.add(
+            length_ns=length_ns,
+            known_ns=length_ns - (part_ns - known_ns - gap_ns),
+            possible_ns=possible_ns,
+        )
+        if step.shows_work:
+            self.unread.add_working_sample()
+        elif step.shown is not None:
+            self.unread.add_blocked_sample(dict(step.shown.divide(length_ns)))
+            self.hidden_ns += part_ns - known_ns if step.shown.is_hidden else 0
+
+    def divide_unread(self) -> None:
+        """Add the parts of the steps with unread threads, and forget the steps."""
+        parts = self.unread.parts()
+        self.unread = UnreadTime()
+        self.waiting_ns += parts.waiting_ns
+        self.blocked_ns[_OTHER] += parts.unknown_ns
+        self.covered_ns = max(self.covered_ns - parts.unknown_ns, 0)
+        for wait, blocked_ns in parts.blocked_ns.items():
+            self.blocked_ns[wait.kind] += blocked_ns
+            if wait.target is not None and blocked_ns:
+                self.targets_ns[wait.kind, wait.target] += blocked_ns
+
     def add_blocked(self, blocked_ns: int, shown: _Shown) -> None:
         """Add blocked time, divided among the threads of the kind that counts."""
         self.hidden_ns += blocked_ns if shown.is_hidden else 0
@@ -243,7 +236,12 @@ class _Parts(Struct):
             self.targets_ns = kept
 
     def copy(self) -> "_Parts":
-        return replace(self, blocked_ns=self.blocked_ns.copy(), targets_ns=self.targets_ns.copy())
+        return replace(
+            self,
+            blocked_ns=self.blocked_ns.copy(),
+            targets_ns=self.targets_ns.copy(),
+            unread=self.unread.copy(),
+        )
 
     def breakdown(
         self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None
@@ -324,6 +322,7 @@ class TimeAccount:
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
         self._wait_ns = self._run_ns = 0  # of the threads that were read
+        self._pressure_ns: int | None = None  # as of the last sample
         self._has_waits = False
         self._sees_calls = False
         self._is_sampled = False
@@ -358,6 +357,8 @@ class TimeAccount:
         self.flush(series)
         before = self._steps[-1] if self._steps else None
         step = self._add_step(read_ns, cpu_ns, last, series)
+        if step is not None:
+            step.has_unread = False  # no sample is left that could show more
         if step is not None and before is not None and not last.growth:
             idle_ns, idle_before_ns = (
                 max(part.length_ns - part.run_ns, 0) for part in (step, before)
@@ -401,6 +402,7 @@ class TimeAccount:
             parts.add(step, part_ns, last_shown, self._following(index))
             last_shown = step.shown or last_shown
         parts.blocked_ns[_OTHER] += parts.undecided_ns
+        parts.divide_unread()
         if not parts.length_ns:
             return None
         return parts.breakdown(
@@ -445,9 +447,16 @@ class TimeAccount:
             else length_ns - covered_ns
         )
         step = _Step(start_ns, read_ns, run_ns, covered_ns, unknown_ns, shown)
+        read_run_ns = sum(grown.run_ns for grown in growth)
+        unread_ns = 0 if sample.is_behind or sample.growth is None else run_ns - read_run_ns
+        step.has_unread = unread_ns > _MAX_UNREAD_SHARE * length_ns
+        step.shows_work = sample.shows_work
+        if sample.pressure_ns is not None and self._pressure_ns is not None:
+            step.pressure_ns = sample.pressure_ns - self._pressure_ns
+        self._pressure_ns = sample.pressure_ns
         self._steps.append(step)
         self._add_waits(step, growth, series)
-        if shown is not None:
+        if shown is not None and not (step.has_unread and step.shows_work):
             self.recent_waits.add(
                 start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0)))
             )

@@ -18,6 +18,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     passes_reports,
     subscription_filters,
 )
+from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, text
@@ -130,7 +131,7 @@ class ReportPaths:
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
         """Whether the policies of an execution role allow the pull of an image; None: it is not
-        in Amazon ECR.
+        in Amazon ECR. Unknown, if a policy of the repository may allow it instead.
         """
         found = _ECR_IMAGE.match(image)
         if found is None:
@@ -140,10 +141,24 @@ class ReportPaths:
         with noted_errors(
             self.problems.add, "The execution roles could not be read", _READ_POLICIES
         ):
-            wanted = {"ecr:GetAuthorizationToken": ("*",)}
-            wanted |= dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
-            return self._permission(role_arn.rpartition("/")[2], wanted)
+            token: _Wanted = {"ecr:GetAuthorizationToken": ("*",)}
+            layers = dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
+            role = role_arn.rpartition("/")[2]
+            permission = self._permission(role, {**token, **layers})
+            if permission != "denied" or self._permission(role, token) != "allowed":
+                return permission
+            return "unknown" if self._repository_allows(account, region, repository) else "denied"
         return "unknown"
+
+    def _repository_allows(self, account: str, region: str, repository: str) -> bool:
+        """Whether the policy of a repository may allow the pull; it may if it cannot be read."""
+        with noted_errors(
+            self.problems.add,
+            f"The policy of the repository {repository} could not be read",
+            "ecr:GetRepositoryPolicy",
+        ):
+            return may_allow_pull(self._open, account, region, repository)
+        return True
 
     def _permission(self, role: str, wanted: _Wanted) -> Permission:
         """Whether the policies of a role allow all actions. Raises boto3's errors."""

@@ -76,6 +76,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     resize: Resize | None = None
+    obstacle: str | None = None  # why tasks of the new revision would not start
 
     @property
     def is_new_revision(self) -> bool:
@@ -152,6 +153,12 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
         document=document,
         changed=removed,
     )
+
+
+def _check_obstacle(planned: PlannedFamily) -> None:
+    """Raise TaskProfilerError if the family must be left alone."""
+    if planned.obstacle is not None:
+        raise TaskProfilerError(f"It is left alone. {planned.obstacle}")
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
@@ -468,7 +475,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
+            _check_obstacle(planned)
             planned = self._planned_again(planned)
+            _check_obstacle(planned)
             arn = planned.revision_arn
             if planned.is_new_revision:
                 arn = self._definitions.register(planned.changed.definition)

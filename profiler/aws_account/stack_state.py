@@ -124,6 +124,11 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
         yield f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
 
 
+def monitor_log_group(stack: str) -> str:
+    """The log group of the instance monitor of a stack, with this name in the template."""
+    return f"/ecs/{stack}-instance-monitor"
+
+
 def obstacle(state: StackState) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
     if state.phase == "in progress":

@@ -188,9 +188,8 @@ def add_monitor(
             out=out,
             in_place=in_place,
         )
-    from profiler.aws_account.doctor.definition_checks import (
-        role_problems,
-    )  # the monitor's parts, for a plan alone
+    # The monitor's parts, for a plan alone.
+    from profiler.aws_account.doctor.definition_checks import pull_obstacle, role_problems
 
     open_client = open_clients(region, profile)
     paths = ReportPaths(open_client)
@@ -206,7 +205,9 @@ def add_monitor(
         permission = paths.permission(role, planned.streams) if is_asked else None
         found = role_problems(planned.changed.definition, permission, paths, "this command with")
         return replace(
-            planned, problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found)
+            planned,
+            problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found),
+            obstacle=pull_obstacle(planned.changed.definition, paths),
         )
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)

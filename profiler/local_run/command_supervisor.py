@@ -124,8 +124,9 @@ class Supervisor:
             proc.read(f"/proc/{self.pid}/status") or b""
         ).ignored_signals
         ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
+        blocks = _read_blocks(self.pid)
         _, status, used = os.wait4(self.pid, 0)
-        self._add_usage(used)
+        self._add_usage(used, blocks)
         self._reap_others()
         code = os.waitstatus_to_exitcode(status)
         ended_by_signal = -code if code < 0 else code - _EXIT_BY_SIGNAL
@@ -150,23 +151,26 @@ class Supervisor:
             # Read first, because a collector that notices the end of its child forgets the child's
             # id.
             is_unrelated = ended.si_pid in self._unrelated_children
+            blocks = None if is_unrelated else _read_blocks(ended.si_pid)
             try:
                 _, _, used = os.wait4(ended.si_pid, 0)
             except ChildProcessError:  # the collector has reaped it
                 continue
             if not is_unrelated:
                 self._orphans += 1
-                self._add_usage(used)
+                self._add_usage(used, blocks)
 
-    def _add_usage(self, used: resource.struct_rusage) -> None:
+    def _add_usage(self, used: resource.struct_rusage, blocks: proc.BlockBytes | None) -> None:
+        """Add a reaped process; ``blocks`` is None if its own count was not readable."""
         before = self.reaped
-        self.reaped = ReapedUsage(
-            cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
-            blocks=before.blocks
-            + proc.BlockBytes(
+        if blocks is None:
+            blocks = proc.BlockBytes(
                 read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES,
                 write_bytes=used.ru_oublock * _RUSAGE_BLOCK_BYTES,
-            ),
+            )
+        self.reaped = ReapedUsage(
+            cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
+            blocks=before.blocks + blocks,
             max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
         )
 
@@ -231,6 +235,14 @@ class Supervisor:
     def _send(self, number: int) -> None:
         with suppress(PermissionError):  # the command belongs to another user now, as with sudo
             os.kill(self.pid, number)
+
+
+def _read_blocks(pid: int) -> proc.BlockBytes | None:
+    """The block I/O of an ended process that is not reaped; None if it is another user's.
+
+    It has the children that the process waited for, as rusage has, and the cancelled writes.
+    """
+    return proc.parse_io(proc.read(f"/proc/{pid}/io") or b"")
 
 
 def _has_terminal() -> bool:

@@ -9,12 +9,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, lacks_memory
+from profiler.aggregation.memory_evidence import (
+    MemoryEvidence,
+    MemoryPeak,
+    group_evidence,
+    observed,
+)
+from profiler.aggregation.process_totals import GroupPeak
 from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     build_batch_record,
     container_limits,
+    kernel_memory_warnings,
     processor_of,
     usage_metrics,
     visible_of,
@@ -33,7 +40,6 @@ from profiler.record.record_model import (
     MemoryKills,
     Metrics,
     Monitor,
-    PeakSource,
     Process,
     Record,
     Report,
@@ -111,13 +117,6 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
     placement: Placement | None = None
 
 
-class MemoryPeak(Struct, frozen=True, kw_only=True):
-    """The largest memory use of all processes of the command together, and how it was measured."""
-
-    size_bytes: int | None = None
-    source: PeakSource | None = None
-
-
 class RunObservation(Struct, frozen=True, kw_only=True):
     """The measurements of a command.
 
@@ -144,56 +143,41 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     processes: tuple[Process, ...] = ()
 
 
-def resolve_peak(
+def memory_evidence(
     sampled_bytes: int | None,
     ending: CommandExit,
     group: GroupPeak | None = None,
     *,
     had_several_processes: bool,
     floor_bytes: int | None,
-) -> MemoryPeak:
-    """The memory peak by the high-water marks of the command's largest process and of its own
-    control group.
+) -> tuple[MemoryEvidence, ...]:
+    """What the samples, the largest process's mark and the group's mark say of a command.
 
     The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork
-    (``floor_bytes``), so it has no meaning up to that value. Above it, the mark is the tree's peak
-    if the tree was one process; otherwise it is a lower bound, because one process of the tree
+    (``floor_bytes``), so up to that value nothing of it is sure. Above it, the mark is the tree's
+    peak if the tree was one process; otherwise it is a lower bound, because one process of the tree
     reached it. Samples of a control group can exceed the mark: they include mapped page cache.
 
     The group's mark counts if it is free of page cache. It includes file pages that the command
-    loaded first, but no pages that were in memory before. So for a single process, the larger of
-    the group's and the process's mark is the peak. If the group lacks memory of several processes,
-    its mark is a lower bound like the samples. The mark is also a lower bound if a process between
-    two samples may have been larger than the group: the process's mark includes the profiler's own
-    memory at the fork.
+    loaded first, but no pages that were in memory before.
     """
-    reaped, sampled = ending.reaped, sampled_bytes or 0
-    process_peak = MemoryPeak(
-        size_bytes=sampled_bytes, source=None if sampled_bytes is None else "sampled"
-    )
-    if floor_bytes is not None and reaped.max_rss_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
+    reaped = ending.reaped
+    evidence = observed("samples", sampled_bytes)
+    sampled = sampled_bytes or 0
+    mark_bytes = reaped.max_rss_bytes
+    if floor_bytes is not None and mark_bytes > floor_bytes + _KERNEL_ROUNDING_BYTES:
         is_alone = ending.was_only_process and not had_several_processes
-        is_exact = is_alone and sampled <= reaped.max_rss_bytes + _KERNEL_ROUNDING_BYTES
-        size_bytes = max(reaped.max_rss_bytes, sampled)
-        process_peak = MemoryPeak(size_bytes=size_bytes, source="kernel" if is_exact else "sampled")
-    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
-    if group is None or group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
-        return process_peak
-    mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
-    # Without a sample, a process's mark up to the profiler's own says nothing.
-    is_unseen = process_peak.size_bytes is None and floor_bytes is not None
-    largest_bytes = max(
-        sampled, reaped.max_rss_bytes if mark_bytes is None and not is_unseen else 0
-    )
-    if group.is_process_peak(transferred_bytes) and not lacks_memory(
-        group.size_bytes, largest_bytes
-    ):
-        return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
-    if mark_bytes is not None and mark_bytes >= group.size_bytes:
-        return process_peak
-    return MemoryPeak(
-        size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled"
-    )
+        if is_alone and sampled <= mark_bytes + _KERNEL_ROUNDING_BYTES:
+            evidence += observed("process mark", max(mark_bytes, sampled), "exact")
+        else:
+            evidence += observed("process mark", mark_bytes)
+    elif sampled_bytes is not None or floor_bytes is None:
+        # Without a sample, a process's mark up to the profiler's own says nothing.
+        evidence += observed("process mark", mark_bytes, "unsure")
+    if group is not None:
+        transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
+        evidence += group_evidence(group, transferred_bytes)
+    return evidence
 
 
 def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
@@ -242,6 +226,7 @@ def build_run_record(
     )
     if not observed.usage.samples and observed.peak.source == "sampled":
         record = with_warnings(record, (_LARGEST_PROCESS,))
+    record = with_warnings(record, kernel_memory_warnings(observed.usage))
     if placement is None:
         return record
     finished_ns = None if ending is None else observed.finished_ns
@@ -349,5 +334,5 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         duration_ms=as_number(observed.duration_ns / NS_PER_MS),
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
         block_read_bytes=ending.reaped.blocks.read_bytes if observed.has_block_io else None,
-        block_write_bytes=ending.reaped.blocks.write_bytes if observed.has_block_io else None,
+        block_write_bytes=ending.reaped.blocks.stored_bytes if observed.has_block_io else None,
     )

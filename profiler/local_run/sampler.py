@@ -23,11 +23,11 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
+from profiler.readers.memory_usage import MemoryReading
 
 # A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick
 # reads.
@@ -339,7 +339,8 @@ class CommandSampler:
             read_ns=read_ns,
             cpu_ns=cpu_ns,
             memory_used_bytes=tree_bytes if group is None else group.used_bytes,
-            memory_cache_bytes=None if group is None else group.unmapped_bytes,
+            memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
+            memory_kernel_bytes=None if group is None else group.kernel_bytes,
             block_read_bytes=None if blocks is None else blocks.read_bytes,
             block_write_bytes=None if blocks is None else blocks.write_bytes,
             pids=sum(process.threads for process in processes),
@@ -369,7 +370,8 @@ class CommandSampler:
             read_ns=read_ns,
             cpu_ns=None if cpu_ns is None else self._clamp_to_capacity(cpu_ns, read_ns),
             memory_used_bytes=used_bytes,
-            memory_cache_bytes=None if group is None else group.unmapped_bytes,
+            memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
+            memory_kernel_bytes=None if group is None else group.kernel_bytes,
         )
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.memory_evidence import choose_peak, observed
 from profiler.aggregation.process_totals import lacks_memory
 from profiler.aggregation.task_record import build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
@@ -23,15 +24,14 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.local_record import (
-    MemoryPeak,
     Placement,
     RunIdentity,
     RunObservation,
     build_not_started_record,
     build_run_record,
     effective_sizes,
+    memory_evidence,
     report,
-    resolve_peak,
 )
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
 from profiler.local_run.sampler import (
@@ -311,6 +311,7 @@ class _Session:
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.aggregation.usage_by_command import ProcessTotals
+        from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
         started_ns, interval_ns, plan = self._started.started_wall_ns, self._interval_ns, self._plan
@@ -324,7 +325,7 @@ class _Session:
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
-            threads=ThreadReader(time.thread_time_ns),
+            threads=ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode),
             time=TimeAccount(started_ns, interval_ns, idle_ns),
         )
 
@@ -340,9 +341,7 @@ class _Session:
             usage=self._samples.usage,
             demand=self._samples.demand,
             cpu_ns=self._sampler.cpu_ns,
-            peak=MemoryPeak(
-                size_bytes=peak_bytes, source=None if peak_bytes is None else "sampled"
-            ),
+            peak=choose_peak(observed("samples", peak_bytes)),
             processes=() if self._details is None else self._details.processes.top(),
         )
 
@@ -369,12 +368,14 @@ class _Session:
             finished_ns=finished_wall_ns,
             duration_ns=duration_ns,
             ending=ending,
-            peak=resolve_peak(
-                sampler.peak_bytes,
-                ending,
-                group_peak,
-                had_several_processes=sampler.max_processes > 1,
-                floor_bytes=self._prepared.floor_bytes,
+            peak=choose_peak(
+                memory_evidence(
+                    sampler.peak_bytes,
+                    ending,
+                    group_peak,
+                    had_several_processes=sampler.max_processes > 1,
+                    floor_bytes=self._prepared.floor_bytes,
+                )
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import RecordPart, container_limits
+from profiler.aggregation.task_record import RecordPart, container_limits, kernel_memory_warnings
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output
@@ -300,6 +300,7 @@ class TaskSampler:
                 f"The task stats had {format_count(usage.impossible, 'value')} of CPU time or "
                 "memory that cannot be right on this machine: left out."
             )
+        sentences.extend(kernel_memory_warnings(usage))
         return tuple(sentences)
 
     @property

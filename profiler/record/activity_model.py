@@ -45,8 +45,8 @@ class TimeBreakdown(Model, frozen=True, kw_only=True):
 
     A kind that the monitor's privileges do not show is absent, and its time is in ``otherPercent``.
     Without SYS_PTRACE only ``onCpuPercent``, ``waitingForCpuPercent``, ``diskPercent`` and
-    ``otherPercent`` are known. ``coveredPercent`` is the share of the run's time in which samples
-    were taken.
+    ``otherPercent`` are known. ``coveredPercent`` is the share of the run's time that samples
+    explain: where processes ended before their threads were read, a part is unknown.
     """
 
     on_cpu_percent: float | None = None

@@ -62,9 +62,9 @@ class Metrics(Model, frozen=True, kw_only=True):
 
     ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the
     time from the start of the image pull to the end, rounded up to whole seconds, at least 60 s.
-    Memory used is the memory that is needed: usage without the page cache that no process maps,
-    which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its largest value, ``memoryUsagePeakMB`` the
-    largest usage including all page cache. ``memoryPeakSource`` is the method by which
+    Memory used is the memory that is needed: usage without what the kernel drops before it kills.
+    ``memoryCacheMB`` is the page cache and kernel memory in that. ``maxMemoryUsedMB`` is the
+    largest memory used, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method by which
     ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading.
     ``vcpuSize`` is the task's size, else the host's; ``vcpuShare`` is the container's own CPU
     share, which is not a limit. ``vcpuSaturatedPercent`` is the share of the time in which all
@@ -449,6 +449,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     """The part of a record that filters read."""
 
     task_id: str
+    task_arn: str | None = None
     cluster: str | None = None
     family: str | None = None
     account_id: str | None = None
@@ -456,6 +457,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     container: ContainerHead
     status: str = "unknown"
     started_at: str | None = None
+    finished_at: str | None = None
     tags: Mapping[str, str] | None = None
 
 

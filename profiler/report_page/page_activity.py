@@ -6,17 +6,14 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from profiler.record.activity_model import StacksLine, TimeBreakdown
+from profiler.core.optional_math import known
+from profiler.record.activity_model import Stacks, StacksLine, TimeBreakdown
 from profiler.record.hardware import short_processor_name
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
-from profiler.report_page.page_series import (
-    compressed,
-    finite_number,
-    known_column,
-    to_json,
-    without_none,
-)
+from profiler.report_page.page_rows import PageFunction, RunActivity
+from profiler.report_page.page_series import compressed, finite_number, known_column, to_json
+from profiler.runs.step_series import Column
 
 StacksOf = Callable[[Report], StacksLine | None]
 
@@ -31,48 +28,56 @@ _PARTS = [
 ]
 
 
-def activity_fields(record: Record) -> dict[str, Any]:
-    """The time's parts in TimeBreakdown's order, and the stacks.
-
-    ``hasActivity``: the run may have a long text.
-    """
+def activity_of(record: Record) -> RunActivity:
+    """Where the time of a run went."""
     breakdown = record.time_breakdown or TimeBreakdown()
     stacks = record.stacks
-    processor = record.processor
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
+    targets = [
+        (target.kind, target.target, finite_number(target.percent))
+        for target in breakdown.waiting_for
+    ]
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
     waited = record.metrics if is_long_cpu_wait(record) else Metrics()
-    functions = [
-        [
-            one.function,
-            one.file,
-            one.line,
-            finite_number(one.self_percent),
-            finite_number(one.total_percent),
-        ]
-        for one in (stacks.top if stacks else ())
-    ]
-    return without_none(
-        {
-            "time": parts if any(parts) else None,
-            "targets": [
-                [one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for
-            ]
-            or None,
-            "covered": None if is_covered else breakdown.covered_percent,
-            "cpuWaitSeconds": waited.cpu_wait_seconds,
-            "cpuWait": waited.cpu_wait_percent,
-            "cpuWaitPartial": is_cpu_wait_partial(record) or None,
-            "processor": short_processor_name(processor.model)
-            if processor and processor.model
-            else None,
-            "hasActivity": has_activity(record) or None,
-            "stackSource": stacks and stacks.source,
-            "samples": stacks
-            and (stacks.samples if stacks.running_samples is None else stacks.running_samples),
-            "functions": functions or None,
-        }
+    return RunActivity(
+        time=parts if any(parts) else None,
+        targets=targets or None,
+        covered=None if is_covered else breakdown.covered_percent,
+        cpu_wait_seconds=waited.cpu_wait_seconds,
+        cpu_wait=waited.cpu_wait_percent,
+        cpu_wait_partial=is_cpu_wait_partial(record) or None,
+        processor=_processor_name(record),
+        has_activity=has_activity(record) or None,
+        stack_source=None if stacks is None else stacks.source,
+        samples=known(_running_samples, stacks),
+        functions=known(_function_rows, stacks) or None,
     )
+
+
+def _processor_name(record: Record) -> str | None:
+    if record.processor is None or not record.processor.model:
+        return None
+    return short_processor_name(record.processor.model)
+
+
+def _running_samples(stacks: Stacks) -> int | None:
+    """The samples in which a thread was running; all of them in records without that number."""
+    if stacks.running_samples is None:
+        return stacks.samples
+    return stacks.running_samples
+
+
+def _function_rows(stacks: Stacks) -> list[PageFunction]:
+    return [
+        (
+            function.function,
+            function.file,
+            function.line,
+            finite_number(function.self_percent),
+            finite_number(function.total_percent),
+        )
+        for function in stacks.top
+    ]
 
 
 def has_activity(record: Record) -> bool:
@@ -119,35 +124,35 @@ def _processes(record: Record) -> dict[str, Any]:
     if series is None:
         return {}
     wait = known_column(series.cpu_wait)
-    processes = [
-        (one.command, known_column(one.vcpu_used), known_column(one.memory_used_mb))
-        for one in series.processes
-    ]
-    length = max(
-        len(column or ())
-        for column in (wait, *(column for _, *both in processes for column in both))
-    )
+    processes: list[tuple[str, Column | None, Column | None]] = []
+    length = len(wait or ())
+    for process in series.processes:
+        vcpu_used = known_column(process.vcpu_used)
+        memory_used_mb = known_column(process.memory_used_mb)
+        length = max(length, len(vcpu_used or ()), len(memory_used_mb or ()))
+        if vcpu_used or memory_used_mb:
+            processes.append((process.command, vcpu_used, memory_used_mb))
     if not length:
         return {}
     end_ms = min(length * series.step_ms, record.metrics.duration_ms or math.inf)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "steps": [length, series.step_ms, round(max(end_ms, (length - 1) * series.step_ms))]
     }
-    if known := [one for one in processes if one[1] or one[2]]:
-        found["processes"] = known
+    if processes:
+        content["processes"] = processes
     if any(wait or ()):
-        found["wait"] = wait
-    return found
+        content["wait"] = wait
+    return content
 
 
 def _steps(stacks: StacksLine | None) -> dict[str, Any]:
     """Offset and length in ms of each step, and how often each stack was seen in it."""
-    steps = [
-        (
-            step.offset_ms,
-            step.duration_ms,
-            {stack: count for stack, count in step.stacks.items() if count > 0},
-        )
-        for step in (stacks.steps if stacks else ())
-    ]
-    return {"stacks": steps} if any(counts for _, _, counts in steps) else {}
+    if stacks is None:
+        return {}
+    steps: list[tuple[int, int, dict[str, int]]] = []
+    for step in stacks.steps:
+        counts = {stack: count for stack, count in step.stacks.items() if count > 0}
+        steps.append((step.offset_ms, step.duration_ms, counts))
+    if not any(counts for _, _, counts in steps):
+        return {}
+    return {"stacks": steps}

@@ -15,6 +15,8 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import StacksOf, activity_texts
+from profiler.report_page.page_rows import PageNotice
+from profiler.report_page.page_run import page_run, run_details
 from profiler.report_page.page_series import (
     Run,
     compressed,
@@ -23,7 +25,6 @@ from profiler.report_page.page_series import (
     to_json,
     without_none,
 )
-from profiler.report_page.run_fields import run_details, run_fields
 from profiler.runs.past_runs.families import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
@@ -89,7 +90,7 @@ def build_page_data(
         of_runs = evidence
     sizing = size_rows(of_runs, labels, overrides)
     fields = (
-        run_fields(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides))
+        page_run(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides)).as_json()
         for run, key in zip(runs, keys, strict=True)
     )
     about = {
@@ -98,16 +99,15 @@ def build_page_data(
         "onlyOne": only_one,
         "onFargate": on_fargate,
     }
-    late = {_due_time_of(line) for line in notices if line.notice.kind == "late"}
-    missed = [
-        _notice_fields(line, labels[key], late) for line, key in zip(notices, noticed, strict=True)
-    ]
-    start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": missed})[:-1]
+    notice_rows = _notice_rows(notices, [labels[key] for key in noticed])
+    start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": notice_rows})[:-1]
     room = max_bytes - _END_BYTES - len(compressed(start))
     rows, room = first_that_fit(fields, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
-    details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=0.5)
+    details, _ = first_that_fit(
+        (run_details(run, now_ns).as_json() for run in shown), room, share=0.5
+    )
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
         f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
@@ -137,25 +137,27 @@ def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
     )
 
 
-def _notice_fields(
-    line: ScheduleNoticeLine, family: str, late: Container[object]
-) -> dict[str, Any]:
-    """The fields that select notices, with the same names as the fields of runs.
+def _notice_rows(
+    notices: Sequence[ScheduleNoticeLine], families: Sequence[str]
+) -> list[Mapping[str, object]]:
+    late = {_due_time_of(line) for line in notices if line.notice.kind == "late"}
+    return [
+        _notice_row(line, family, late).as_json()
+        for line, family in zip(notices, families, strict=True)
+    ]
 
-    A missed task may start later.
-    """
+
+def _notice_row(line: ScheduleNoticeLine, family: str, late: Container[object]) -> PageNotice:
     at_ns = due_ns(line)
-    return without_none(
-        {
-            "family": family,
-            "account": line.account_id,
-            "region": line.region,
-            "cluster": cluster_name(line.cluster),
-            "outcome": line.notice.kind,
-            "began": None if at_ns is None else at_ns // NS_PER_MS,
-            "cameLate": (line.notice.kind == "missed" and _due_time_of(line) in late) or None,
-            "text": line.notice.message,
-        }
+    return PageNotice(
+        family=family,
+        account=line.account_id,
+        region=line.region,
+        cluster=cluster_name(line.cluster),
+        outcome=line.notice.kind,
+        began=None if at_ns is None else at_ns // NS_PER_MS,
+        came_late=(line.notice.kind == "missed" and _due_time_of(line) in late) or None,
+        text=line.notice.message,
     )
 
 

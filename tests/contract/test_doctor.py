@@ -85,6 +85,24 @@ def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment
     assert "was not invoked" in found["forward_logs"][1]["text"]
 
 
+def test_the_groups_of_a_prefix_are_checked_as_they_were_subscribed(
+    deployment: Deployment,
+) -> None:
+    logs = boto3.client("logs")
+    deploy(LogGroups="/ecs/*")
+    logs.create_log_group(logGroupName="/ecs/tp-instance-monitor")  # the template's own
+    _, found = deployment.doctor()
+    assert [one["text"] for one in found["subscription"]] == [
+        "All log groups of /ecs/* are subscribed (2)."
+    ]
+    logs.create_log_group(logGroupName="/ecs/new")
+    code, found = deployment.doctor()
+    assert code == 1
+    assert [one["text"] for one in found["subscription"]] == [
+        "/ecs/new has no subscription filter that delivers Task Profiler's lines to this stack."
+    ]
+
+
 def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -> None:
     """A filter is gone, another passes other lines, the rule is disabled, queues have messages,
     a function fails.

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.log_subscriptions import put_lines
+from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
-from tools.moto_server import FakeAws, fake_aws, start_by_schedule
+from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
 
 FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
 STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
@@ -73,9 +73,17 @@ class Account(ProxiedAccount):
         """Put the report of a run of this hour. Returns its time as the doctor prints it."""
         now_ns, given = time.time_ns(), report(0, family=family)
         started_at = format_ms(now_ns - NS_PER_HOUR)
-        record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=started_at)
-        (line,) = lines([replace(given, record=record, time=format_ms(now_ns))]).splitlines()
-        put_lines(self.logs, f"/ecs/{family}", "ecs/batch/1", line.decode())
+        written = format_ms(now_ns)
+        record = replace(
+            given.record,
+            task_id=f"{now_ns:032x}",
+            account_id=ACCOUNT,
+            region=REGION,
+            started_at=started_at,
+            finished_at=written,
+        )
+        (line,) = lines([replace(given, record=record, time=written)]).splitlines()
+        put_in_own_streams(self.logs, f"/ecs/{family}", line.decode())
         return started_at
 
 
@@ -337,3 +345,43 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(
     gone = "The execution role start does not exist, so ECS starts no task."
     allowed = "The policies of the execution role start allow the pull of the monitor's image."
     assert found == [(gone, [gone], True), (refused, [refused], True), (allowed, [], False)]
+
+
+@pytest.mark.parametrize(
+    ("repository_policy", "is_refused", "left_alone"),
+    [(None, False, True), ("ecr:BatchGetImage", False, False), (None, True, False)],
+)
+def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
+    account: Account, repository_policy: str | None, *, is_refused: bool, left_alone: bool
+) -> None:
+    """Its tasks would not start. A policy of the repository may allow the pull instead."""
+    push_image(account.aws)
+    account.iam.create_role(RoleName="start", AssumeRolePolicyDocument="{}")
+    token = {"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"}
+    account.iam.put_role_policy(
+        RoleName="start",
+        PolicyName="pull",
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [token]}),
+    )
+    if repository_policy is not None:
+        ecr = account.aws.client("ecr")
+        allow = {"Effect": "Allow", "Principal": "*", "Action": [repository_policy]}
+        ecr.set_repository_policy(
+            repositoryName="task-profiler",
+            policyText=json.dumps({"Version": "2012-10-17", "Statement": [allow]}),
+        )
+    account.proxy.refused = {"GetRepositoryPolicy"} if is_refused else set()
+    for family in ("bare", "bare-2"):
+        account.ecs.register_task_definition(
+            family=family,
+            executionRoleArn=f"arn:aws:iam::{ACCOUNT}:role/start",
+            containerDefinitions=[{"name": "batch", "image": "etl:26", "memory": 256}],
+        )
+    done = account.command("taskdef", "add-monitor", "bare", "bare-2", "--register")
+    assert done.returncode == (1 if left_alone else 0), done.stderr
+    arns = account.ecs.list_task_definitions(familyPrefix="bare")["taskDefinitionArns"]
+    assert len(arns) == (1 if left_alone else 2)
+    assert ("bare: It is left alone. The execution role start does" in done.stderr) == left_alone
+    groups = account.aws.client("logs").describe_log_groups(logGroupNamePrefix="/ecs/bare")
+    assert bool(groups["logGroups"]) != left_alone, "nothing is made for it"
+    assert ("the repository task-profiler could not be read" in done.stderr) == is_refused

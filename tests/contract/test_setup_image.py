@@ -95,7 +95,7 @@ def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> 
     assert "build" not in str(account.docker.commands("version", "buildx version"))
 
 
-def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
+def test_settings_that_would_remove_the_image_or_its_pull_are_named(account: Account) -> None:
     account.ecr.create_repository(repositoryName="task-profiler")
     account.push()
     selections: tuple[dict[str, Any], ...] = (
@@ -115,6 +115,7 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
         repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules})
     )
     statements = [
+        {"Sid": "NoPull", "Effect": "Deny", "Principal": "*", "Action": "ecr:Batch*"},
         {"Sid": "Pull", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchGetImage"]},
         {"Sid": "Janitor", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchDeleteImage"]},
     ]
@@ -123,7 +124,12 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     done = account.setup("image", "--yes")
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     _, *warnings = done.stderr.splitlines()
-    named = (*(f"lifecycle rule {number}" for number in (1, 3, 5)), "statement Janitor in")
+    named = (
+        "tags of task-profiler",
+        *(f"lifecycle rule {number}" for number in (1, 3, 5)),
+        "statement NoPull in",
+        "statement Janitor in",
+    )
     assert [" ".join(line.split(" ")[1:5]) for line in warnings] == [
         f"The {name}" for name in named
     ]

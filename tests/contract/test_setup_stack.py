@@ -2,11 +2,8 @@
 
 import json
 import re
-import warnings
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -14,14 +11,17 @@ import requests
 from msgspec.structs import replace
 
 import profiler
-from profiler.aws_account.setup.stack_deployment import StackRequest, store_secret
+from profiler.aws_account.setup.stack_changes import StackChanges
+from profiler.aws_account.setup.stack_deployment import StackDeployment, StackRequest
+from profiler.aws_account.setup.stack_secrets import store_secret
 from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
-from tests.command_line import run_here
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
+from tests.fakes import FakeClock
+from tests.setup_account import Account, setup_account
 from tests.setup_cluster import Cluster
-from tools.moto_server import FakeAws, fake_aws, push_image
+from tools.moto_server import push_image
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
@@ -34,61 +34,10 @@ APPLY, PLAN = (StackOutput(is_applied=is_applied, as_json=False) for is_applied 
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
-class Account:
-    def __init__(self, aws: FakeAws, folder: Path) -> None:
-        self.aws = aws
-        # moto reads a template's URL as that of its own S3 only with this host, and with the bucket
-        # in the path.
-        self._environment = {
-            name: value.replace("127.0.0.1", "localhost")
-            for name, value in aws.environment().items()
-        }
-        config = folder / "aws-config"
-        config.write_text("[default]\ns3 =\n  addressing_style = path\n")
-        self._environment |= {
-            "AWS_CONFIG_FILE": str(config),
-            "HOME": str(folder),
-            "PATH": "/usr/bin:/bin",
-        }
-        self.zip = folder / "forwarder.zip"
-        with zipfile.ZipFile(self.zip, "w") as archive:
-            archive.writestr("handler.py", "")
-
-    def client(self, service: str) -> Any:
-        """boto3's client, as the command's."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AWS_CONFIG_FILE", self._environment["AWS_CONFIG_FILE"])
-            return replace(self.aws, url=self._environment["AWS_ENDPOINT_URL"]).client(service)
-
-    def setup(self, *words: str) -> CompletedProcess[str]:
-        done = run_here(self._environment, "setup", "stack", "--zip", str(self.zip), *words)
-        assert "hunter2" not in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    def stacks(self) -> list[dict[str, Any]]:
-        return list(self.aws.client("cloudformation").describe_stacks()["Stacks"])
-
-    def parameters(self) -> dict[str, str]:
-        (stack,) = self.stacks()
-        return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
-
-    def check_nothing_was_made(self) -> None:
-        assert self.stacks() == []
-        assert self.aws.client("s3").list_buckets()["Buckets"] == []
-        assert self.aws.client("secretsmanager").list_secrets()["SecretList"] == []
-
-    def secret(self, name: str) -> dict[str, str]:
-        stored = self.aws.client("secretsmanager").get_secret_value(SecretId=name)
-        return dict(json.loads(stored["SecretString"]))
-
-
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Account]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out
-        with fake_aws() as aws:
-            yield Account(aws, tmp_path)
+    with setup_account(tmp_path) as made:
+        yield made
 
 
 def test_it_is_planned_created_and_deleted(account: Account) -> None:
@@ -162,7 +111,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     )
 
 
-def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(
+def test_an_instance_monitor_is_kept_by_an_update_and_removed_on_request(
     account: Account,
 ) -> None:
     ecs = account.client("ecs")
@@ -192,11 +141,14 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(
 
     # moto does not update these resources: test_template_deployed.py has a stack without a cluster
     # for the monitor.
-    removal = account.setup(*words)
+    update = account.setup(*words)
+    assert "InstanceMonitorCluster" not in update.stdout, "an update keeps what it does not name"
+    assert "remove" not in update.stdout
+    removal = account.setup(*words, "--no-instance-monitor")
     assert "  InstanceMonitorCluster=\n" in removal.stdout
     assert (
-        "would remove the instance monitor of jobs: --instance-monitor jobs keeps it\n"
-        in removal.stdout
+        "would remove the instance monitor of jobs; its log group "
+        "/ecs/task-profiler-instance-monitor stays\n" in removal.stdout
     )
     planned = account.setup("--delete")
     assert planned.returncode == 0, planned.stderr
@@ -204,8 +156,71 @@ def test_an_instance_monitor_is_planned_created_and_removed_without_its_option(
         "dashboards of task in https://search.invalid: see Uninstall in docs/operate.md\n"
         in planned.stdout
     )
+    assert (
+        "aws logs delete-log-group --log-group-name /ecs/task-profiler-instance-monitor --region "
+        "us-east-1\n" in planned.stdout
+    )
     assert planned.stdout.endswith("Nothing was changed; --yes carries this out.\n")
     assert account.parameters()["InstanceMonitorCluster"] == "jobs"
+
+
+def test_the_cluster_that_an_update_keeps_must_still_be_there(account: Account) -> None:
+    """Else CloudFormation would wait for hours for the service."""
+    account.aws.create_log_group("/ecs/jobs")
+    account.client("ecs").create_cluster(clusterName="jobs")
+    push_image(account.aws)
+    words = ("--elasticsearch", "https://search.invalid", "--log-group", "/ecs/jobs")
+    assert account.setup(*words, "--instance-monitor", "jobs", "--yes").returncode == 0
+    service, *_ = account.client("ecs").list_services(cluster="jobs")["serviceArns"]
+    account.client("ecs").delete_service(cluster="jobs", service=service, force=True)
+    account.client("ecs").delete_cluster(cluster="jobs")
+    update = account.setup("--parameter", "NotifyLogLines=0")
+    assert update.returncode == 1
+    assert "There is no ECS cluster 'jobs'" in update.stderr
+    assert "remove its monitor with --no-instance-monitor." in update.stderr
+    assert account.setup("--no-instance-monitor").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("monitored", "exists", "given"),
+    [
+        ("", True, "true"),
+        ("", False, "false"),
+        ("jobs", True, None),
+        ("jobs", False, "false"),
+    ],
+)
+def test_the_log_group_that_an_earlier_monitor_left_is_used_again(
+    account: Account, monitored: str, *, exists: bool, given: str | None
+) -> None:
+    """CloudFormation would fail to make it. That of the stack itself stays the stack's."""
+    account.client("ecs").create_cluster(clusterName="jobs")
+    account.aws.create_log_group("/ecs/jobs")
+    push_image(account.aws)
+    if exists:
+        account.aws.create_log_group("/ecs/tp-instance-monitor")
+    before = {"InstanceMonitorCluster": monitored, "LogGroups": "/ecs/jobs"}
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in before.items()]
+    cloudformation = FakeCloudFormation(
+        stack={"StackStatus": "UPDATE_COMPLETE", "Parameters": parameters}
+    )
+
+    def client(service: str) -> Any:
+        return cloudformation if service == "cloudformation" else account.client(service)
+
+    request = StackRequest(
+        name="tp", zip_file=str(account.zip), settings={"InstanceMonitorCluster": "jobs"}
+    )
+    changes = StackChanges("tp", client, FakeClock(), print)
+    plan, _ = StackDeployment(request, client, changes, print).plan()
+    assert plan.given.get("InstanceMonitorLogGroupExists") == given
+
+
+def test_an_instance_monitor_needs_a_cluster_or_its_own_removal(account: Account) -> None:
+    for words in (("--instance-monitor", ""), ("--instance-monitor", "a", "--no-instance-monitor")):
+        done = account.setup(*words)
+        assert done.returncode == 2
+        assert "give the cluster, or --no-instance-monitor alone." in done.stderr
 
 
 def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(

@@ -355,7 +355,8 @@ def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_other
                 "ecs:TagResource",
                 "iam:PassRole",
             }
-            assert {*map(iam_action, proxy.operations)} == needed
+            made = {*proxy.operations} - {"GetCallerIdentity"}
+            assert {*map(iam_action, made)} == needed
 
 
 def iam_action(operation: str) -> str:

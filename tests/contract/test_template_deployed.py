@@ -5,6 +5,7 @@ their way through it.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from tests.documentation import ROOT
 from tests.ended_runs import ended
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
-from tests.log_subscriptions import REPORT, put_lines
+from tests.log_subscriptions import REPORT, TASK_ID, put_lines
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import EVENT, event
@@ -81,11 +82,14 @@ def alarms(*names: str) -> list[dict[str, Any]]:
     return list(boto3.client("cloudwatch").describe_alarms(AlarmNames=names)["MetricAlarms"])
 
 
+def filters_of(group: str) -> list[dict[str, Any]]:
+    found = boto3.client("logs").describe_subscription_filters(logGroupName=group)
+    return list(found["subscriptionFilters"])
+
+
 def filter_of(group: str) -> dict[str, Any]:
-    (found,) = boto3.client("logs").describe_subscription_filters(logGroupName=group)[
-        "subscriptionFilters"
-    ]
-    return dict(found)
+    (found,) = filters_of(group)
+    return found
 
 
 def resources_of(stack: Stack, sid: str, role: str = "TaskStoppedRole") -> list[Any]:
@@ -364,9 +368,7 @@ def test_without_a_cluster_forward_logs_gets_notices_only_if_they_are_asked_for(
 ) -> None:
     boto3.client("events").create_event_bus(Name="runs")
     stack = deploy(**{"ElasticsearchUrl": "", **parameters})
-    patterns = {
-        one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()
-    }
+    patterns = {one["filterPattern"] for group in LOG_GROUPS for one in filters_of(group)}
     assert patterns == ({'{ $.type = "task.notice" }'} if is_made else set())
     assert ("ForwardLogsFunctionName" in stack.outputs) is is_made
     assert "FailedItemsQueueUrl" not in stack.outputs
@@ -389,9 +391,7 @@ def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
     stack = deploy(AlarmTopicArn=TOPIC)
     found = alarms()
     assert len(found) == 13
-    (name,) = {
-        one["FilterName"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()
-    }
+    name = filter_of(LOG_GROUPS[0])["filterName"]
     assert deliveries() == [
         f"SELECT SUM(Delivery{what}) FROM \"AWS/Logs\" WHERE FilterName = '{name}'"
         for what in ("Errors", "Throttling")
@@ -505,9 +505,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         KibanaUrl="https://kibana:5601/",
         IndexPeriod="day",
     )
-    assert {
-        one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()
-    } == {""}
+    assert {filter_of(group)["filterPattern"] for group in LOG_GROUPS} == {""}
     forwarding = stack.environment("ForwardLogsFunction")
     assert read_settings(forwarding) == ForwarderSettings(
         url="https://search:9200",
@@ -572,7 +570,10 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
 
 @pytest.mark.parametrize(
     ("ingestion", "answer"),
-    [("direct", {"indexed": 1, "skipped": 0, "failed": 0}), ("stream", {"batchItemFailures": []})],
+    [
+        ("direct", {"indexed": 1, "skipped": 0, "failed": 0, "untrusted": 0}),
+        ("stream", {"batchItemFailures": []}),
+    ],
 )
 def test_a_report_in_a_log_group_reaches_the_cluster(
     ingestion: str, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -589,11 +590,12 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
         return ""
 
     monkeypatch.setattr(LambdaFunction, "invoke", invoke)
-    put_lines(boto3.client("logs"), "/ecs/jobs", "ecs/batch/0123", json.dumps(REPORT))
+    line = json.dumps({**REPORT, "time": format_datetime(datetime.now(UTC))})
+    put_lines(boto3.client("logs"), "/ecs/jobs", f"ecs/batch/{TASK_ID}", line)
     cluster.close()
     assert answers == [answer]
     ((action, body),) = cluster.bulks
-    assert action["update"]["_id"] == "0123/batch"
+    assert action["update"]["_id"] == f"{TASK_ID}/batch"
     assert body["upsert"]["task"]["complete"] is True
 
 
@@ -654,6 +656,31 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
         filter_of("/ecs/tp-instance-monitor")["destinationArn"]
         == filter_of(LOG_GROUPS[0])["destinationArn"]
     )
+
+
+def test_the_log_group_of_an_instance_monitor_stays_and_is_used_again() -> None:
+    """It has the reports of batches with another log driver. A second one cannot be made."""
+    made = template()["Resources"]["InstanceMonitorLogGroup"]
+    assert made["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert made["UpdateReplacePolicy"] == "Retain"
+    boto3.client("ecs").create_cluster(clusterName="jobs")
+    group = "/ecs/tp-instance-monitor"
+    boto3.client("logs").create_log_group(logGroupName=group)
+    stack = deploy(InstanceMonitorCluster="jobs", InstanceMonitorLogGroupExists="true")
+    assert "InstanceMonitorLogGroup" not in stack.resources("AWS::Logs::LogGroup")
+    (definition,) = stack.resources("AWS::ECS::TaskDefinition").values()
+    (container,) = definition["ContainerDefinitions"]
+    assert container["LogConfiguration"]["Options"]["awslogs-group"] == group
+    assert filter_of(group)["filterName"] == "tp-groups"
+
+
+def test_prefixes_are_rights_but_no_subscription_and_no_query() -> None:
+    stack = deploy_template(TEMPLATE, LogGroups="/ecs/*")
+    assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
+    assert stack.resources("AWS::CloudWatch::Dashboard") == {}
+    assert resources_of(stack, "ReadTails") == [["arn:*:logs:*:*:log-group:/ecs/*:log-stream:*"]]
+    (query, *_) = stack.resources("AWS::Logs::QueryDefinition").values()
+    assert "LogGroupNames" not in query
 
 
 def test_an_instance_monitor_needs_the_log_groups_unless_all_are_subscribed() -> None:

@@ -22,13 +22,13 @@ class KernelReading(Struct, frozen=True, kw_only=True):
 
     cpu_seconds: float
     memory_usage_bytes: int
-    memory_unmapped_file_bytes: int
+    memory_reclaimable_bytes: int
     memory_peak_bytes: int | None  # includes page cache; absent on cgroup v2 before Linux 5.19
 
     @property
     def memory_used_bytes(self) -> int:
-        """Return the usage without the page cache that no process maps."""
-        return max(0, self.memory_usage_bytes - self.memory_unmapped_file_bytes)
+        """Return the usage without what the kernel drops before it kills."""
+        return max(0, self.memory_usage_bytes - self.memory_reclaimable_bytes)
 
 
 class KernelAccounting(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,9 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
             self.memory / ("memory.usage_in_bytes" if is_v1 else "memory.current")
         )
         stat, prefix = _table(self.memory / "memory.stat"), "total_" if is_v1 else ""
+        # Mapped shared memory is not on the lists of pages of files.
         mapped_bytes = stat["total_mapped_file" if is_v1 else "file_mapped"]
+        mapped_bytes = max(0, mapped_bytes - stat[f"{prefix}shmem"])
         peak = self.memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
         cpu_us = (
             _number(self.cpu / "cpuacct.usage") / 1e3
@@ -57,9 +59,10 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
         return KernelReading(
             cpu_seconds=cpu_us / 1e6,
             memory_usage_bytes=usage_bytes,
-            memory_unmapped_file_bytes=max(
+            memory_reclaimable_bytes=max(
                 0, stat[f"{prefix}active_file"] + stat[f"{prefix}inactive_file"] - mapped_bytes
-            ),
+            )
+            + stat.get("slab_reclaimable", 0),
             memory_peak_bytes=_number(peak) if peak.exists() else None,
         )
 

@@ -38,6 +38,7 @@ _GROWTH_BYTES, _GROWTH_PAUSE_SECONDS = 1 << 20, 0.1
 _HOLD_SECONDS = 600
 _FIRST_OWN_ARGUMENT = 4
 _WORKERS, _WORKER_SECONDS = 32, 0.005
+_SHORT_SECONDS = 0.1
 _MIN_TURN_SECONDS, _MAX_TURN_SECONDS = 0.01, 0.03
 _PROGRESS_SECONDS, _PROGRESS_CHARACTERS = 0.1, 5000
 _ENTRIES_OFFSET, _READ = 0x10000000, 22  # of an io_uring
@@ -133,9 +134,14 @@ def _show_progress() -> None:
 
 def _ask_in_shell(script: str, seconds: float) -> int:
     """The work as a program of a shell's script, which waits for it."""
+    return _run_program(["sh", "-c", script, "sh"], f"ask_again:{seconds}")
+
+
+def _run_program(prefix: Sequence[str], phase: str) -> int:
+    """Run a phase as a program of its own; returns how long it waited for a CPU."""
     with tempfile.NamedTemporaryFile() as truth:
-        program = [sys.executable, __file__, truth.name, *sys.argv[2:4], f"ask_again:{seconds}"]
-        subprocess.run(["sh", "-c", script, "sh", *program], check=True)
+        program = [sys.executable, __file__, truth.name, *sys.argv[2:4], phase]
+        subprocess.run([*prefix, *program], check=True)
         waits = [json.loads(line).get("wait_seconds", 0.0) for line in truth.read().splitlines()]
     return int(1e9 * sum(waits))
 
@@ -194,23 +200,47 @@ def read_disk_by_ring(seconds: float) -> None:
     os.close(ring)
 
 
-def wait_for_lock(seconds: float) -> None:
-    """Wait for a lock that nothing releases."""
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire(timeout=seconds)
-
-
-def sleep(seconds: float) -> None:
-    time.sleep(seconds)
-
-
 class _AlarmError(Exception):
     pass
 
 
 def _raise_alarm(*_: object) -> None:
     raise _AlarmError
+
+
+def wait_for_lock(seconds: float) -> None:
+    """Wait for a lock that nothing releases."""
+    lock = threading.Lock()
+    lock.acquire()
+    signal.signal(signal.SIGALRM, _raise_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    with contextlib.suppress(_AlarmError):
+        lock.acquire()
+
+
+def wait_for_held_lock(seconds: float) -> None:
+    """Wait for a limited time for a lock whose thread receives."""
+    lock, is_held = threading.Lock(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            receive(seconds)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    lock.acquire(timeout=_HOLD_SECONDS)
+    thread.join()
+
+
+def wait_for_event(seconds: float) -> None:
+    """Wait for an event that does not come: a sleep by a futex."""
+    threading.Event().wait(seconds)
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def read_pipe(seconds: float) -> None:
@@ -231,21 +261,48 @@ def pause(seconds: float) -> None:
     signal.pause()
 
 
-def run_child(seconds: float) -> None:
+def read_socket_pair(seconds: float) -> int:
+    """Wait for a child by a socket pair; the child waits for a signal."""
+    own, others = socket.socketpair()
+    if os.fork() == 0:
+        pause(seconds)
+        others.send(f"{cpu_wait_ns()}".encode())
+        os._exit(0)
+    waited_ns = int(own.recv(64))
+    os.wait()
+    own.close()
+    others.close()
+    return waited_ns
+
+
+def short_processes(seconds: float) -> int:
+    """Run processes one after the other, each of which ends before it is read often."""
+    until, waited_ns = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        waited_ns += sum(_in_processes([_compute_shortly]))
+    return waited_ns
+
+
+def _compute_shortly() -> int:
+    until = time.process_time() + _SHORT_SECONDS
+    while time.process_time() < until:
+        sum(range(1000))
+    return cpu_wait_ns()
+
+
+def run_child(seconds: float) -> int:
     """Wait for a program that shows no known kind."""
-    subprocess.run(
-        [sys.executable, __file__, os.devnull, *sys.argv[2:4], f"pause:{seconds}"], check=True
-    )
+    return _run_program([], f"pause:{seconds}")
 
 
 def threads_of_many_kinds(seconds: float) -> int:
-    """A thread receives, one sleeps, one waits for a lock, and the main thread for all of them."""
+    """A thread receives, one sleeps, one waits for an event, and the main thread for all of them."""
     waits: list[int] = []
 
     def work(phase: Phase) -> None:
         waits.append(_waited(phase, seconds))
 
-    _in_threads([partial(work, phase) for phase in (receive, sleep, wait_for_lock)])
+    _in_threads([partial(work, phase) for phase in (receive, sleep, wait_for_event)])
     return sum(waits)
 
 
@@ -355,6 +412,7 @@ _FUNCTIONS: tuple[Phase, ...] = (
         run_child,
     ),
     *(threads_of_many_kinds, ask_again, pool_of_one, pool_of_32, grow),
+    *(wait_for_held_lock, wait_for_event, read_socket_pair, short_processes),
 )
 PHASES: dict[str, Phase] = {
     "compute": _spin,

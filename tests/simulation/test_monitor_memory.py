@@ -42,6 +42,15 @@ with open(sys.argv[1], "rb") as file:
 sum(mapped[page] for page in range(0, len(mapped), 4096))
 time.sleep(5)
 """
+_SHARED_AND_FILE = """
+shared = mmap.mmap(-1, 200 << 20)
+for page in range(0, len(shared), 4096):
+    shared[page] = 1
+with tempfile.TemporaryFile(dir="/var/tmp") as file:
+    for _ in range(300):
+        os.write(file.fileno(), bytes(1 << 20))
+    time.sleep(5)
+"""
 # Writes a group's anonymous memory and tmpfs as /proc/meminfo shows those of a machine.
 _FOLLOW = """
 import sys, time
@@ -84,8 +93,12 @@ class _GroupTask(Task):
                 "active_file": "active_file",
                 "inactive_file": "inactive_file",
                 "file_mapped": "mapped_file",
+                "file": "cache",
+                "shmem": "shmem",
+                "anon": "rss",
             }
             detail = {name: stat[f"total_{old_name}"] for name, old_name in names.items()}
+            detail["slab_reclaimable"] = 0  # version 1 does not tell
             memory = {"usage": int(self.kernel("memory.usage_in_bytes")), "stats": detail}
             self._last = period, {"read": timestamp(time.time()), "memory_stats": memory}
         return self._last[1] if name == "batch" else super()._sample(name)
@@ -152,6 +165,20 @@ def test_no_page_counts_twice_and_none_is_forgotten(
     )
     assert least_mib / 2 <= present(used.avg) <= min(most_mib, peak_mib)
     assert record.metrics.memory_peak_source == "sampled"
+
+
+@pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
+def test_shared_memory_counts_once_beside_a_file() -> None:
+    task, folder = _GroupTask(1), Path("/var/tmp")
+    with control_group(Limits(), task.docker_id("batch"), folder) as folders:
+        command = (sys.executable, "-c", f"import mmap, os, tempfile, time\n{_SHARED_AND_FILE}")
+        execution = Execution(
+            task=task, program=command, folders=folders, folder=folder, interval_seconds=0.5
+        )
+        record, _ = execution.by_monitor(is_privileged=False)
+        mark_mib = int(task.kernel("memory.max_usage_in_bytes")) / _MIB
+    assert mark_mib > 490  # the file was in the group's memory, too
+    assert 200 <= present(record.metrics.max_memory_used_mb) < 230
 
 
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")

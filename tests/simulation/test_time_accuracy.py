@@ -60,8 +60,10 @@ _KINDS: dict[str, WaitKind] = {
     **dict.fromkeys(_BYSTANDERS, "network"),
     **dict.fromkeys(("read_disk", "read_disk_by_ring"), "disk"),
     "wait_for_lock": "lock",
-    "read_pipe": "pipe",
-    "run_child": "child",
+    "wait_for_held_lock": "network",
+    "wait_for_event": "sleep",
+    **dict.fromkeys(("read_pipe", "read_socket_pair"), "pipe"),
+    **dict.fromkeys(("run_child", "short_processes"), "child"),
 }
 # The innermost of a program's own functions in a phase, where that is not the phase itself.
 _OWN_FUNCTIONS = {
@@ -69,7 +71,9 @@ _OWN_FUNCTIONS = {
     "compute_half": {"compute_half", "_spin"},
     "receive": {"receive", "_ask"},
     "run_child": {"run_child", "pause"},
-    "threads_of_many_kinds": {"_in_threads", "receive", "sleep", "wait_for_lock"},
+    "read_socket_pair": {"read_socket_pair", "pause"},
+    "wait_for_held_lock": {"wait_for_held_lock", "hold", "receive", "_ask"},
+    "threads_of_many_kinds": {"_in_threads", "receive", "sleep", "wait_for_event"},
     "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
     "computing_process": {"_in_processes", "_spin", "receive"},
     **{f"herd_{threads}": {"_herd", "_in_threads", "work"} for threads in _HERDS},
@@ -109,9 +113,11 @@ _ONE_PROCESS = (
     "run_child",
     "compute_half",
 )
+_WITH_OTHERS = ("wait_for_event", "wait_for_held_lock", "read_socket_pair")
 _MANY = ("threads_of_many_kinds", "processes_of_many_kinds", "computing_process")
 _SCENARIOS = {
     "one process": Scenario(phases=dict.fromkeys(_ONE_PROCESS, 1), seconds=60),
+    "timeouts and socket pairs": Scenario(phases=dict.fromkeys(_WITH_OTHERS, 1), seconds=30),
     "threads and processes": Scenario(phases=dict.fromkeys(_MANY, 1), seconds=40),
     **{
         f"{threads} threads that wake together": Scenario(phases={f"herd_{threads}": 1}, seconds=40)
@@ -229,6 +235,39 @@ def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
             right, everything = right + counts[0], everything + counts[1]
     assert found == {}
     assert 100 * right >= _MIN_RIGHT_PERCENT * everything
+
+
+@pytest.mark.accuracy
+@pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cpus", [0.25, None])
+def test_what_nobody_saw_of_short_processes_is_no_kind(mode: Mode, cpus: float | None) -> None:
+    """Without a limit, programs that compute on every CPU make the processes wait."""
+    others: list[subprocess.Popen[bytes]] = []
+    if cpus is None:
+        compute = "while True: sum(range(1000))"
+        for _ in range(2 * (os.cpu_count() or 1)):
+            others.append(subprocess.Popen([sys.executable, "-c", compute]))
+    try:
+        seen = observe(
+            [f"short_processes:{40 / _QUICK_DIVISOR}"],
+            mode,
+            limits=Limits(cpus=cpus),
+            interval_seconds=1 / _QUICK_DIVISOR,
+        )
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+    truth = true_parts(seen.phases, sees_calls=mode != "monitor without SYS_PTRACE")
+    made = present(seen.record.time_breakdown)
+    fields = msgspec.to_builtins(made)
+    said = {part: fields.get(f"{part}Percent", 0) for part in _PARTS}
+    sys.stdout.write(f"\n{mode}: {said} ({truth}), {made.covered_percent} covered\n")
+    for part in ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child"):
+        assert said[part] <= truth[part] + _MAX_POINTS, part
+    assert abs(said["onCpu"] - truth["onCpu"]) <= _MAX_POINTS
+    assert said["waitingForCpu"] >= truth["waitingForCpu"] / 2
 
 
 # 600 threads wake together once a second and end. The program writes down the sum of what they

@@ -136,6 +136,20 @@ def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths)
     return None
 
 
+def pull_obstacle(definition: Mapping[str, object], paths: ReportPaths) -> str | None:
+    """Why the monitor's image would keep the tasks of a definition from starting; None: it does
+    not, or this is unknown. Without the role itself, no task starts in any case.
+    """
+    role = string(definition.get("executionRoleArn"))
+    monitor = monitor_of(definition)
+    if role is None or monitor is None or monitor.image is None:
+        return None
+    if paths.may_pull(role, monitor.image) != "denied":
+        return None
+    finding = execution_role_finding(definition, paths)
+    return None if finding is None else f"{finding.text} {finding.advice or ''}".rstrip()
+
+
 def role_problems(
     definition: Mapping[str, object],
     permission: Permission | None,

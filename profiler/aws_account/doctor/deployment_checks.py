@@ -17,7 +17,9 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.aws_account.replay import count_messages
+from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.aws_account.stack_state import StackState, existing_stack, export_lines, obstacle
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
@@ -243,7 +245,27 @@ class _DeploymentChecks(Struct):
                 _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE
             )
         for group in groups:
-            yield from _guarded(_SUBSCRIPTION, self._subscription(group, destination))
+            if glob_prefix(group) == group:
+                yield from _guarded(_SUBSCRIPTION, self._subscription(group, destination))
+            else:
+                yield from _guarded(_SUBSCRIPTION, self._of_pattern(group, destination))
+
+    def _of_pattern(self, pattern: str, destination: str) -> Iterator[Finding]:
+        """Whether all log groups are subscribed that ``setup stack`` subscribes by a pattern."""
+        findings: list[Finding] = []
+        filters = GroupFilters(self.stack.name, self.open_client, lambda _sentence: None)
+        groups = filters.select([pattern], are_given=False).groups
+        for group in groups:
+            findings += self._subscription(group, destination)
+        problems = [finding for finding in findings if finding.level == "problem"]
+        yield from problems
+        if not groups:
+            yield note(_SUBSCRIPTION, f"No log group matches {pattern}.", _UPDATE)
+        elif not problems:
+            yield ok(
+                _SUBSCRIPTION,
+                f"All log groups of {pattern} are subscribed ({len(groups)}).",
+            )
 
     def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(

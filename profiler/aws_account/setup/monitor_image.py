@@ -78,13 +78,25 @@ class ImageRepository:
         return given["proxyEndpoint"].removeprefix("https://"), user, password
 
     def warnings(self, tag: str) -> Iterator[str]:
-        """Sentences about rules by which the image would later be removed."""
+        """Sentences about settings that would later remove or replace the image, or keep tasks
+        from pulling it.
+        """
         try:
             yield from self._warnings(tag)
         except TaskProfilerError as error:
             yield f"It is unknown whether a rule of {self.name} expires the image. {error}"
 
     def _warnings(self, tag: str) -> Iterator[str]:
+        described = self._read(
+            "describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name]
+        )
+        if described is not None:
+            (repository,) = described["repositories"]
+            if repository.get("imageTagMutability") == "MUTABLE":
+                yield (
+                    f"The tags of {self.name} are mutable, so a push can replace the image under "
+                    "running schedules: aws ecr put-image-tag-mutability makes them immutable."
+                )
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_document(lifecycle, "lifecyclePolicyText").get("rules")):
             if _selects(mapping(rule.get("selection")), tag):
@@ -98,12 +110,21 @@ class ImageRepository:
                 )
         policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
         for statement in statements_of(_document(policy, "policyText")):
-            if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
-                title = text(statement.get("Sid")) or "without a Sid"
-                yield (
-                    f"The statement {title} in the policy of {self.name} allows others to delete "
-                    "the image."
-                )
+            yield from self._policy_warnings(statement)
+
+    def _policy_warnings(self, statement: Mapping[str, object]) -> Iterator[str]:
+        name = text(statement.get("Sid")) or "without a Sid"
+        title = f"The statement {name} in the policy of {self.name}"
+        pulls = concerns(statement, "ecr:BatchGetImage") or concerns(
+            statement, "ecr:GetDownloadUrlForLayer"
+        )
+        if statement.get("Effect") == "Deny" and pulls:
+            yield (
+                f"{title} denies the pull to some principals: tasks with such an execution role "
+                "do not start."
+            )
+        if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
+            yield f"{title} allows others to delete the image."
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""

@@ -14,7 +14,7 @@ from profiler.aws_account.clusters_and_log_groups import container_insights_sent
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.monitor_image import ImageRepository
-from profiler.aws_account.setup.stack_template import MONITORED_CLUSTER, find_gap
+from profiler.aws_account.setup.stack_template import find_gap
 from profiler.aws_account.stack_state import DEFAULT_STACK, export_lines, obstacle, read_state
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
@@ -113,8 +113,6 @@ class SetupSteps(Struct):
     def _stack(self) -> _Found:
         state = read_state(self.open_client, DEFAULT_STACK)
         gap, options = find_gap(state.parameters)
-        cluster = state.parameters.get(MONITORED_CLUSTER)
-        options += ("--instance-monitor", cluster) if cluster else ()
         self.hints = () if state.phase == "absent" else tuple(export_lines(state.parameters))
         why_not = obstacle(state)
         if state.phase == "absent":

@@ -10,7 +10,12 @@ from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.stack_state import StackState, obstacle, read_state
+from profiler.aws_account.stack_state import (
+    StackState,
+    monitor_log_group,
+    obstacle,
+    read_state,
+)
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
@@ -222,6 +227,8 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
     where = f" --region {state.region}"
     for event in kept:
         text = f"{event.resource} ({event.physical_id})"
+        if event.type == "AWS::Logs::LogGroup":
+            continue  # the stack's parameters name it, also one that an earlier stack made
         if event.type == "AWS::SQS::Queue":
             command = f"aws sqs delete-queue --queue-url {event.physical_id}{where}"
             text = f"{event.resource} (its messages may exist nowhere else): {command}"
@@ -244,5 +251,11 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
         yield (
             f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in "
             "docs/operate.md"
+        )
+    if state.parameters.get("InstanceMonitorCluster"):
+        group = monitor_log_group(state.name)
+        yield (
+            f"the log group of the instance monitor, with reports: aws logs delete-log-group "
+            f"--log-group-name {group}{where}"
         )
     yield "the log groups of the batches and their monitors, with the reports"

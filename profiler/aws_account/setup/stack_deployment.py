@@ -3,49 +3,59 @@ of both.
 """
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.clusters_and_log_groups import matching_log_groups
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.clusters_and_log_groups import log_group_class
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
+from profiler.aws_account.setup.group_filters import (
+    Delivery,
+    FilterPlan,
+    GroupFilters,
+    GroupSelection,
+    check_group_names,
+    delivery_of,
+    log_groups_parameter,
+)
 from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
+from profiler.aws_account.setup.stack_limits import check_limits, check_values
+from profiler.aws_account.setup.stack_rules import check_rules
+from profiler.aws_account.setup.stack_secrets import store_secret
 from profiler.aws_account.setup.stack_template import (
+    MONITOR_GROUP_EXISTS,
     MONITORED_CLUSTER,
     changed_parameters,
     check_account,
-    check_groups,
     check_instance_monitor,
     parameter_defaults,
     parameter_values,
     parse_parameters,
     subscribes_groups,
-    with_subscriptions,
+    without_subscription,
 )
 from profiler.aws_account.stack_state import (
     CODE_PREFIX,
     DEFAULT_STACK,
     StackState,
+    monitor_log_group,
     obstacle,
     read_state,
 )
-from profiler.core.aws_clients import AwsClient, error_status, service_domain
+from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
+from profiler.record.units import format_count
 
 _HASH_DIGITS = 16
 # The secret of each parameter is STACK/NAME.
 _SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
-_TAGS = {"application": "task-profiler"}
-_SIGN_IN = frozenset(
-    {"api_key", "username", "password"}
-)  # a new sign-in replaces the whole old one
+_FILTER_TYPE = "AWS::Logs::SubscriptionFilter"
 _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
 
 
@@ -75,6 +85,7 @@ class StackPlan(Struct, frozen=True, kw_only=True):
     given: Mapping[str, str]
     secrets: Mapping[str, dict[str, str]]
     tags: Mapping[str, str]
+    filters: FilterPlan
 
     @property
     def template_key(self) -> str:
@@ -205,11 +216,13 @@ class StackDeployment(Struct, frozen=True):
                 )
             secrets[name] = values
             given[parameter] = name
-        if state.parameters.get(MONITORED_CLUSTER):
-            given.setdefault(MONITORED_CLUSTER, "")  # leaving the option out removes the monitor
-        template = self._with_subscriptions(template, given, state)
-        if given.get(MONITORED_CLUSTER):
-            check_instance_monitor(self.open_client, given[MONITORED_CLUSTER], self.on_step)
+        self._plan_instance_monitor(template, given, state)
+        filters = self._plan_filters(template, given, state)
+        check_values(template, given)
+        template = without_subscription(template)
+        values = parameter_values(template, given, state.parameters)
+        check_rules(template, values)
+        check_limits(template, values)
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
@@ -220,37 +233,58 @@ class StackDeployment(Struct, frozen=True):
             given=given,
             secrets=secrets,
             tags=tags,
+            filters=filters,
         )
         return plan, bucket
 
-    def _with_subscriptions(self, template: str, given: dict[str, str], state: StackState) -> str:
-        """The template with the log groups' subscriptions.
+    def _plan_instance_monitor(
+        self, template: str, given: dict[str, str], state: StackState
+    ) -> None:
+        """Check the monitor that the stack gets or keeps, and give the parameter of its log group.
 
-        Refuses values that would fail minutes later.
+        CloudFormation could not make a log group that stayed when a monitor was removed.
         """
         values = parameter_values(template, given, state.parameters)
-        subscribes = subscribes_groups(values)
+        cluster = values[MONITORED_CLUSTER]
+        if not cluster:
+            return
+        check_instance_monitor(self.open_client, cluster, self.on_step)
+        group, exists = monitor_log_group(state.name), False
+        with noted_errors(
+            self.on_step,
+            f"Whether the log group {group} exists is unknown",
+            "logs:DescribeLogGroups",
+        ):
+            exists = log_group_class(self.open_client, group) is not None
+            is_new = not state.parameters.get(MONITORED_CLUSTER)
+            if is_new or not exists:
+                given.setdefault(MONITOR_GROUP_EXISTS, "true" if exists else "false")
+
+    def _plan_filters(self, template: str, given: dict[str, str], state: StackState) -> FilterPlan:
+        """Plan the subscription filters, and give the parameter of the log groups.
+
+        Refuses what would fail after the stack was made.
+        """
         before = parameter_values(template, {}, state.parameters)
-        if values["Subscribe"] == "account":
-            if before["Subscribe"] == "groups":
-                check_account(self.open_client, self.on_step)
-            return template
-        names = [name for name in values["LogGroups"].split(",") if name]
-        groups = matching_log_groups(self.open_client, names)
-        if "LogGroups" in given or list(groups) != names:
-            given["LogGroups"] = ",".join(groups)
-        is_fed = before["Subscribe"] == "groups" and (
-            before["ElasticsearchUrl"] or "running" in before["Notify"]
-        )
-        had = before["LogGroups"].split(",") if is_fed else ()
-        if subscribes:
-            check_groups(
-                state.name,
-                [name for name in groups if name not in had],
-                self.open_client,
-                self.on_step,
-            )
-        return with_subscriptions(template, groups)
+        values = parameter_values(template, given, state.parameters)
+        are_given = "LogGroups" in given
+        names = _names(values["LogGroups"])
+        filters = GroupFilters(state.name, self.open_client, self.on_step)
+        wanted, delivery = GroupSelection(), None
+        if values["Subscribe"] == "account" and before["Subscribe"] == "groups":
+            check_account(self.open_client, self.on_step)
+        if values["Subscribe"] == "groups":
+            check_group_names(names)
+            wanted = filters.select(names, are_given=are_given)
+        if are_given and values["Subscribe"] == "groups":
+            given["LogGroups"] = log_groups_parameter(names, wanted.groups)
+            values = parameter_values(template, given, state.parameters)
+        if subscribes_groups(values):
+            delivery = delivery_of(values, state)
+        dropped = _names(before["LogGroups"]) if before["Subscribe"] == "groups" else []
+        if delivery is not None:
+            dropped = [name for name in dropped if name not in names]
+        return filters.plan(wanted, dropped, delivery)
 
     def _bucket(self, state: StackState) -> CodeBucket:
         sts = self.open_client("sts")
@@ -284,12 +318,13 @@ class StackDeployment(Struct, frozen=True):
         monitored = plan.state.parameters.get(MONITORED_CLUSTER)
         if monitored and not plan.values[MONITORED_CLUSTER]:
             yield (
-                f"would remove the instance monitor of {monitored}: --instance-monitor "
-                f"{monitored} keeps it"
+                f"would remove the instance monitor of {monitored}; its log group "
+                f"{monitor_log_group(plan.state.name)} stays"
             )
         kept = len([name for name in plan.state.parameters if name not in plan.given])
         if kept:
             yield f"  {kept} other parameters keep their values"
+        yield from filter_sentences(plan.filters)
 
     def prepare(self, plan: StackPlan, bucket: CodeBucket) -> ChangeSet | None:
         """Upload code and template, and create a change set; None if nothing would change."""
@@ -325,6 +360,46 @@ class StackDeployment(Struct, frozen=True):
                 f"{store_secret(self.open_client, name, values, key_arn, plan.tags)}: secret {name}"
             )
 
+    def put_filters(
+        self, plan: StackPlan, state: StackState, change_set: ChangeSet | None
+    ) -> tuple[str, ...]:
+        """Put and delete the subscription filters of the deployed stack.
+
+        Returns a sentence about each failure.
+        """
+        filters = plan.filters
+        changes = change_set.changes if change_set is not None else ()
+        removes_filters = any(
+            change.type == _FILTER_TYPE and change.action == "Remove" for change in changes
+        )
+        if removes_filters:  # of the template alone, maybe under the same name
+            filters = replace(filters, put=filters.groups)
+        delivery: Delivery | None = delivery_of(plan.values, state)
+        return GroupFilters(state.name, self.open_client, self.on_step).carry_out(
+            filters, delivery, self.changes.clock, self.on_step
+        )
+
+
+def filter_sentences(filters: FilterPlan) -> Iterator[str]:
+    """The changes of the subscription filters, a line for each log group."""
+    for verb, groups in (("put", filters.put), ("delete", filters.delete)):
+        if groups:
+            yield (
+                f"would {verb} the subscription filter {filters.name} of "
+                f"{format_count(len(groups), 'log group')}:"
+            )
+        for group in groups:
+            yield f"  {group}"
+    unchanged = len(filters.groups) - len(filters.put) - len(filters.refused)
+    if unchanged:
+        yield f"  subscribed already: {format_count(unchanged, 'log group')}"
+    yield from filters.left_out
+    yield from filters.refused
+
+
+def _names(parameter: str) -> list[str]:
+    return [name for name in parameter.split(",") if name]
+
 
 def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
     given = parse_parameters(request.parameters, names)
@@ -348,67 +423,3 @@ def _read_zip(path: str) -> bytes:
             f"--zip {path} is not a zip file: use task-profiler-forwarder.zip of the release."
         )
     return data
-
-
-def store_secret(
-    open_client: OpenClient,
-    name: str,
-    values: dict[str, str],
-    key_arn: str = "",
-    tags: Mapping[str, str] | None = None,
-) -> Literal["created", "updated", "unchanged", "restored"]:
-    """Store values in a secret's JSON object, where other values stay.
-
-    No message of an error contains a value.
-
-    A deleted secret, whose name Secrets Manager keeps for 7 to 30 days, is restored without its
-    values. ``key_arn`` is the KMS key of a new secret, empty for AWS's own; ``tags`` are a new
-    secret's, too.
-    """
-    client = open_client("secretsmanager")
-    actions = (
-        "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
-    )
-    if key_arn:
-        actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
-    with aws_errors(f"The secret {name} cannot be stored", actions):
-        try:
-            present = _read(client, name)
-        except (
-            client.exceptions.InvalidRequestException
-        ):  # to this call, only because the secret is deleted
-            client.restore_secret(SecretId=name)
-            client.put_secret_value(SecretId=name, SecretString=json.dumps(values))
-            return "restored"
-        if present is None:
-            client.create_secret(
-                Name=name,
-                Description="Settings of Task Profiler's forwarder",
-                SecretString=json.dumps(values),
-                Tags=[
-                    {"Key": key, "Value": value} for key, value in {**_TAGS, **(tags or {})}.items()
-                ],
-                **({"KmsKeyId": key_arn} if key_arn else {}),
-            )
-            return "created"
-        kept = {
-            key: value
-            for key, value in present.items()
-            if not (key in _SIGN_IN and _SIGN_IN & values.keys())
-        }
-        if kept | values == present:
-            return "unchanged"
-        client.put_secret_value(SecretId=name, SecretString=json.dumps(kept | values))
-        return "updated"
-
-
-def _read(client: AwsClient, name: str) -> dict[str, str] | None:
-    try:
-        text = client.get_secret_value(SecretId=name).get("SecretString", "")
-    except client.exceptions.ResourceNotFoundException:
-        return None
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        said = f"The secret {name} is not a JSON object: delete it, or store its settings by hand."
-        raise TaskProfilerError(said) from error

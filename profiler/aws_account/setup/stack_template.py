@@ -1,5 +1,5 @@
-"""The forwarder's template, as far as a deployment needs it: parameters, and a subscription for
-each log group.
+"""The forwarder's template, as far as a deployment needs it: its parameters, and the checks of
+what they name.
 
 The command line has no parser of YAML. Values that pass CloudFormation's checks, and fail after
 minutes, are refused.
@@ -8,15 +8,9 @@ minutes, are refused.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from hashlib import sha256
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
-from profiler.aws_account.clusters_and_log_groups import (
-    STANDARD,
-    account_subscriptions,
-    log_group_class,
-    subscription_filters,
-)
+from profiler.aws_account.clusters_and_log_groups import account_subscriptions
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.core.errors import TaskProfilerError, UsageError
 
@@ -24,16 +18,16 @@ from profiler.core.errors import TaskProfilerError, UsageError
 _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
 # The parameter with the cluster whose instances get a monitor.
 MONITORED_CLUSTER = "InstanceMonitorCluster"
+# The parameter that is true if the log group of this monitor stayed from an earlier one.
+MONITOR_GROUP_EXISTS = "InstanceMonitorLogGroupExists"
 _NAME = re.compile(r"^  (\w+):$", re.MULTILINE)
 _DEFAULT = re.compile(r"^    Default: (.+)$", re.MULTILINE)
-_SUBSCRIPTION = re.compile(r"^  Subscription:\n.*?\n\n", re.MULTILINE | re.DOTALL)
+# With the comment above it.
+_SUBSCRIPTION = re.compile(
+    r"^  # setup stack leaves .+\n  Subscription:\n(?:    .+\n)+\n", re.MULTILINE
+)
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
-_HASH_DIGITS = 8
-_MAX_FILTERS = 5  # of a log group, since September 2026
-# The name of the template's filter, and of those that replace it: two resources must not be the
-# same filter.
-_ONE_FILTER = "${AWS::StackName}-group"
-_FILTER = f"{_ONE_FILTER}s"
+_ONE_FILTER = "${AWS::StackName}-group"  # the name of the template's filter
 _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 
@@ -55,28 +49,14 @@ def parameter_values(
     return {name: given.get(name, current.get(name, default)) for name, default in defaults.items()}
 
 
-def with_subscriptions(template: str, groups: Iterable[str]) -> str:
-    """The template with a subscription of each log group, in place of the subscription of a
-    single group.
+def without_subscription(template: str) -> str:
+    """The template without the subscription of a single group: the command puts the filters.
 
-    A logical id depends only on the group's name, so that CloudFormation does not replace the
-    filters of other groups.
+    The alarms then select the name of the command's filters. Two filters of a group must not have
+    the same name.
     """
-    (block,) = _SUBSCRIPTION.findall(template)
-    copies = "".join(_subscription(block, name) for name in groups)
-    whole = _ONE_GROUP.sub("", template).replace(block, copies) if copies else template
-    return whole.replace(_ONE_FILTER, _FILTER)  # the alarms have it, too
-
-
-def _subscription(block: str, group: str) -> str:
-    digest = sha256(group.encode()).hexdigest()[:_HASH_DIGITS]
-    for old, new in (
-        ("  Subscription:", f"  Subscription{digest}:"),
-        ("SubscribesOneGroup", "SubscribesGroups"),
-        ("!Ref LogGroups", f'"{group}"'),
-    ):
-        block = block.replace(old, new, 1)
-    return block
+    rest = _SUBSCRIPTION.sub("", _ONE_GROUP.sub("", template))
+    return rest.replace(_ONE_FILTER, f"{_ONE_FILTER}s")
 
 
 def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, str]:
@@ -187,44 +167,7 @@ def check_instance_monitor(
         ]
     if "ACTIVE" not in statuses:
         raise TaskProfilerError(
-            f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region."
+            f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region, or remove "
+            "its monitor with --no-instance-monitor."
         )
     check_default_image(open_client, "run task-profiler setup image", note, must_exist=True)
-
-
-def check_groups(
-    stack: str, names: Sequence[str], open_client: OpenClient, note: Callable[[str], object]
-) -> None:
-    """Refuse new groups that are missing, not of the class Standard, or without a free filter.
-
-    ``note``: unreadable.
-    """
-    classes: dict[str, str | None] = {}
-    filters: dict[str, list[str]] = {}
-    permissions = "logs:DescribeLogGroups and DescribeSubscriptionFilters"
-    with noted_errors(note, "Whether the log groups can be subscribed is unknown", permissions):
-        classes |= {name: log_group_class(open_client, name) for name in names}
-        standard = [name for name, found in classes.items() if found == STANDARD]
-        logs = open_client("logs")
-        filters |= {
-            name: [one["filterName"] for one in subscription_filters(logs, name)]
-            for name in standard
-        }
-    unfit = [
-        f"{name} ({found or 'missing'})" for name, found in classes.items() if found != STANDARD
-    ]
-    if unfit:
-        raise TaskProfilerError(
-            "Only log groups that exist and have the class Standard can be subscribed, unlike "
-            f"{', '.join(unfit)}: create them, leave them out, or check --log-group and --region."
-        )
-    own = _FILTER.replace("${AWS::StackName}", stack)
-    full = [
-        name for name, present in filters.items() if own in present or len(present) >= _MAX_FILTERS
-    ]
-    if full:
-        raise TaskProfilerError(
-            f"The subscription filter {own} cannot be added to {', '.join(full)}, because AWS "
-            f"allows {_MAX_FILTERS} filters for each log group, with different names: delete one, "
-            "or leave the group out."
-        )

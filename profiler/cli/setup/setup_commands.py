@@ -328,14 +328,15 @@ def _dry_run(
 @repeatable(
     "--log-group groups",
     "NAME",
-    "Subscribe this log group, or all NAME*, in place of the earlier ones.",
+    "Subscribe this log group, or all NAME* that exist, in place of the earlier ones.",
 )
 @flag("--all-log-groups", "Subscribe all log groups of the Region.")
 @option(
     "--instance-monitor",
     "CLUSTER",
-    "Monitor each EC2 instance of this ECS cluster; without it, none.",
+    "Monitor each EC2 instance of this ECS cluster.",
 )
+@flag("--no-instance-monitor", "Remove the instance monitor; its log group stays.")
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")
 @repeatable(
     "--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag."
@@ -359,6 +360,7 @@ def stack(
     groups: tuple[str, ...],
     all_log_groups: bool,
     instance_monitor: str | None,
+    no_instance_monitor: bool,
     parameters: tuple[str, ...],
     tags: tuple[str, ...],
     bucket: str | None,
@@ -368,7 +370,7 @@ def stack(
     as_json: bool,
     region: str | None,
     profile: str | None,
-) -> None:
+) -> int:
     """Deploy the forwarder by CloudFormation, or update it.
 
     Settings that are not given keep their values. Webhooks, API keys, passwords and headers are
@@ -384,14 +386,16 @@ def stack(
     output = StackOutput(is_applied=yes, as_json=as_json)
     if delete:
         remove(name, open_client, output)
-        return
+        return 0
     _check_addresses(url, otlp_url)
     settings = {
         "ElasticsearchUrl": url,
         "OtlpEndpoint": otlp_url,
         "LogGroups": ",".join(groups) if groups else None,
         "Subscribe": "account" if all_log_groups else None,
-        "InstanceMonitorCluster": cluster_name(instance_monitor),
+        "InstanceMonitorCluster": _monitored_cluster(
+            instance_monitor, is_removed=no_instance_monitor
+        ),
     }
     credentials = _credentials(api_key, user)
     request = StackRequest(
@@ -408,7 +412,16 @@ def stack(
     cluster = (
         ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
     )
-    deploy(request, open_client, cluster, output)
+    return deploy(request, open_client, cluster, output)
+
+
+def _monitored_cluster(cluster: str | None, *, is_removed: bool) -> str | None:
+    """The name of the cluster; empty for no monitor, None for the stack's own value."""
+    if cluster == "" or (cluster is not None and is_removed):
+        raise UsageError(
+            "--instance-monitor names a cluster: give the cluster, or --no-instance-monitor alone."
+        )
+    return "" if is_removed else cluster_name(cluster)
 
 
 def _check_addresses(url: str | None, otlp_url: str | None) -> None:

@@ -1,6 +1,6 @@
 """What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
 from profiler.aws_account.setup.stack_changes import (
     Change,
     ChangeSet,
@@ -18,13 +19,19 @@ from profiler.aws_account.setup.stack_changes import (
     StackEvent,
     remains,
 )
-from profiler.aws_account.setup.stack_deployment import StackDeployment, StackPlan, StackRequest
+from profiler.aws_account.setup.stack_deployment import (
+    StackDeployment,
+    StackPlan,
+    StackRequest,
+    filter_sentences,
+)
 from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import export_lines, obstacle, read_state
+from profiler.aws_account.stack_state import StackState, export_lines, obstacle, read_state
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
+from profiler.record.units import format_count
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.search_setup.template_install import (
     Engine,
@@ -35,6 +42,7 @@ from profiler.search_setup.template_install import (
 )
 
 _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
+_MAX_FAILURES = 10
 _REPLACEMENTS = {"True": "yes", "False": "no", "Conditional": "possible"}
 
 
@@ -122,8 +130,8 @@ def deploy(
     open_client: OpenClient,
     cluster: ForwarderCluster | None,
     output: StackOutput,
-) -> None:
-    """Create or update the stack.
+) -> int:
+    """Create or update the stack. Returns 1 if a log group could not be subscribed.
 
     The cluster's product is a setting, unless a parameter sets it.
     """
@@ -140,7 +148,7 @@ def deploy(
         warn(f"The stack {plan.state.name} {reason}: add {' '.join(options)}.")
     if not output.is_applied:
         output.plan(request.name, deployment.describe(plan, bucket))
-        return
+        return 0
     change_set = deployment.prepare(plan, bucket)
     try:
         if change_set is not None and not output.as_json:
@@ -152,16 +160,23 @@ def deploy(
         if change_set is not None:
             changes.discard(change_set)
         raise
-    _finish(plan, changes, change_set, output)
-
-
-def _finish(
-    plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: StackOutput
-) -> None:
     state = plan.state
     if change_set is not None:
         with _interruption_explained(state.name):
             state = changes.apply(change_set)
+    failures = deployment.put_filters(plan, state, change_set)
+    _print_result(plan, state, change_set, failures, output)
+    return 1 if failures else 0
+
+
+def _print_result(
+    plan: StackPlan,
+    state: StackState,
+    change_set: ChangeSet | None,
+    failures: Sequence[str],
+    output: StackOutput,
+) -> None:
+    _warn_of(failures)
     if output.as_json:
         made = () if change_set is None else change_set.changes
         document = {
@@ -169,6 +184,8 @@ def _finish(
             "isApplied": True,
             "version": state.version,
             "changes": made,
+            "logGroups": plan.filters.groups,
+            "failures": failures,
         }
         write_json_lines([document | {"outputs": state.outputs}])
     elif change_set is None:
@@ -179,6 +196,18 @@ def _finish(
         say(f"The stack {state.place} is deployed: version {state.version}.")
         for line in export_lines(plan.values):
             say(line)
+
+
+def _warn_of(failures: Sequence[str]) -> None:
+    for sentence in failures[:_MAX_FAILURES]:
+        warn(sentence)
+    if len(failures) > _MAX_FAILURES:
+        warn(f"{len(failures) - _MAX_FAILURES} more log groups have such an error.")
+    if failures:
+        warn(
+            f"{format_count(len(failures), 'log group')} must be looked at: run the command again, "
+            "which does the rest."
+        )
 
 
 @contextmanager
@@ -194,30 +223,55 @@ def _interruption_explained(name: str) -> Iterator[None]:
 
 
 def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
-    """Delete the stack, and print the remaining resources."""
+    """Delete the subscription filters and the stack, and print the remaining resources.
+
+    The stack stays if a filter is left, because its parameters name the log groups: then it raises
+    TaskProfilerError.
+    """
     state = read_state(open_client, name)
     if state.phase == "in progress":
         raise TaskProfilerError(str(obstacle(state)))
     if state.stack_id is None:
-        kept: list[str] = []
         head = f"There is no stack {name}: nothing to delete."
-    elif not output.is_applied:
-        queues = ["queues with events that failed"] if state.phase != "absent" else []
-        stays = [f"  {sentence}" for sentence in (*queues, *remains(state, ()))]
-        what = f"version {state.version}" if state.version else state.status
-        output.plan(
-            name, (f"would delete the stack {state.place} ({what})", "These would stay:", *stays)
-        )
+        _print_remains(name, head, (), output, is_deleted=False)
         return
-    else:
-        changes = StackChanges(name, open_client, SystemClock(), output.event)
-        with _interruption_explained(name):
-            kept = [*remains(state, changes.delete(state.stack_id))]
-        head = f"The stack {state.place} is deleted. These stay:"
+    problems: list[str] = []
+    filters = GroupFilters(state.name, open_client, problems.append)
+    filter_plan = filters.plan_deletion(state)
+    if problems and output.is_applied:  # its parameters alone name the groups
+        raise TaskProfilerError(f"The stack {name} is not deleted. {problems[0]}")
+    if not output.is_applied:
+        for problem in problems:
+            warn(problem)
+        output.plan(name, _deletion_sentences(state, filter_plan))
+        return
+    failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
+    if failures:
+        _warn_of(failures)
+        raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
+    changes = StackChanges(name, open_client, SystemClock(), output.event)
+    with _interruption_explained(name):
+        kept = [*remains(state, changes.delete(state.stack_id))]
+    head = f"The stack {state.place} is deleted. These stay:"
+    _print_remains(name, head, kept, output, is_deleted=True)
+
+
+def _deletion_sentences(state: StackState, filters: FilterPlan) -> Iterator[str]:
+    what = f"version {state.version}" if state.version else state.status
+    yield f"would delete the stack {state.place} ({what})"
+    yield from filter_sentences(filters)
+    yield "These would stay:"
+    if state.phase != "absent":
+        yield "  queues with events that failed"
+    for sentence in remains(state, ()):
+        yield f"  {sentence}"
+
+
+def _print_remains(
+    name: str, head: str, kept: Sequence[str], output: StackOutput, *, is_deleted: bool
+) -> None:
     if output.as_json:
-        write_json_lines(
-            [{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}]
-        )
+        write_json_lines([{"stack": name, "isApplied": is_deleted, "remains": kept}])
         return
     say(head)
     for sentence in kept:

@@ -12,6 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
+from profiler.aggregation.memory_evidence import (
+    Exactness,
+    MemoryEvidence,
+    choose_peak,
+    group_evidence,
+    observed,
+)
 from profiler.aggregation.process_totals import GroupPeak, lacks_memory
 from profiler.aggregation.run_end import RunEnd, may_have_missed_a_kill, out_of_memory
 from profiler.aggregation.task_record import (
@@ -43,7 +50,6 @@ from profiler.record.record_model import (
     Interval,
     Metrics,
     Number,
-    PeakSource,
     Record,
     Sampling,
     known_status,
@@ -107,18 +113,18 @@ def _processes_values(
         if is_current and batch.usage.series is not None:
             series = with_columns(series, batch.usage.series, ["cpu_wait"])
         record = replace(record, series=batch.totals.with_commands(series))
-    peak_bytes, source = _peak(record.metrics, batch, group_peak)
-    metrics = with_peak(record.metrics, peak_bytes, source, sizes)
+    peak = choose_peak(_memory_evidence(record.metrics, batch, group_peak))
+    metrics = with_peak(record.metrics, peak.size_bytes, peak.source, sizes)
     # Without the end, which was not seen, the record has no duration.
     end_ns = None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
     verdict = out_of_memory(
         RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns),
         # The container was not charged for the memory that its stats lack.
         memory_max_bytes=None
-        if peak_bytes is None
-        else peak_bytes - batch.comparison.lacking_in_stats_bytes,
+        if peak.size_bytes is None
+        else peak.size_bytes - batch.comparison.lacking_in_stats_bytes,
         memory_size_bytes=sizes.memory_bytes,
-        peak_source=source,
+        peak_source=peak.source,
         memory_kills=None if kills is None else kills.count,
         may_have_missed_a_kill=batch.kills.host_kills.total() > 0
         or may_have_missed_a_kill(replace(record, metrics=metrics)),
@@ -187,29 +193,28 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     return replace(target, **{name: value for name, value in values.items() if value is not None})
 
 
-def _peak(
+def _memory_evidence(
     metrics: Metrics, batch: BatchProcesses, group: GroupPeak
-) -> tuple[float | None, PeakSource | None]:
-    """The group's mark if it is complete, free of page cache, and lacks no memory; else the
-    largest observed value.
+) -> tuple[MemoryEvidence, ...]:
+    """What the task stats, the processes and the group's mark say of a batch.
 
-    The mark with page cache, plus memory outside the group, bounds that, but not the mark of one
-    process.
+    The sum of the processes may count pages twice: the mark with page cache, plus memory outside
+    the group, bounds it, but not the mark of one process.
     """
-    stats_bytes, observed_bytes = (
-        _bytes(metrics.max_memory_used_mb),
-        min_known(batch.peak_bytes, group.bound_bytes),
-    )
-    mark_bytes = batch.memory.largest_mark_bytes or 0
+    of_statistics: Exactness = "at least"
     if metrics.memory_peak_source == "kernel":
-        return stats_bytes, "kernel"
-    if lacks_memory(observed_bytes or 0, mark_bytes):
-        observed_bytes = mark_bytes
-    elif group.size_bytes is not None and group.is_process_peak():
-        return max_known(stats_bytes, group.size_bytes), "kernel"
-    high_water_bytes = group.size_bytes if group.is_free_of_cache() else None
-    peak_bytes = max_known(stats_bytes, observed_bytes, high_water_bytes)
-    return peak_bytes, None if peak_bytes is None else "sampled"
+        of_statistics = "exact"
+    sampled_bytes = min_known(batch.peak_bytes, group.bound_bytes)
+    mark_bytes = batch.memory.largest_mark_bytes
+    of_mark: Exactness = "unsure"  # it counts a few file pages of other containers
+    if lacks_memory(sampled_bytes or 0, mark_bytes or 0):
+        of_mark = "at least"
+    return (
+        *observed("statistics", _bytes(metrics.max_memory_used_mb), of_statistics),
+        *observed("samples", sampled_bytes),
+        *observed("process mark", mark_bytes, of_mark),
+        *group_evidence(group),
+    )
 
 
 def _bytes(size_mb: Number | None) -> float | None:

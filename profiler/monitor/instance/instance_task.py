@@ -405,16 +405,17 @@ class InstanceTask:
             one.at_end.memory,
             one.at_end.peak_bytes,
         )
-        cache_bytes = None if memory is None else memory.unmapped_bytes
+        reclaimable_bytes = None if memory is None else memory.reclaimable_bytes
         sharers = self._sharers(one)
-        is_complete = not sharers and peak_bytes is not None and cache_bytes is not None
+        is_complete = not sharers and peak_bytes is not None and reclaimable_bytes is not None
         return replace(
             last,
             read_ns=max(one.finished_ns or 0, last.read_ns + 1),
             cpu_ns=one.cpu_ns if one.counted is not None and sharers <= one.counted else None,
             memory_used_bytes=None,
             memory_usage_peak_bytes=peak_bytes if is_complete else None,
-            memory_cache_bytes=cache_bytes if is_complete else None,
+            memory_cache_bytes=None,
+            memory_reclaimable_bytes=reclaimable_bytes if is_complete else None,
             is_mark_complete=is_complete,
         )
 

@@ -33,11 +33,11 @@ from profiler.readers.cgroup.hierarchy import (
     UNIFIED,
     CgroupLocation,
     Cgroups,
-    MemoryReading,
     parse_membership,
 )
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
+from profiler.readers.memory_usage import MemoryReading
 
 _PREFIX = "task-profiler-"
 # Controllers that only count or only limit: a group without a limit has no effect there.

@@ -14,11 +14,11 @@ from profiler.readers.cgroup.hierarchy import (
     OOM_KILLS,
     Cgroups,
     GroupCounters,
-    MemoryReading,
     parse_membership,
     parse_number,
 )
 from profiler.readers.linux import proc
+from profiler.readers.memory_usage import MemoryReading
 
 
 class GroupReading(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,13 @@ from msgspec import Struct
 from profiler.core.optional_math import min_known
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
+from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
+from profiler.readers.memory_usage import (
+    MemoryCounters,
+    MemoryReading,
+    divide_memory,
+    without_reclaimable_kernel,
+)
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
 MEMORY_STAT = "memory.stat"
@@ -165,8 +172,7 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
 
     ``reset`` is written to ``peak``; ``events`` shows whether the group has processes.
 
-    ``details`` are names in ``memory.stat``: the active and the inactive page cache, what of it is
-    mapped, all of it, and what of that is shared memory and tmpfs, which is not reclaimable.
+    ``details`` are the names in ``memory.stat`` of the fields of :class:`MemoryCounters`.
     """
 
     cpu: str
@@ -175,20 +181,9 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
     limit: str
     peak: str
     kills: str
-    details: tuple[bytes, ...]
+    details: Mapping[str, bytes]
     reset: bytes
     events: str | None = None
-
-
-class MemoryReading(Struct, frozen=True, kw_only=True):
-    """What is needed of a group's memory, page cache of files, what of it no process maps, and
-    mapped pages.
-    """
-
-    used_bytes: int
-    cache_bytes: int | None
-    unmapped_bytes: int | None = None
-    mapped_bytes: int | None = None  # a page counts for the group that read it first
 
 
 def parse_number(text: bytes) -> int | None:
@@ -212,13 +207,14 @@ VERSION_1 = CounterFiles(
     limit="memory.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     kills="memory.oom_control",
-    details=(
-        b"total_active_file ",
-        b"total_inactive_file ",
-        b"total_mapped_file ",
-        b"total_cache ",
-        b"total_shmem ",
-    ),
+    details={
+        "active_file_bytes": b"total_active_file ",
+        "inactive_file_bytes": b"total_inactive_file ",
+        "mapped_file_bytes": b"total_mapped_file ",
+        "cache_bytes": b"total_cache ",
+        "shmem_bytes": b"total_shmem ",
+        "anonymous_bytes": b"total_rss ",
+    },
     reset=b"0",
 )
 VERSION_2 = CounterFiles(
@@ -228,32 +224,18 @@ VERSION_2 = CounterFiles(
     limit="memory.max",
     peak="memory.peak",
     kills="memory.events",
-    details=(b"active_file ", b"inactive_file ", b"file_mapped ", b"file ", b"shmem "),
+    details={
+        "active_file_bytes": b"active_file ",
+        "inactive_file_bytes": b"inactive_file ",
+        "mapped_file_bytes": b"file_mapped ",
+        "cache_bytes": b"file ",
+        "shmem_bytes": b"shmem ",
+        "anonymous_bytes": b"anon ",
+        "reclaimable_slab_bytes": b"slab_reclaimable ",
+    },
     reset=b"reset",
     events="cgroup.events",
 )
-
-
-def unmapped_cache_bytes(
-    usage_bytes: int,
-    *,
-    active: int | None,
-    inactive: int | None,
-    mapped: int | None,
-    cache: int | None,
-) -> int | None:
-    """The page cache that no process maps, which the kernel drops before it kills; None if
-    nothing of it is known.
-
-    ``active`` and ``inactive`` are the lists of file pages used more than once, and once; all
-    ``cache`` counts if both are unknown. ``mapped`` has mapped shared memory, too, which is in
-    neither list: the result is then too small. The kernel reads the values at different moments: it
-    is at most the usage.
-    """
-    unmapped = cache if inactive is None else inactive
-    if active is not None:
-        unmapped = max(active + (inactive or 0) - (mapped or 0), 0)
-    return None if unmapped is None else min(unmapped, usage_bytes)
 
 
 def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> MemoryReading | None:
@@ -261,20 +243,9 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> Memor
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None
-    active, inactive, mapped, cache, shared = [
-        proc.number_after(memory_stat, name) for name in files.details
-    ]
-    unmapped_bytes = unmapped_cache_bytes(
-        usage_bytes, active=active, inactive=inactive, mapped=mapped, cache=cache
-    )
-    if unmapped_bytes is None:
-        return None
-    return MemoryReading(
-        used_bytes=usage_bytes - unmapped_bytes,
-        cache_bytes=None if cache is None else max(cache - (shared or 0), 0),
-        unmapped_bytes=unmapped_bytes,
-        mapped_bytes=mapped,
-    )
+    details = {field: proc.number_after(memory_stat, name) for field, name in files.details.items()}
+    counters = MemoryCounters(usage_bytes=usage_bytes, **details)
+    return divide_memory(counters) if counters.has_cache else None
 
 
 class GroupCounters:
@@ -290,6 +261,10 @@ class GroupCounters:
             **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
             **(proc.open_files(cpu_folder, (names.cpu,)) if cpu_folder else {}),
         }
+        # Version 2 tells what of its kernel memory is reclaimable.
+        self._kernel_memory = None
+        if is_v1 and memory_folder is not None:
+            self._kernel_memory = KernelMemoryEstimate()
 
     def cpu_ns(self) -> int | None:
         return self._names.parse_cpu_ns(proc.reread_file(self._files, self._names.cpu))
@@ -300,7 +275,14 @@ class GroupCounters:
 
     def memory(self, usage: bytes) -> MemoryReading | None:
         """The parts of the memory in use."""
-        return parse_memory(usage, proc.reread_file(self._files, MEMORY_STAT), self._names)
+        memory_stat = proc.reread_file(self._files, MEMORY_STAT)
+        reading = parse_memory(usage, memory_stat, self._names)
+        if reading is None or reading.kernel_bytes is None or self._kernel_memory is None:
+            return reading
+        reclaimable_bytes = self._kernel_memory.reclaimable_bytes(
+            reading.kernel_bytes, reading.used_bytes
+        )
+        return without_reclaimable_kernel(reading, reclaimable_bytes)
 
     def mark_bytes(self) -> int | None:
         return parse_number(proc.reread_file(self._files, self._names.peak))

@@ -16,8 +16,8 @@ from profiler.core.json_fields import Json, count
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
-from profiler.readers.cgroup.hierarchy import unmapped_cache_bytes
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_memory
 
 # The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio
 # disk may have it.
@@ -50,6 +50,13 @@ class _MemoryDetail(Struct):
     file_mapped: Json = None
     total_cache: Json = None
     cache: Json = None
+    file: Json = None
+    total_shmem: Json = None
+    shmem: Json = None
+    total_rss: Json = None
+    rss: Json = None
+    anon: Json = None
+    slab_reclaimable: Json = None
 
 
 class _MemoryStats(Struct):
@@ -138,29 +145,19 @@ def _sample(
     if entry is None or read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
-    detail = memory.stats or _MemoryDetail()
+    reading = _memory(memory)
     networks = [network for network in (entry.networks or {}).values() if network is not None]
     blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
     block_bytes = sum_block_bytes(blocks, device_mapper_majors)
-    usage_bytes = count(memory.usage)
-    cache_bytes = None
-    if (
-        usage_bytes is not None
-    ):  # cgroup v1 has ``total_`` members, which include the groups below, and v2 file_mapped
-        cache_bytes = unmapped_cache_bytes(
-            usage_bytes,
-            active=_first_count(detail.total_active_file, detail.active_file),
-            inactive=_first_count(detail.total_inactive_file, detail.inactive_file),
-            mapped=_first_count(detail.total_mapped_file, detail.mapped_file, detail.file_mapped),
-            cache=_first_count(detail.total_cache, detail.cache),
-        )
     return ContainerSample(
         read_ns=read_ns,
         cpu_ns=count(entry.cpu_stats.cpu_usage.total_usage)
         if entry.cpu_stats and entry.cpu_stats.cpu_usage
         else None,
-        memory_used_bytes=None if usage_bytes is None else usage_bytes - (cache_bytes or 0),
-        memory_cache_bytes=cache_bytes,
+        memory_used_bytes=None if reading is None else reading.used_bytes,
+        memory_cache_bytes=None if reading is None else reading.unmapped_cache_bytes,
+        memory_reclaimable_bytes=None if reading is None else reading.reclaimable_bytes,
+        memory_kernel_bytes=None if reading is None else reading.kernel_bytes,
         memory_usage_peak_bytes=count(memory.max_usage),
         memory_limit_bytes=count(memory.limit),
         memory_limit_hits=count(memory.failcnt),
@@ -169,6 +166,31 @@ def _sample(
         block_read_bytes=block_bytes.get("read"),
         block_write_bytes=block_bytes.get("write"),
         pids=count(entry.pids_stats.current) if entry.pids_stats else None,
+    )
+
+
+def _memory(memory: _MemoryStats) -> MemoryReading | None:
+    """The parts of a container's memory; None without its usage.
+
+    Version 1 has ``total_`` members, which include the groups below. Version 2 has other names.
+    """
+    usage_bytes = count(memory.usage)
+    if usage_bytes is None:
+        return None
+    detail = memory.stats or _MemoryDetail()
+    return divide_memory(
+        MemoryCounters(
+            usage_bytes=usage_bytes,
+            active_file_bytes=_first_count(detail.total_active_file, detail.active_file),
+            inactive_file_bytes=_first_count(detail.total_inactive_file, detail.inactive_file),
+            mapped_file_bytes=_first_count(
+                detail.total_mapped_file, detail.mapped_file, detail.file_mapped
+            ),
+            cache_bytes=_first_count(detail.total_cache, detail.cache, detail.file),
+            shmem_bytes=_first_count(detail.total_shmem, detail.shmem),
+            anonymous_bytes=_first_count(detail.total_rss, detail.rss, detail.anon),
+            reclaimable_slab_bytes=count(detail.slab_reclaimable),
+        )
     )
 
 

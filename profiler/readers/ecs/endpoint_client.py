@@ -2,15 +2,17 @@
 
 import socket
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import UsageError
 from profiler.core.stop_request import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import (
     ContainerMetadata,
@@ -20,6 +22,7 @@ from profiler.readers.ecs.task_metadata import (
     decode_task,
 )
 from profiler.readers.keep_alive_http import HttpConnection, HttpError, Response
+from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
 
 # A task has at most ten containers with 10 kB of stats each. A response that decodes to the most
 # objects possible grows 44 times: to 88 MiB, which is still within the monitor's own memory limit
@@ -204,6 +207,7 @@ class TaskMetadataSource:
         self._endpoint = endpoint
         self._device_mapper_majors = device_mapper_majors
         self._decoded: dict[str, tuple[bytes, Any]] = {}
+        self._kernel_memory: dict[str, KernelMemoryEstimate] = {}
         self.name = f"task-metadata-v{version}"
 
     def close(self) -> None:
@@ -217,8 +221,38 @@ class TaskMetadataSource:
         """The same bytes as last time give the same object: on Fargate the stats change every 10
         s.
         """
-        decode = partial(decode_stats, device_mapper_majors=self._device_mapper_majors)
-        return self._read("/task/stats", decode, max_seconds)
+        return self._read("/task/stats", self._decode_stats, max_seconds)
+
+    def _decode_stats(self, body: bytes) -> StatsReading | Unavailable:
+        """The stats; those of version 1 without the kernel memory that is known as reclaimable."""
+        reading = decode_stats(body, self._device_mapper_majors)
+        if isinstance(reading, Unavailable):
+            return reading
+        samples: dict[str, ContainerSample | Unavailable] = {}
+        for docker_id, sample in reading.items():
+            samples[docker_id] = sample
+            if isinstance(sample, ContainerSample) and sample.memory_kernel_bytes is not None:
+                samples[docker_id] = self._without_reclaimable_kernel(docker_id, sample)
+        return samples
+
+    def _without_reclaimable_kernel(
+        self, docker_id: str, sample: ContainerSample
+    ) -> ContainerSample:
+        kernel_bytes = sample.memory_kernel_bytes or 0
+        used_bytes = sample.memory_used_bytes or 0
+        if docker_id not in self._kernel_memory:
+            self._kernel_memory[docker_id] = KernelMemoryEstimate()
+        estimate = self._kernel_memory[docker_id]
+        known_bytes = min(estimate.reclaimable_bytes(kernel_bytes, used_bytes), used_bytes)
+        if not known_bytes:
+            return sample
+        return replace(
+            sample,
+            memory_used_bytes=used_bytes - known_bytes,
+            memory_cache_bytes=(sample.memory_cache_bytes or 0) + known_bytes,
+            memory_kernel_bytes=kernel_bytes - known_bytes,
+            memory_reclaimable_bytes=(sample.memory_reclaimable_bytes or 0) + known_bytes,
+        )
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         return self._read("", decode_container)

@@ -85,16 +85,27 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
 class BlockBytes(Struct, frozen=True, kw_only=True):
     """``/proc/PID/io``: bytes that a process and the children it has waited for read from and
     wrote to storage.
+
+    The kernel counts a write when a page of the cache becomes dirty. ``cancelled_bytes`` is what
+    the process removed again before it was written: it deleted or truncated the file, its own or
+    another's. rusage has no such count.
     """
 
     read_bytes: int = 0
     write_bytes: int = 0
+    cancelled_bytes: int = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """What was written to storage, or will be."""
+        return max(self.write_bytes - self.cancelled_bytes, 0)
 
     def __add__(self, other: "BlockBytes") -> "BlockBytes":
         """The bytes of both together."""
         return BlockBytes(
             read_bytes=self.read_bytes + other.read_bytes,
             write_bytes=self.write_bytes + other.write_bytes,
+            cancelled_bytes=self.cancelled_bytes + other.cancelled_bytes,
         )
 
 
@@ -194,13 +205,14 @@ def _word_after(text: bytes, name: bytes) -> bytes:
 
 def parse_io(text: bytes) -> BlockBytes | None:
     """Parse ``/proc/PID/io``; None if the file could not be read or the kernel does not count."""
-    read_bytes, write_bytes = (
-        number_after(text, b"read_bytes:"),
-        number_after(text, b"write_bytes:"),
-    )
+    read_bytes = number_after(text, b"read_bytes:")
+    write_bytes = number_after(text, b"write_bytes:")
     if read_bytes is None or write_bytes is None:
         return None
-    return BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
+    cancelled_bytes = number_after(text, b"cancelled_write_bytes:") or 0
+    return BlockBytes(
+        read_bytes=read_bytes, write_bytes=write_bytes, cancelled_bytes=cancelled_bytes
+    )
 
 
 def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, int] | None:

@@ -16,7 +16,14 @@ from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.waited_target import Wait, WaitResolver, calls_of, parse_system_call
+from profiler.readers.linux.waited_target import (
+    TIMER,
+    SystemCall,
+    Wait,
+    WaitResolver,
+    calls_of,
+    parse_system_call,
+)
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
@@ -34,8 +41,20 @@ _MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
+_NS_PER_US = 1000
 _DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
 _DISK, _OTHER, _ENDED = Wait("disk"), Wait("other"), Wait("ended")
+_LOCK = Wait("lock")
+_FOR_THREADS = (TIMER, _LOCK)
+# Threads of the Java virtual machine that look at something now and then: the program does not
+# sleep for their sake. The kernel keeps 15 characters of a name.
+_RUNTIME_THREADS = frozenset(
+    (
+        *("VM Periodic Tas", "VM Thread", "Monitor Deflati", "Common-Cleaner", "Service Thread"),
+        *("C1 CompilerThre", "C2 CompilerThre", "Sweeper thread", "Reference Handl", "Finalizer"),
+        *("G1 Service", "G1 Main Marker", "Notification Th", "Signal Dispatch", "Attach Listener"),
+    )
+)
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
@@ -55,7 +74,10 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     this. ``waits`` are the present waits of the blocked threads whose system call was read, with
     their number. ``has_refused``: the system calls of a process are not readable. ``sees_calls``:
     any was readable so far. ``is_partial``: readable threads are missing, because there are too
-    many. ``has_running``: one of them was on a CPU, or waited for one.
+    many. ``has_running``: one of them was on a CPU, or waited for one. ``shows_work``: the same of
+    all threads, also where only their state is readable. ``is_behind``: the counters of threads are
+    left for the next readings. ``pressure_ns``: for how long threads of the machine have waited for
+    a CPU so far; None if the kernel does not count this.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -64,6 +86,9 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     sees_calls: bool = False
     is_partial: bool = False
     has_running: bool = False
+    shows_work: bool = False
+    is_behind: bool = False
+    pressure_ns: int | None = None
 
 
 class _Moment(Struct, frozen=True, gc=False):
@@ -75,6 +100,7 @@ class _Thread(Struct, eq=False):
     """One thread.
 
     ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not.
+    ``is_runtime``: it belongs to the language's runtime, None if not asked.
     """
 
     thread_id: int
@@ -87,6 +113,7 @@ class _Thread(Struct, eq=False):
     wait: Wait | None = None
     is_stale: bool = True
     is_postponed: bool = False
+    is_runtime: bool | None = None
 
     def read(self, since: _Moment, now: _Moment) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
@@ -174,16 +201,21 @@ class _Budget:
 class ThreadReader:
     """Reads the threads of a batch's processes.
 
-    ``own_cpu_ns`` is the calling thread's CPU time. Not thread-safe.
+    ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
+    :class:`~profiler.readers.linux.sockets.Sockets`. Not thread-safe.
     """
 
     def __init__(
-        self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None
+        self,
+        own_cpu_ns: Callable[[], int],
+        proc_folder: str = "/proc",
+        machine: str | None = None,
+        peer_inode: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
         self._calls = calls_of(os.uname().machine if machine is None else machine)
-        self._resolver = WaitResolver(self._calls, proc_folder, own_cpu_ns)
+        self._resolver = WaitResolver(self._calls, proc_folder, own_cpu_ns, peer_inode)
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
         self._changed: dict[int, _Process] = {}
@@ -191,6 +223,7 @@ class ThreadReader:
         self._turns = 0
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
+        self._pressure_file: int | None = None
         self._last: _Moment | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
@@ -229,7 +262,7 @@ class ThreadReader:
             for wait, count in process.waits.items() if process.waits else ():
                 waits[wait] = waits.get(wait, 0) + count
         self._last, self._budget_ns = now, budget_ns - spent_ns()
-        return self._sample(waits)
+        return self._sample(waits, is_busy=is_busy)
 
     def read_last(self, now_ns: int) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: a zombie's
@@ -247,8 +280,11 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
+        if self._pressure_file is not None:
+            os.close(self._pressure_file)
+            self._pressure_file = None
 
-    def _sample(self, waits: Mapping[Wait, int]) -> ThreadSample:
+    def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
         shown = [
             (pid, process) for pid, process in self._processes.items() if not process.is_refused
         ]
@@ -260,7 +296,17 @@ class ThreadReader:
             is_partial=self._sees_calls
             and any(pid in self._changed or pid in self._stale for pid, _ in shown),
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
+            shows_work=is_busy or any(process.is_running for process in self._processes.values()),
+            is_behind=bool(self._changed),
+            pressure_ns=self._pressure_ns(),
         )
+
+    def _pressure_ns(self) -> int | None:
+        if self._pressure_file is None:
+            self._pressure_file = open_or_none(f"{self._folder}/pressure/cpu")
+        if self._pressure_file is None:
+            return None
+        return parse_pressure_ns(proc.reread(self._pressure_file))
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
         """Note the processes whose threads may have run since the last reading."""
@@ -402,6 +448,9 @@ class ThreadReader:
                     process.is_running = True
                 else:
                     waits[wait] = waits.get(wait, 0) + 1
+            if any(wait.kind == "child" for wait in waits):
+                # The other threads may wait for this one, or wake now and then to look.
+                waits = {wait: count for wait, count in waits.items() if wait not in _FOR_THREADS}
             process.waits = waits
             if not is_open:
                 del self._stale[pid]
@@ -423,11 +472,30 @@ class ThreadReader:
         except OSError:
             return _ENDED
         self._sees_calls = True
-        if call is None:
-            return None
-        wait = self._resolver.resolve(reading.pid, call, now_ns)
+        return None if call is None else self._wait_in_call(reading.pid, thread, call, now_ns)
+
+    def _wait_in_call(
+        self, pid: int, thread: _Thread, call: SystemCall, now_ns: int
+    ) -> Wait | None:
+        wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
-        return _wait_in_state(_state(thread)) if wait.kind == _OTHER.kind else wait
+        if wait.kind == _OTHER.kind:
+            return _wait_in_state(_state(thread))
+        if wait is TIMER:
+            if thread.is_runtime is None:
+                name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
+                thread.is_runtime = name.decode(errors="replace").rstrip() in _RUNTIME_THREADS
+            return _LOCK if thread.is_runtime else TIMER
+        return wait
+
+
+def parse_pressure_ns(text: bytes) -> int | None:
+    """The total of ``some`` in ``/proc/pressure/cpu``: when at least one thread waited for a CPU."""
+    line, _, _ = text.partition(b"\n")
+    _, separator, total_us = line.rpartition(b" total=")
+    if not separator or not line.startswith(b"some "):
+        return None
+    return int(total_us) * _NS_PER_US if total_us.isdigit() else None
 
 
 def _state(thread: _Thread) -> str:

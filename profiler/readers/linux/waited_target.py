@@ -5,39 +5,21 @@ Links, socket tables and lists of watched descriptors are read, never data. No n
 up.
 """
 
-import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from profiler.core.files import open_or_none
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
+from profiler.readers.linux.sockets import Socket, Sockets
 
 if TYPE_CHECKING:
     from profiler.readers.linux.io_uring import Rings
 
-_UNIX_SOCKET = "unix socket"
-# A table of a host with many thousand sockets is read up to here.
-_MAX_TABLE_BYTES = 1 << 20
-# Reading the first of them takes no measurable time. The kernel goes through all places of a table
-# of connections, also the empty ones: 5 ms where the table is large. So this takes at most a share
-# of a CPU, and at most this much of it in advance.
-_STREAMS = ("tcp", "tcp6")
-_TABLES = ("unix", "udp", "udp6", *_STREAMS)
-_MAX_CPU_SHARE, _ADVANCE_NS = 0.003, 20 * NS_PER_MS
-# The kernel searches until it has the requested number of bytes. The first read is small, so that
-# it stops early.
-_FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
-# Positions in a line of these tables.
-_REMOTE, _INODE = 2, 9
-_UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
-_V4_BYTES = 4
 # How to find the target of a wait from a call's arguments; a wait without a target has only its
 # kind.
 Action = Literal[
@@ -51,6 +33,7 @@ Action = Literal[
     "record lock",
     "disk",
     "sleep",
+    "futex",
     "lock",
     "child",
 ]
@@ -68,7 +51,8 @@ _ACTIONS: Mapping[Action, str] = {
     "record lock": "fcntl",
     "disk": "sync msync io_getevents io_pgetevents",
     "sleep": "nanosleep clock_nanosleep",
-    "lock": "futex futex_wait futex_waitv flock semop semtimedop",
+    "futex": "futex futex_wait futex_waitv",
+    "lock": "flock semop semtimedop",
     # A thread in vfork waits until the child has executed its program.
     "child": "wait4 waitid clone clone3 vfork",
 }
@@ -94,6 +78,12 @@ _AARCH64 = (
 )
 _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _ARGUMENTS = 6
+# From linux/futex.h: the operations that may have a timeout, without their flags, and the timeout's
+# position among the arguments. LOCK_PI and its like always wait for a lock that a thread holds.
+_FUTEX_COMMAND, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x7F, 0, 9
+_FUTEX_TIMEOUTS = {"futex": 3, "futex_waitv": 3, "futex_wait": 4}
+# glibc's and musl's pthread_mutex_t: a thread waits for it with this value; glibc's has its owner.
+_MUTEX_WITH_WAITERS, _MUTEX_OWNER = 2, slice(8, 12)
 _MAX_UINT = 0xFFFF_FFFF
 _POLLFD_BYTES = 8
 _MAX_LIST_BYTES = 65_536
@@ -106,145 +96,6 @@ _MAX_OWN_PAIRS = 256
 _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
 _SOCKET, _PIPE = "socket:[", "pipe:["
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
-
-
-class Socket(Struct, frozen=True):
-    """A socket.
-
-    ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
-    """
-
-    peer: str | None = None
-    is_unix: bool = False
-
-
-class Sockets:
-    """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
-
-    ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``.
-    ``has_postponed`` is whether a search for the last wait has left inodes for later, because it
-    may take no more time now.
-    """
-
-    def __init__(self, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
-        self._folder = proc_folder
-        self._own_cpu_ns = own_cpu_ns
-        self._known: dict[int, tuple[Socket, float]] = {}  # until when they are known
-        self._budget_ns, self._budget_at_ns = float(_ADVANCE_NS), 0
-        self.lookup_ns = 0
-        self.has_postponed = False
-
-    def find(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
-        """The sockets in the network of ``pid``, without a peer if they are in no table.
-
-        The time is monotonic.
-        """
-        known = self._known
-        missing = {inode for inode in inodes if inode not in known or now_ns >= known[inode][1]}
-        if missing:
-            self._look_up(pid, missing, now_ns)
-        return [known[inode][0] if inode in known else Socket() for inode in inodes]
-
-    def _look_up(self, pid: int, missing: set[int], now_ns: int) -> None:
-        if len(self._known) + len(missing) > 1024:  # noqa: PLR2004  the most that are kept
-            self._known.clear()
-        earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
-        self._budget_ns, self._budget_at_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS), now_ns
-        # A socket that is not connected may be connected later.
-        until_ns, began_ns = now_ns + 10 * NS_PER_SECOND, self._own_cpu_ns()
-        for name in _TABLES:
-            if not missing:
-                break
-            if name in _STREAMS and self._budget_ns <= 0:
-                self.has_postponed = True
-                break
-            for inode, socket in _search(
-                f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"
-            ):
-                self._known[inode] = (
-                    socket,
-                    math.inf if socket.peer and name in _STREAMS else until_ns,
-                )
-        else:
-            self._known.update((inode, (Socket(), until_ns)) for inode in missing)
-        took_ns = self._own_cpu_ns() - began_ns
-        self._budget_ns -= took_ns
-        self.lookup_ns += took_ns
-
-
-def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
-    """The missing sockets that are in one table, which are missing no more.
-
-    It is read only up to the last one.
-    """
-    parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
-    for lines in _pieces(path):
-        for inode in tuple(missing):
-            line = _line_of(lines, inode, position)
-            if line is not None:
-                missing.discard(inode)
-                yield inode, parse(line)
-        if not missing:
-            break
-
-
-def parse_inet(line: bytes) -> Socket:
-    """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
-    from socket import (
-        AF_INET,
-        AF_INET6,
-        inet_ntop,
-    )  # not for a run whose threads never wait for a connection
-
-    address, _, port_text = line.split()[_REMOTE].partition(b":")
-    port = int(port_text, 16)
-    # The kernel prints each word of an address as a number of the machine's byte order.
-    numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
-    packed = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
-    if not port:
-        return Socket()
-    packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
-    is_v4 = len(packed) == _V4_BYTES
-    return Socket(
-        f"{inet_ntop(AF_INET, packed)}:{port}"
-        if is_v4
-        else f"[{inet_ntop(AF_INET6, packed)}]:{port}"
-    )
-
-
-def parse_unix(line: bytes) -> Socket:
-    """Parse a line of ``/proc/net/unix``. Only the server's end has a path."""
-    words = line.split(None, _UNIX_PATH)
-    path = words[_UNIX_PATH].strip().decode(errors="replace") if len(words) > _UNIX_PATH else ""
-    is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
-    return Socket(None if is_listening else path or _UNIX_SOCKET, is_unix=True)
-
-
-def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
-    """The line whose word at ``position`` is the inode.
-
-    The same number in another column does not count.
-    """
-    number = b"%d" % inode
-    lines = (line for line in table.splitlines() if number in line) if number in table else ()
-    return next((line for line in lines if line.split()[position : position + 1] == [number]), None)
-
-
-def _pieces(path: str) -> Iterator[bytes]:
-    """The beginning of a table in pieces of whole lines."""
-    descriptor = open_or_none(path)
-    if descriptor is None:
-        return
-    rest, left, size = b"", _MAX_TABLE_BYTES, _FIRST_READ_BYTES
-    try:
-        while left > 0 and (chunk := os.read(descriptor, size)):
-            lines, newline, rest = (rest + chunk).rpartition(b"\n")
-            yield lines + newline
-            left, size = left - len(chunk), min(2 * size, _LARGEST_READ_BYTES)
-    except OSError:
-        return
-    finally:
-        os.close(descriptor)
 
 
 class SystemCall(Struct, frozen=True):
@@ -295,7 +146,11 @@ class Wait(Struct, frozen=True):
     target: str | None = None
 
 
-_OTHER = Wait("other")
+_OTHER, _LOCK = Wait("other"), Wait("lock")
+# A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
+# condition variable. It is no kind of the record, but a weak sleep.
+TIMER = Wait("timer")
+_WATCHED_KINDS = ("network", "sleep", "child")
 _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 
 
@@ -307,10 +162,11 @@ class WaitResolver:
         calls: Mapping[int, tuple[str, Action]],
         proc_folder: str,
         own_cpu_ns: Callable[[], int],
+        peer_inode: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         self._calls = calls
         self._folder = proc_folder
-        self.sockets = Sockets(proc_folder, own_cpu_ns)
+        self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
         self._own_pairs: dict[tuple[int, str], bool] = {}
         self._rings: Rings | None = None
 
@@ -318,28 +174,46 @@ class WaitResolver:
         """The wait of a thread of the process in this call; ``other`` if it is unknown."""
         self.sockets.has_postponed = False
         name, action = self._calls.get(call.number, ("", None))
+        wait = _OTHER
         match action:
             case "disk" | "sleep" | "lock" | "child":
-                return Wait(action)
-            case "record lock":  # fcntl with F_SETLKW or F_OFD_SETLKW
-                return Wait("lock") if call.int_argument(1) in (7, 38) else _OTHER
+                wait = Wait(action)
             case "accept":
-                return Wait("network")
-            case "file" | "socket" | "ring":
-                descriptor = call.int_argument(0)
-                links = (
-                    self._requested(pid, descriptor)
-                    if action == "ring"
-                    else [self._link(pid, descriptor)]
-                )
-                return self._wait_for_one(pid, links, now_ns)
+                wait = Wait("network")
+            case "record lock":  # fcntl with F_SETLKW or F_OFD_SETLKW
+                wait = _LOCK if call.int_argument(1) in (7, 38) else _OTHER
+            case "futex":
+                wait = self._wait_for_futex(pid, name, call)
+            case "ring":
+                links = self._requested(pid, call.int_argument(0))
+                wait = self._wait_for_one(pid, links, now_ns)
+            case "file" | "socket":
+                wait = self._wait_for_one(pid, [self._link(pid, call.int_argument(0))], now_ns)
             case "poll" | "select" | "epoll":
                 descriptors, has_timeout = self._watched(pid, name, call)
                 if descriptors is not None:
-                    return self._wait_for_any(
-                        pid, tuple(dict.fromkeys(descriptors)), now_ns, has_timeout=has_timeout
-                    )
-        return _OTHER
+                    descriptors = tuple(dict.fromkeys(descriptors))
+                    wait = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
+        return wait
+
+    def _wait_for_futex(self, pid: int, name: str, call: SystemCall) -> Wait:
+        """A lock, or a :data:`TIMER`: a wait for a limited time, in which nobody need hold a lock.
+
+        Such a wait is a lock's if the futex is a POSIX mutex, which names the thread that holds it.
+        """
+        address, operation, value = call.arguments[:3]
+        if name != "futex":
+            is_timed = bool(call.arguments[_FUTEX_TIMEOUTS[name]])
+            return TIMER if is_timed else _LOCK
+        is_wait = operation & _FUTEX_COMMAND in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET)
+        if not (is_wait and call.arguments[_FUTEX_TIMEOUTS[name]]):
+            return _LOCK
+        if value & _MAX_UINT == _MUTEX_WITH_WAITERS:
+            mutex = self._read_memory(pid, address, _MUTEX_OWNER.stop) or b""
+            owner = int.from_bytes(mutex[_MUTEX_OWNER], sys.byteorder)
+            if owner and os.path.exists(f"{self._folder}/{pid}/task/{owner}"):  # noqa: PTH110  faster
+                return _LOCK
+        return TIMER
 
     def _link(self, pid: int, descriptor: int) -> str:
         try:
@@ -350,6 +224,8 @@ class WaitResolver:
     def _wait_for(self, pid: int, link: str, now_ns: int) -> Wait:
         if link.startswith(_SOCKET):
             (socket,) = self.sockets.find(pid, [int(link[len(_SOCKET) : -1])], now_ns)
+            if socket.pair_inode is not None:
+                return Wait("pipe")
             return Wait("network", socket.peer)
         if link.startswith(_PIPE):
             return Wait("pipe")
@@ -429,31 +305,36 @@ class WaitResolver:
             pid, [int(link[len(_SOCKET) : -1]) for link in socket_links], now_ns
         )
         sockets = dict(zip(socket_links, found, strict=True))
-        others = [
-            socket
-            for link, socket in sockets.items()
-            if not (socket.is_unix and self._is_own_pair(pid, link))
-        ]
+        others: list[Socket] = []
+        has_pipe = False
+        for link, socket in sockets.items():
+            if socket.is_unix and self._is_own_pair(pid, link, socket.pair_inode):
+                continue
+            if socket.pair_inode is None:
+                others.append(socket)
+            else:
+                has_pipe = True
         connections = [socket for socket in others if socket.peer is not None]
         if self.sockets.has_postponed:
             return Wait("network")
         if connections:
-            return Wait(
-                "network",
-                connections[0].peer if len(connections) == 1 else f"{len(connections)} connections",
-            )
-        if any(link.startswith(_PIPE) and not self._is_own_pair(pid, link) for link in links):
+            count = len(connections)
+            return Wait("network", connections[0].peer if count == 1 else f"{count} connections")
+        pipe_links = [link for link in links if link.startswith(_PIPE)]
+        if has_pipe or any(not self._is_own_pair(pid, link) for link in pipe_links):
             return Wait("pipe")
         if has_timeout or not descriptors:
             return Wait("sleep")
-        if others:
-            return Wait("network")
         kinds = {_ANONYMOUS_KINDS.get(link, "other") for link in links}
-        return Wait(next((kind for kind in ("sleep", "child") if kind in kinds), "other"))
+        if others:
+            kinds.add("network")
+        return Wait(next((kind for kind in _WATCHED_KINDS if kind in kinds), _OTHER.kind))
 
-    def _is_own_pair(self, pid: int, link: str) -> bool:
-        """Whether the process has both ends of a pipe (one inode) or a socket pair (neighbours):
-        its own wake-up.
+    def _is_own_pair(self, pid: int, link: str, pair_inode: int | None = None) -> bool:
+        """Whether the process has both ends of a pipe (one inode) or a socket pair: its own
+        wake-up.
+
+        The ends of a pair whose other inode is not known are neighbours.
         """
         known = self._own_pairs.get((pid, link))
         if known is None:
@@ -465,9 +346,8 @@ class WaitResolver:
                 known = links.count(link) > 1
             else:
                 inode = int(link[len(_SOCKET) : -1])
-                known = any(
-                    f"{_SOCKET}{neighbour}]" in links for neighbour in (inode - 1, inode + 1)
-                )
+                inodes = (inode - 1, inode + 1) if pair_inode is None else (pair_inode,)
+                known = any(f"{_SOCKET}{other_inode}]" in links for other_inode in inodes)
             self._own_pairs[pid, link] = known
         return known
 

@@ -17,9 +17,9 @@ from profiler.aggregation.process_totals import (
     TreeMemory,
 )
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.memory_usage import MemoryReading
 from tests.fakes import process
 from tests.values import present
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.time_breakdown import RecentWaits, TimeAccount, wait_warnings
+from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
@@ -512,3 +513,72 @@ def test_any_run_is_divided_completely(
     assert again.breakdown == made
     total = sum(seconds(wait) for step in steps for wait in step[2])
     assert run.record().metrics.cpu_wait_seconds == pytest.approx(total / 1e9, abs=1e-5)
+
+
+CHILD, TIMED = Wait("child"), TIMER
+
+
+def short_programs(steps: int, working: int, *, pressure: float | None, run: float = 0.4) -> Run:
+    """Each second, programs that nobody reads run; in the first steps, the samples show one."""
+    shown = Run()
+    for number in range(steps + 1):
+        waits = 0.0 if pressure is None else number * pressure
+        shows_work = number <= working
+        shown.step(
+            *(() if shows_work else (CHILD,)),
+            run=run if number else 0,
+            growth=[],
+            shows_work=shows_work,
+            pressure_ns=None if pressure is None else seconds(waits),
+        )
+    return shown
+
+
+def test_samples_that_all_show_work_leave_no_time_for_a_wait_for_the_child() -> None:
+    parts = short_programs(100, 100, pressure=1).parts
+    assert "child" not in parts
+    assert 50 < parts["waiting_for_cpu"] < 60
+    assert parts["waiting_for_cpu"] + parts["other"] == pytest.approx(100 - parts["on_cpu"])
+
+
+def test_few_samples_leave_more_time_unknown_than_many() -> None:
+    few, many = (short_programs(count, count, pressure=1) for count in (5, 500))
+    assert few.parts["other"] > 5 * many.parts["other"]
+    # The first of six steps has no CPU time at all and is covered, though its kind is unknown.
+    covered = 100 - (few.parts["other"] - 100 / 6)
+    assert few.breakdown.covered_percent == pytest.approx(covered, abs=0.1)
+
+
+def test_short_programs_of_an_idle_machine_wait_for_no_cpu() -> None:
+    parts = short_programs(100, 40, pressure=0).parts
+    assert "waiting_for_cpu" not in parts
+    assert parts["child"] > 57
+
+
+def test_without_pressure_the_samples_alone_limit_the_parts() -> None:
+    parts = short_programs(100, 70, pressure=None).parts
+    assert 15 < parts["waiting_for_cpu"] < 30
+    assert 20 < parts["child"] < 30
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.none() | st.floats(0, 2), st.floats(0.06, 3))
+def test_parts_of_steps_that_nobody_read_add_up(
+    steps: int, working: int, pressure: float | None, run: float
+) -> None:
+    shown = short_programs(steps, working, pressure=pressure, run=run)
+    percents = [percent or 0 for percent in all_parts(shown.breakdown).values()]
+    assert sum(percents) == pytest.approx(100, abs=0.1)
+    assert min(percents) >= 0
+
+
+@pytest.mark.parametrize(
+    ("waits", "kind"),
+    [
+        ((TIMED, Wait("lock")), "sleep"),
+        ((TIMED, Wait("pipe")), "pipe"),
+        ((TIMED, NETWORK), "network"),
+        ((TIMED, Wait("sleep")), "sleep"),
+    ],
+)
+def test_a_wait_with_a_timeout_is_a_weak_sleep(waits: tuple[Wait, ...], kind: str) -> None:
+    assert Run().step(*waits).parts == {kind: 100}

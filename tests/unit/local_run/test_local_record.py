@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak
 from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
@@ -15,13 +16,12 @@ from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_notices import LocalNotices
 from profiler.local_run.local_record import (
-    MemoryPeak,
     Placement,
     RunIdentity,
     RunObservation,
     apply_placement,
     build_run_record,
-    resolve_peak,
+    memory_evidence,
 )
 from profiler.local_run.prepared_run import read_caller_environment
 from profiler.readers.container_sample import ResourceLimits
@@ -184,10 +184,10 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     sampled, floor, found = (
         None if one is None else one * _MIB for one in (known.sampled, known.floor, size)
     )
-    peak = resolve_peak(
+    evidence = memory_evidence(
         sampled, ending, known.group, had_several_processes=known.several_seen, floor_bytes=floor
     )
-    assert peak == MemoryPeak(size_bytes=found, source=source)
+    assert choose_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
 
 
 def _ending(exit_code: int = 0, *, is_stop_requested: bool = False) -> CommandExit:

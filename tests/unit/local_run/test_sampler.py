@@ -28,9 +28,9 @@ from profiler.local_run.sampler import (
 )
 from profiler.local_run.session import _Session
 from profiler.readers.cgroup.command_group import CommandCgroup
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.proc import BlockBytes
+from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, process, seconds
 from tests.values import present
@@ -60,7 +60,7 @@ class _Cgroup(CommandCgroup):
 
 def _reading(used: int, cache: int) -> MemoryReading:
     return MemoryReading(
-        used_bytes=used * _MIB, cache_bytes=cache * _MIB, unmapped_bytes=cache * _MIB
+        used_bytes=used * _MIB, cache_bytes=cache * _MIB, reclaimable_bytes=cache * _MIB
     )
 
 
@@ -319,13 +319,19 @@ def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
     assert supervisor.finish().exit_code == 128 + signal.SIGKILL
 
 
+# A child that deletes what its parent wrote, too.
+_DELETES = BlockBytes(read_bytes=0, write_bytes=4096, cancelled_bytes=5000)
+
+
 def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own() -> None:
     supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
     for _ in range(2):
         used = Mock(ru_utime=1.0, ru_stime=0.5, ru_inblock=1, ru_oublock=2, ru_maxrss=3)
-        supervisor._add_usage(used)
-    blocks = BlockBytes(read_bytes=1024, write_bytes=2048)
+        supervisor._add_usage(used, None)
+    supervisor._add_usage(Mock(ru_utime=0, ru_stime=0, ru_maxrss=0), _DELETES)
+    blocks = BlockBytes(read_bytes=1024, write_bytes=2048 + 4096, cancelled_bytes=5000)
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
+    assert supervisor.reaped.blocks.stored_bytes == 2048 + 4096 - 5000
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
     sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4)
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)

@@ -10,7 +10,7 @@ from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.record_model import Container, Metrics, Record, Sampling
 from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
-from profiler.report_page.page_activity import activity_fields
+from profiler.report_page.page_activity import activity_of
 from tests.runs import report
 
 
@@ -43,7 +43,7 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
             task_id="a", container=Container(name="b"), status="success", metrics=metrics
         )
         outputs = next_step(record, (), "") is not None, bool(list(time_lines(record, 80)))
-        assert {is_long_cpu_wait(record), *outputs, "cpuWait" in activity_fields(record)} == {
+        assert {is_long_cpu_wait(record), *outputs, activity_of(record).cpu_wait is not None} == {
             is_long
         }
 
@@ -58,7 +58,7 @@ def test_a_wait_for_a_cpu_that_was_not_read_to_the_end_is_a_lower_bound_in_all_o
         (shown,) = time_lines(record, 80)
         assert f"{mark}40 %" in shown[-1].text
         assert f"{mark}2.4 s in total" in shown[-1].text
-        assert activity_fields(record).get("cpuWaitPartial") == (bool(mark) or None)
+        assert activity_of(record).cpu_wait_partial == (bool(mark) or None)
         times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)
         record = replace(record, time_breakdown=times)
         legends = (list(time_lines(record, 80))[1], short_legend(record, 80))

@@ -18,7 +18,7 @@ from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep,
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
 from profiler.report_page.html_document import read_assets, render_page
-from profiler.report_page.page_activity import MAX_CHARACTERS, activity_fields, activity_texts
+from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, activity_texts
 from profiler.report_page.page_data import (
     MAX_BYTES,
     PageData,
@@ -351,19 +351,21 @@ def long_stacks(_report: Report) -> StacksLine:
     return stacks_line({CHANCE.randbytes(50).hex(): 1 for _ in range(2000)})
 
 
-def test_the_parts_of_the_time_have_the_order_of_the_breakdown_and_a_run_that_nobody_looked_into_has_none() -> (
-    None
-):
-    fields = activity_fields(WAITING.record)
-    assert fields["time"] == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
-    assert fields["targets"][0] == ["network", "10.0.3.9:5432", 48.3]
-    assert "covered" not in fields
+def test_the_parts_of_the_time_have_the_order_of_the_breakdown() -> None:
+    activity = activity_of(WAITING.record)
+    assert activity.time == [31.2, 4.1, 3, 55.4, 5, 0.2, 0, 0, 1.1]
+    assert present(activity.targets)[0] == ("network", "10.0.3.9:5432", 48.3)
+
+
+def test_only_a_low_coverage_is_shown() -> None:
     partly = TimeBreakdown(covered_percent=94.96)
-    assert activity_fields(replace(WAITING.record, time_breakdown=partly))["covered"] == 94.96
-    assert activity_fields(report().record) == {}
-    assert (
-        activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
-    )
+    assert activity_of(WAITING.record).covered is None
+    assert activity_of(replace(WAITING.record, time_breakdown=partly)).covered == 94.96
+
+
+def test_a_run_that_nobody_looked_into_has_no_activity() -> None:
+    assert activity_of(report().record).as_json() == {}
+    assert activity_of(replace(WAITING.record, time_breakdown=TimeBreakdown())).time is None
 
 
 def test_processes_and_stacks_are_a_text_for_each_run() -> None:

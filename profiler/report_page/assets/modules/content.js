@@ -1,9 +1,13 @@
+// @ts-check
 // The data of the page: JSON, compressed by gzip, as base64. profiler/report_page/page_data.py writes it. The time
 // series are a separate text: reading them takes as long as everything else, and only an opened run shows them.
 
 import { grouped } from "#page/statistics.js";
 
-/** The data. It is empty until `loadContent` has ended. */
+/**
+ * The data. It is empty until `loadContent` has ended.
+ * @type {{ runs: import("../shown_run").ShownRun[], notices: import("../page_rows").PageNotice[], sizing: any[], series: any[], scale?: any }}
+ */
 export const content = { runs: [], notices: [], sizing: [], series: [] };
 
 // Not from elements.js, which imports the limits of the data.

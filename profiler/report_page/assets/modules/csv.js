@@ -1,3 +1,4 @@
+// @ts-check
 // The selected runs as a CSV file.
 
 import { element } from "#page/elements.js";
@@ -5,6 +6,7 @@ import { isKnown } from "#page/formats.js";
 
 const iso = (ms) => (isKnown(ms) ? new Date(ms).toISOString() : undefined);
 
+/** @type {Array<[string, (run: import("../shown_run").ShownRun) => string | number | undefined]>} */
 const CSV_COLUMNS = [
   ["taskId", (run) => run.id],
   ["container", (run) => run.container],
@@ -42,11 +44,13 @@ const csvText = (value) => {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 
+/** @param {import("../shown_run").ShownRun[]} runs */
 const csvOf = (runs) =>
   [CSV_COLUMNS.map(([name]) => name), ...runs.map((run) => CSV_COLUMNS.map(([, pick]) => csvText(pick(run))))]
     .map((row) => `${row.join(",")}\r\n`)
     .join("");
 
+/** @param {import("../shown_run").ShownRun[]} runs */
 export function saveCsv(runs) {
   const href = URL.createObjectURL(new Blob(["\ufeff", csvOf(runs)], { type: "text/csv;charset=utf-8" }));
   element("a", { href, download: "task-runs.csv" }).click();

@@ -1,8 +1,10 @@
+// @ts-check
 // Tables of one run: processes, killed processes, GPUs and NeuronCores.
 
 import { element, table } from "#page/elements.js";
 import { asCount, asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 
+/** @type {Array<{ name: string, className?: string, show: (process: import("../page_rows").RunDetails["processes"][0]) => unknown }>} */
 export const PROCESS_COLUMNS = [
   {
     name: "Process",
@@ -30,6 +32,7 @@ export const PROCESS_COLUMNS = [
 
 const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory when last seen" }];
 
+/** @type {Array<{ name: string, className?: string, show: (gpu: import("../page_rows").PageGpu) => unknown }>} */
 const GPU_COLUMNS = [
   { name: "GPU", show: (gpu) => escapeControls(gpu.name) },
   { name: "Average", className: "number", show: (gpu) => asPercent(gpu.percent) },
@@ -55,6 +58,7 @@ export function section(title, ...children) {
   return element("section", { className: "part" }, element("h3", { textContent: title }), ...children);
 }
 
+/** @param {import("../shown_run").ShownRun} run */
 export function devices(run) {
   const parts = [];
   if (run.gpus) {
@@ -93,6 +97,7 @@ export function devices(run) {
   return parts;
 }
 
+/** @param {import("../shown_run").ShownRun} run */
 export function kills(run) {
   if (!run.kills) return [];
   const [count, processes] = run.kills;

@@ -1,15 +1,23 @@
+// @ts-check
 // Values derived from runs.
 
 import { content } from "#page/content.js";
 import { asDuration, asTime, asUsd, isKnown, UNKNOWN } from "#page/formats.js";
 import { total } from "#page/statistics.js";
 
+/** @param {import("../shown_run").ShownRun} run */
 export const familyOf = (run) => run.family ?? UNKNOWN;
 
-/** Returns the start; "seen …", the time of the record, of a run that never started or whose start is unknown. */
+/**
+ * Returns the start; "seen …", the time of the record, of a run that never started or whose start is unknown.
+ * @param {import("../shown_run").ShownRun} run
+ */
 export const asStart = (run) => `${run.startUnknown && isKnown(run.began) ? "seen " : ""}${asTime(run.began)}`;
 
-// A task is paid once, however many of its containers have a report.
+/**
+ * Returns the costs of the tasks. A task is paid once, however many of its containers have a report.
+ * @param {import("../shown_run").ShownRun[]} runs
+ */
 export function usdByTask(runs) {
   const usdOf = new Map();
   for (const run of runs) if (isKnown(run.usd)) usdOf.set(run.id, Math.max(usdOf.get(run.id) ?? 0, run.usd));
@@ -22,13 +30,24 @@ export const shareOf = (part, whole) => (isKnown(part) && whole > 0 ? (100 * par
 /** Whether so much of the memory is in use that it is worth a colour. A full CPU is in use, a full memory is a kill. */
 export const isHot = (percent, tone) => tone === "memory" && percent >= 100 * content.scale.nearLimit;
 
-/** Returns a cost: "≥ $0.12" on Spot, where only the least is known. */
+/**
+ * Returns a cost: "≥ $0.12" on Spot, where only the least is known.
+ * @param {number} usd
+ * @param {{ spot?: boolean }} [run]
+ */
 export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd));
 
-/** Returns the CPU time: "≥9.5 s" if the end of a run was not measured. */
+/**
+ * Returns the CPU time: "≥9.5 s" if the end of a run was not measured.
+ * @param {number} seconds
+ * @param {{ cpuPartial?: boolean }} [run]
+ */
 export const asCpuTime = (seconds, run) => `${run?.cpuPartial ? "≥" : ""}${asDuration(1000 * seconds)}`;
 
-/** Returns what the runs cost; undefined without a known cost. */
+/**
+ * Returns what the runs cost; undefined without a known cost.
+ * @param {import("../shown_run").ShownRun[]} runs
+ */
 export function costText(runs) {
   const usd = usdByTask(runs);
   return usd.length ? asCost(total(usd), { spot: runs.some(({ spot }) => spot) }) : undefined;

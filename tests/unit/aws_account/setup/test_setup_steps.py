@@ -60,7 +60,7 @@ SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroup
     [
         ("CREATE_COMPLETE", profiler.__version__, SLACK, True, ()),
         ("UPDATE_COMPLETE", "0.0.1", SLACK, False, ()),
-        ("UPDATE_COMPLETE", "0.0.1", MONITORED, False, ("--instance-monitor", "jobs")),
+        ("UPDATE_COMPLETE", "0.0.1", MONITORED, False, ()),
         ("UPDATE_IN_PROGRESS", profiler.__version__, SLACK, None, ()),
         ("ROLLBACK_COMPLETE", profiler.__version__, SLACK, False, ()),
         (

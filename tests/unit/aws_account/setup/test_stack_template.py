@@ -1,7 +1,6 @@
 """The template as a deployment reads it, without a parser of YAML: parameters and subscriptions."""
 
 import json
-from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
@@ -11,7 +10,7 @@ from profiler.aws_account.setup.stack_template import (
     parameter_values,
     parse_parameters,
     subscribes_groups,
-    with_subscriptions,
+    without_subscription,
 )
 from profiler.core.errors import UsageError
 from tests.cloudformation import TEMPLATE, FastLoader, template
@@ -49,34 +48,19 @@ def test_values_are_given_kept_or_the_templates() -> None:
     assert values == defaults | {"Notify": "failure", "Subscribe": "account"}
 
 
-def subscriptions(*groups: str) -> dict[str, dict[str, Any]]:
-    """The subscriptions by their logical id, as CloudFormation reads them."""
-    resources = yaml.load(with_subscriptions(WHOLE, groups), FastLoader)["Resources"]
-    return {
-        name: one["Properties"]
-        for name, one in resources.items()
-        if one["Type"] == "AWS::Logs::SubscriptionFilter" and name != "InstanceMonitorSubscription"
-    }
-
-
-def test_a_group_that_is_removed_or_moved_leaves_the_other_subscriptions_alone() -> None:
-    """A replaced filter delivers twice for a while, or exceeds the quota of filters, and the
-    update is rolled back.
-    """
-    before = subscriptions("/ecs/a", "/ecs/a-b", "/ecs/ab", "123")
-    assert [one["LogGroupName"] for one in before.values()] == [
-        "/ecs/a",
-        "/ecs/a-b",
-        "/ecs/ab",
-        "123",
-    ]
-    assert {json.dumps(one["FilterName"]) for one in before.values()} == {
-        '{"Fn::Sub": "${AWS::StackName}-groups"}'
-    }
-    after = subscriptions("123", "/ecs/new", "/ecs/ab", "/ecs/a")
-    kept = before.keys() & after.keys()
-    assert {before[name]["LogGroupName"] for name in kept} == {"123", "/ecs/ab", "/ecs/a"}
-    assert all(before[name] == after[name] for name in kept)
+def test_only_the_filter_of_a_single_group_is_left_out_of_the_template() -> None:
+    whole = yaml.load(WHOLE, FastLoader)
+    rest = yaml.load(without_subscription(WHOLE), FastLoader)
+    assert whole["Resources"].keys() - rest["Resources"].keys() == {"Subscription"}
+    assert whole["Conditions"].keys() - rest["Conditions"].keys() == {"SubscribesOneGroup"}
+    assert whole["Parameters"] == rest["Parameters"]
+    (monitors,) = (
+        one["Properties"]
+        for one in rest["Resources"].values()
+        if one["Type"] == "AWS::Logs::SubscriptionFilter"
+    )
+    assert monitors["FilterName"] == {"Fn::Sub": "${AWS::StackName}-groups"}
+    assert "FilterName = '${AWS::StackName}-groups'" in json.dumps(rest), "which alarms select"
 
 
 def test_what_is_given_counts_what_was_set_stays_and_the_rest_is_the_templates() -> None:

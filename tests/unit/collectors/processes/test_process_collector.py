@@ -13,8 +13,8 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
-from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ResourceLimits
+from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import (
     Distribution,
     Interval,

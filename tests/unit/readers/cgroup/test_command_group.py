@@ -10,8 +10,9 @@ import pytest
 
 from profiler.readers.cgroup.accounting_group import CgroupFilesystem, delegate_controller
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
-from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux import proc
+from profiler.readers.memory_usage import MemoryReading
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES, write_files
 from tests.open_files import open_files
 from tests.values import present
@@ -90,8 +91,10 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     assert own.memory() == MemoryReading(
         used_bytes=860_000_000 - 10_485_760,
         cache_bytes=10_485_760,
-        unmapped_bytes=10_485_760,
+        reclaimable_bytes=10_485_760,
+        unmapped_cache_bytes=10_485_760,
         mapped_bytes=0,
+        kernel_bytes=860_000_000 - 847_000_000 - 12_582_912,
     )
 
 

@@ -15,13 +15,13 @@ from profiler.readers.cgroup.container_group import (
 )
 from profiler.readers.cgroup.hierarchy import (
     VERSION_2,
-    MemoryReading,
     group_folders,
     parse_memory,
     read_own_cgroups,
 )
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.proc import parse_mountinfo
+from profiler.readers.memory_usage import MemoryReading
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
 from tests.open_files import open_files
 from tests.values import present
@@ -128,7 +128,7 @@ def test_memory_is_never_negative(
     )
     reading = present(parse_memory(f"{usage}\n".encode(), stat.encode(), VERSION_2))
     assert 0 <= reading.used_bytes <= usage
-    assert reading.unmapped_bytes == usage - reading.used_bytes
+    assert reading.reclaimable_bytes == usage - reading.used_bytes
     assert 0 <= present(reading.cache_bytes) <= cache
 
 
@@ -205,8 +205,10 @@ def test_the_counters_of_either_version(
     assert reading.memory == MemoryReading(
         used_bytes=860_000_000 - UNMAPPED,
         cache_bytes=12_582_912 - 2_097_152,  # without tmpfs
-        unmapped_bytes=UNMAPPED,
+        reclaimable_bytes=UNMAPPED,
+        unmapped_cache_bytes=UNMAPPED,
         mapped_bytes=None if files is V2_GROUP_FILES else 0,
+        kernel_bytes=None if files is V2_GROUP_FILES else 860_000_000 - 847_000_000 - 12_582_912,
     )
     cpu_ns = 1_276_795_000 if files is V2_GROUP_FILES else 99208
     assert (reading.peak_bytes, reading.oom_kills, reading.cpu_ns) == (870_000_000, 2, cpu_ns)

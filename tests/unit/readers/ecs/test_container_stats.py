@@ -46,6 +46,8 @@ CGROUP_V1: dict[str, Any] = {
             "total_inactive_file": 39100416,
             "total_active_file": 3379200,
             "total_mapped_file": 33927168,
+            "total_rss": 39469056,
+            "rss": 4,
             "active_file": 2,
             "mapped_file": 3,
         },
@@ -68,7 +70,16 @@ CGROUP_V2: dict[str, Any] = {
     "cpu_stats": {"cpu_usage": {"total_usage": 331125000}, "online_cpus": 2},
     "memory_stats": {
         "usage": 65249280,
-        "stats": {"inactive_file": 17641472, "active_file": 7655424, "file_mapped": 19968000},
+        "stats": {
+            "inactive_file": 17641472,
+            "active_file": 7655424,
+            "file_mapped": 19968000,
+            "file": 25296896,
+            "shmem": 0,
+            "anon": 37691392,
+            "slab": 908520,
+            "slab_reclaimable": 383648,
+        },
         "limit": 268435456,
     },
     "networks": {"eth0": {"rx_bytes": 101869, "tx_bytes": 43958}},
@@ -93,7 +104,9 @@ SAMPLE_V1 = ContainerSample(
     read_ns=READ_NS,
     cpu_ns=322633383,
     memory_used_bytes=84111360 - 8552448,
-    memory_cache_bytes=8552448,
+    memory_cache_bytes=42442752 - 33927168,  # nine pages less than the lists have
+    memory_reclaimable_bytes=8552448,
+    memory_kernel_bytes=84111360 - 39469056 - 42442752,
     memory_usage_peak_bytes=84238336,
     memory_limit_bytes=9223372036854771712,
     memory_limit_hits=3,
@@ -105,8 +118,9 @@ SAMPLE_V1 = ContainerSample(
 SAMPLE_V2 = ContainerSample(
     read_ns=READ_NS,
     cpu_ns=331125000,
-    memory_used_bytes=65249280 - 5328896,
-    memory_cache_bytes=5328896,
+    memory_used_bytes=65249280 - 5328896 - 383648,
+    memory_cache_bytes=5328896 + 383648,
+    memory_reclaimable_bytes=5328896 + 383648,
     memory_limit_bytes=268435456,
     network_rx_bytes=101869,
     network_tx_bytes=43958,
@@ -134,6 +148,26 @@ def test_memory_used_is_the_memory_that_is_needed() -> None:
         ({"usage": 100, "stats": {"inactive_file": 40, "mapped_file": 30, "cache": 80}}, 60),
         # The whole cache includes what is mapped: without inactive_file, less is subtracted.
         ({"usage": 100, "stats": {"active_file": 30, "mapped_file": 10, "cache": 80}}, 80),
+        # A batch of 20 that looked at many files; one that shares 40 and has read a file of 30.
+        (
+            {
+                "usage": 100,
+                "stats": {"active_file": 0, "inactive_file": 20, "slab_reclaimable": 60},
+            },
+            20,
+        ),
+        (
+            {
+                "usage": 100,
+                "stats": {
+                    "total_active_file": 20,
+                    "total_inactive_file": 10,
+                    "total_mapped_file": 40,
+                    "total_cache": 70,
+                },
+            },
+            70,
+        ),
         ({"usage": 100, "stats": {}}, 100),
         ({"usage": 100}, 100),
         ({"stats": {"inactive_file": 5}}, None),
@@ -211,6 +245,7 @@ PARTS = {
     "cpu_stats": ("cpu_ns",),
     "memory_stats": (
         *("memory_used_bytes", "memory_cache_bytes"),
+        *("memory_reclaimable_bytes", "memory_kernel_bytes"),
         *("memory_usage_peak_bytes", "memory_limit_bytes", "memory_limit_hits"),
     ),
     "networks": ("network_rx_bytes", "network_tx_bytes"),

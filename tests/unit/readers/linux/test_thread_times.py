@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
-from profiler.readers.linux.waited_target import Wait
+from profiler.readers.linux.thread_times import ThreadReader, ThreadSample, parse_pressure_ns
+from profiler.readers.linux.waited_target import TIMER, Wait
 from tests import fakes
 from tests.fakes import seconds
 from tests.open_files import open_files
@@ -109,6 +109,50 @@ def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: F
     assert machine.read(process(cpu=1.1, threads=2), at=2).waits == Counter(
         [Wait("lock"), Wait("lock")]
     )
+
+
+def test_only_the_programs_own_threads_sleep_in_a_futex(machine: FakeMachine) -> None:
+    timed = "202 0x8 0x89 0x0 0x1000 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+    machine.thread(7, call=LOCKED)
+    machine.thread(7, 8, call=timed)
+    (machine.folder / "7" / "task" / "8" / "comm").write_text("VM Periodic Tas\n")
+    assert machine.read(process(threads=2)).waits == {Wait("lock"): 2}
+    machine.thread(7, 9, run=0.1, call=timed)
+    (machine.folder / "7" / "task" / "9" / "comm").write_text("java\n")
+    waits = machine.read(process(cpu=1.1, threads=3), at=2).waits
+    assert waits == {Wait("lock"): 2, TIMER: 1}
+
+
+def test_beside_a_thread_that_waits_for_a_child_locks_and_timers_show_nothing(
+    machine: FakeMachine,
+) -> None:
+    waits_for_child = "61 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+    machine.thread(7, call=LOCKED)
+    machine.thread(7, 8, call=waits_for_child)
+    machine.thread(9, call=LOCKED)
+    waits = machine.read(process(threads=2), process(9)).waits
+    assert waits == {Wait("child"): 1, Wait("lock"): 1}  # the lock of the other process
+
+
+def test_a_sample_says_whether_a_thread_could_run_also_without_system_calls(
+    tmp_path: Path,
+) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7, state="R")
+    assert machine.read(process(state="R")).shows_work
+    machine.thread(7, state="S", run=1.1)
+    assert not machine.read(process(cpu=1.1), at=2).shows_work
+
+
+def test_the_pressure_of_the_machine_is_read(machine: FakeMachine) -> None:
+    machine.thread(7)
+    assert machine.read(process()).pressure_ns is None
+    (machine.folder / "pressure").mkdir()
+    text = "some avg10=5.97 avg60=23.48 avg300=22.53 total=516\nfull avg10=0.00 total=9\n"
+    (machine.folder / "pressure" / "cpu").write_text(text)
+    assert machine.read(process(cpu=2), at=2).pressure_ns == 516_000
+    for wrong in (b"", b"some total=x\n", b"full total=9\n"):
+        assert parse_pressure_ns(wrong) is None
 
 
 def test_threads_that_begin_and_end(machine: FakeMachine) -> None:

@@ -3,6 +3,7 @@ sockets.
 """
 
 import os
+import socket
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -13,13 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.readers.linux.waited_target import (
+from profiler.readers.linux.sockets import (
     Socket,
+    ask_peer_inode,
+    parse_inet,
+    parse_peer_inode,
+)
+from profiler.readers.linux.waited_target import (
     SystemCall,
     Wait,
     WaitResolver,
     calls_of,
-    parse_inet,
     parse_system_call,
     poll_descriptors,
     select_descriptors,
@@ -36,7 +41,7 @@ KNOWN = (
     ("pselect6", 270, 72, "select"),
     ("epoll_pwait", 281, 22, "epoll"),
     ("clock_nanosleep", 230, 115, "sleep"),
-    ("futex", 202, 98, "lock"),
+    ("futex", 202, 98, "futex"),
     ("fcntl", 72, 25, "record lock"),
     ("wait4", 61, 260, "child"),
     ("io_getevents", 208, 4, "disk"),
@@ -128,6 +133,12 @@ def process(tmp_path: Path) -> FakeProcess:
     [
         ("clock_nanosleep", (), "sleep"),
         ("futex", (), "lock"),
+        ("futex", (8, 0x89, 0, 4096), "timer"),  # FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG
+        ("futex", (8, 0x180, 0, 4096), "timer"),
+        ("futex", (8, 0x86, 0, 4096), "lock"),  # FUTEX_LOCK_PI: a thread holds it
+        ("futex_wait", (8, 0, 0, 0, 4096), "timer"),
+        ("futex_waitv", (8, 1, 0, 0), "lock"),
+        ("semtimedop", (8, 1, 1, 4096), "lock"),
         ("flock", (3,), "lock"),
         ("fcntl", (3, 7), "lock"),
         ("fcntl", (3, 1), "other"),
@@ -197,6 +208,62 @@ def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProces
     process.table("unix", unix_line(501, " /run/postgresql/.s.PGSQL.5432"), unix_line(502))
     assert process.waits("recvmsg", 3) == Wait("network", "/run/postgresql/.s.PGSQL.5432")
     assert process.waits("recvmsg", 4) == Wait("network", "unix socket")
+
+
+def test_a_mutex_that_a_thread_holds_is_a_lock(process: FakeProcess) -> None:
+    (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=III", 2, 1, 99))
+    held = (64, 0x89, 2, 4096)
+    assert process.waits("futex", *held) == Wait("timer")  # 99 is no thread of the process
+    (process.folder / "task" / "99").mkdir(parents=True)
+    assert process.waits("futex", *held) == Wait("lock")
+    assert process.waits("futex", 64, 0x89, 1, 4096) == Wait("timer")
+    assert process.waits("futex", 1 << 62, 0x89, 2, 4096) == Wait("timer")
+
+
+def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: FakeProcess) -> None:
+    # The kernel knows no peer of 505; that of 507 is in another network namespace.
+    peers = {501: 502, 502: 501, 503: 504, 507: 999}
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peers.get
+    )
+    process.table(
+        "unix",
+        *(unix_line(inode) for inode in (501, 502, 503, 505, 507)),
+        unix_line(504, " /run/postgresql/.s.PGSQL.5432"),
+    )
+    process.opens(fd3="socket:[501]", fd4="socket:[503]", fd5="socket:[505]", fd6="socket:[507]")
+    assert process.waits("recvmsg", 3) == Wait("pipe")
+    assert process.waits("recvmsg", 4) == Wait("network", "/run/postgresql/.s.PGSQL.5432")
+    assert process.waits("recvmsg", 5) == Wait("network", "unix socket")
+    assert process.waits("recvmsg", 6) == Wait("network", "unix socket")
+    assert process.polls([3], NOT_A_TIMEOUT) == Wait("pipe")
+    assert process.polls([3, 4], 5) == Wait("network", "/run/postgresql/.s.PGSQL.5432")
+
+
+def test_both_ends_of_a_socket_pair_in_one_process_are_its_own_wake_up(
+    process: FakeProcess,
+) -> None:
+    peers = {501: 509, 509: 501}
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peers.get
+    )
+    process.table("unix", unix_line(501), unix_line(509))
+    process.opens(fd3="socket:[501]", fd4="socket:[509]")
+    assert process.polls([3], 5) == Wait("sleep")
+
+
+def test_the_kernel_knows_the_other_end_of_a_socket_pair() -> None:
+    own, other = socket.socketpair()
+    with own, other:
+        assert ask_peer_inode(os.fstat(own.fileno()).st_ino) == os.fstat(other.fileno()).st_ino
+    assert ask_peer_inode(0) is None
+
+
+@given(st.binary(max_size=80))
+def test_an_answer_of_the_kernel_may_be_anything(message: bytes) -> None:
+    parse_peer_inode(message)
+    header = struct.pack("=IHHII", 16 + len(message), 20, 0, 0, 0)
+    parse_peer_inode(header + message)
 
 
 @pytest.mark.parametrize(
@@ -272,8 +339,8 @@ def test_the_descriptors_of_both_lists_are_read_back(numbers: list[int]) -> None
 def test_every_address_is_shown_as_it_is_written(address: int, port: int) -> None:
     packed = address.to_bytes(4, "big")
     word = int.from_bytes(packed, "little")
-    socket = parse_inet(inet_line(f"{word:08X}:{port:04X}", 1).encode())
-    assert socket == Socket(f"{'.'.join(map(str, packed))}:{port}")
+    parsed = parse_inet(inet_line(f"{word:08X}:{port:04X}", 1).encode())
+    assert parsed == Socket(f"{'.'.join(map(str, packed))}:{port}")
 
 
 def slow_clock() -> Callable[[], int]:
@@ -299,6 +366,29 @@ def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> No
     assert process.waits("recvfrom", 19, now=1.5).target is None
     assert process.waits("recvfrom", 19, now=100).target == "127.0.0.1:5019"
     assert not process.resolver.sockets.has_postponed
+
+
+def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: FakeProcess) -> None:
+    asked: list[int] = []
+
+    def peer_inode(inode: int) -> int:
+        asked.append(inode)
+        return inode ^ 1
+
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(process.folder.parent), slow_clock(), peer_inode
+    )
+    process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(0, 40, 2)})
+    process.table("unix", *(unix_line(9000 + number) for number in range(40)))
+    assert process.polls(range(0, 40, 2), NOT_A_TIMEOUT) == Wait("network")
+    assert process.resolver.sockets.has_postponed
+    assert len(asked) < 6
+    for second in range(1, 300):
+        last = process.waits("recvmsg", 38, now=10 * second)
+    assert last == Wait("pipe")
+    asked.clear()
+    process.waits("recvmsg", 38, now=10_000)  # a pair remains one
+    assert asked == []
 
 
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(

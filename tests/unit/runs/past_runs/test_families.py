@@ -203,6 +203,59 @@ def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> No
         assert families.notes == ()
 
 
+FORGED: dict[str, Any] = {
+    "family": "payroll",
+    "revision": "1",
+    "cluster": "vault",
+    "account_id": "999988887777",
+    "region": "eu-west-1",
+    "started_at": "2026-01-01T00:00:00Z",
+}
+
+
+def only_run(source: Mapping[str, Any]) -> PastRun:
+    (run,) = IndexedRuns(PlayedCluster(source), "task").last_runs(RunFilter(), 50)
+    return run
+
+
+def test_the_identity_and_the_times_of_a_run_are_those_of_its_document() -> None:
+    """ECS's event has corrected them there; the record is still the report's line."""
+    start = "2026-03-01T10:11:07.314Z"
+    run = only_run(
+        document(
+            encode(report(**FORGED)).decode(),
+            task={"id": "a", "family": "nightly", "revision": "5", "confirmed": True},
+            orchestrator={"cluster": {"name": "jobs"}},
+            cloud={"account": {"id": "111122223333"}, "region": "us-west-2"},
+            event={"start": start},
+        )
+    )
+    record = run.report.record
+    assert record.family == "nightly"
+    assert record.revision == "5"
+    assert record.cluster == "jobs"
+    assert record.account_id == "111122223333"
+    assert record.region == "us-west-2"
+    assert record.started_at == start
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "expected"),
+    [
+        ({"confirmed": True}, True),
+        ({"confirmed": False}, False),
+        ({"confirmed": "true"}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("text", [encode(report()).decode(), None], ids=["report", "event alone"])
+def test_a_run_is_confirmed_if_its_document_says_so(
+    text: str | None, confirmed: dict[str, Any], *, expected: bool
+) -> None:
+    task = {"id": "a", "family": "nightly", **confirmed}
+    assert only_run(document(text, task=task)).is_confirmed is expected
+
+
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
     usage: dict[str, Any] = {"memory": {"used_mb": {"max": 400.5}, "size_mb": 2048}}
     usage |= {"cpu": {"size": 1, "used": {"p95": 0.3}}, "duration_ms": 60_000.0}

@@ -1,0 +1,116 @@
+"""The memory peak of a run: what each source saw, how exact that is, and which one counts."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.aggregation.process_totals import GroupPeak, lacks_memory
+from profiler.record.record_model import PeakSource
+
+EvidenceSource = Literal["statistics", "group mark", "process mark", "samples"]
+# "exact": the peak of all processes together, by a mark of the kernel over the whole run.
+# "at least": they held so much. "unsure": perhaps they did; it only contradicts exact evidence.
+Exactness = Literal["exact", "at least", "unsure"]
+
+
+class MemoryEvidence(Struct, frozen=True, kw_only=True):
+    """What one source saw of the memory of a run's processes.
+
+    All of it is since the start of the run: a mark that began earlier is "unsure".
+    """
+
+    source: EvidenceSource
+    size_bytes: float
+    exactness: Exactness
+
+
+class MemoryPeak(Struct, frozen=True, kw_only=True):
+    """The largest memory use of all processes of the command together, and how it was measured."""
+
+    size_bytes: float | None = None
+    source: PeakSource | None = None
+
+
+def group_evidence(group: GroupPeak, transferred_bytes: int = 0) -> tuple[MemoryEvidence, ...]:
+    """The evidence of a control group's high-water mark: none if it has page cache.
+
+    ``transferred_bytes``: what was read and written, which may have been in the page cache.
+    """
+    if group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
+        return ()
+    exactness: Exactness = "at least"
+    if group.is_process_peak(transferred_bytes):
+        exactness = "exact"
+    mark = MemoryEvidence(source="group mark", size_bytes=group.size_bytes, exactness=exactness)
+    return (mark,)
+
+
+def observed(
+    source: EvidenceSource, size_bytes: float | None, exactness: Exactness = "at least"
+) -> tuple[MemoryEvidence, ...]:
+    """The evidence of a value; none if it is unknown."""
+    if size_bytes is None:
+        return ()
+    return (MemoryEvidence(source=source, size_bytes=size_bytes, exactness=exactness),)
+
+
+def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
+    """The peak by all evidence of a run.
+
+    The first exact evidence that nothing contradicts makes it the kernel's:
+
+    1. the mark of the statistics after the container's end: by nothing;
+    2. the group's mark: by processes that held notably more (files that another group read first);
+    3. the mark of the only process: by a group's mark above it.
+
+    Else it is sampled, the largest value that was seen.
+    """
+    items = tuple(evidence)
+    exact = [item for item in items if item.exactness == "exact"]
+    for source, is_contradicted in _EXACT_SOURCES:
+        for item in exact:
+            if item.source == source and not is_contradicted(item, items):
+                return MemoryPeak(size_bytes=_kernel_bytes(item, items), source="kernel")
+    seen = [item.size_bytes for item in items if item.exactness != "unsure"]
+    size_bytes = max(seen, default=None)
+    return MemoryPeak(size_bytes=size_bytes, source=None if size_bytes is None else "sampled")
+
+
+def _kernel_bytes(chosen: MemoryEvidence, items: Sequence[MemoryEvidence]) -> float:
+    """The chosen mark, or a larger one: each is at least what was held."""
+    if chosen.source == "statistics":
+        return chosen.size_bytes
+    marks = [
+        item.size_bytes
+        for item in items
+        if item.exactness == "exact" or item.source == "statistics"
+    ]
+    return max(marks)
+
+
+def _never(_: MemoryEvidence, __: Sequence[MemoryEvidence]) -> bool:
+    return False
+
+
+def _held_more(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
+    """Whether the processes held notably more than the group's mark."""
+    sizes = [
+        item.size_bytes
+        for item in items
+        if item.source in ("samples", "process mark") and item.exactness != "exact"
+    ]
+    return lacks_memory(mark.size_bytes, max(sizes, default=0))
+
+
+def _group_is_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
+    sizes = [item.size_bytes for item in items if item.source == "group mark"]
+    return max(sizes, default=0) > mark.size_bytes
+
+
+_IsContradicted = Callable[[MemoryEvidence, Sequence[MemoryEvidence]], bool]
+_EXACT_SOURCES: tuple[tuple[EvidenceSource, _IsContradicted], ...] = (
+    ("statistics", _never),
+    ("group mark", _held_more),
+    ("process mark", _group_is_above),
+)

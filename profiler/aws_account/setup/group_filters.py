@@ -1,0 +1,384 @@
+"""The subscription filters that deliver the lines of log groups to a stack, and their changes.
+
+The command makes them itself, because a stack has room for a few hundred resources only, and one
+filter that AWS refuses would undo the whole deployment. All filters have one name, which the alarms
+select. A filter is the stack's if it has this name and delivers to the stack's function or data
+stream. No other filter is changed or deleted. Lines that are delivered twice do no harm.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.clusters_and_log_groups import (
+    STANDARD,
+    listed_groups,
+    log_group_class,
+    subscription_filters,
+)
+from profiler.aws_account.registered_definitions import glob_prefix
+from profiler.aws_account.stack_state import StackState, monitor_log_group
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import arn_account, arn_part, arn_region
+from profiler.core.errors import TaskProfilerError, UsageError
+
+MAX_NAMES = 20  # of the template's parameter LogGroups
+# Of a log group: five, and two where AWS has not yet raised the quota, or for older accounts.
+# https://github.com/aws-cloudformation/cfn-lint/pull/4688
+MAX_FILTERS = 5
+OLD_MAX_FILTERS = 2
+_REPORTS = '{ $.type = "task.*" }'
+_NOTICES = '{ $.type = "task.notice" }'
+_LAMBDA_GROUPS = "/aws/lambda/"  # a function that gets its own lines would invoke itself endlessly
+# "Could not execute the lambda function" or "Could not deliver test message to specified Kinesis
+# stream": also for seconds after the permission or the role was made.
+_NOT_READY = "Could not "
+_WAIT_SECONDS = 5.0
+_MAX_WAITS = 6  # of all groups together
+_GROUP_NAME = re.compile(r"[.\-_/#A-Za-z0-9*?\[\]!]{1,512}", re.ASCII)
+_ADVICE = "use a pattern NAME*, or --all-log-groups"
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """What the filters of a stack deliver, and where to."""
+
+    pattern: str
+    destination_arn: str | None = None  # None: the stack has no function yet
+    role_arn: str | None = None  # with which CloudWatch Logs writes to a data stream
+
+
+def delivery_of(values: Mapping[str, str], state: StackState) -> Delivery:
+    """The delivery of a stack with these parameters, as in the template's own subscription."""
+    pattern = _NOTICES
+    if values["ElasticsearchUrl"]:
+        pattern = "" if values["ForwardLogLines"] == "true" else _REPORTS
+    if values["ElasticsearchUrl"] and values["Ingestion"] == "stream":
+        return Delivery(
+            pattern=pattern,
+            destination_arn=state.outputs.get("ReportStreamArn"),
+            role_arn=state.outputs.get("ReportStreamRoleArn"),
+        )
+    if state.phase == "absent" or state.stack_id is None:
+        return Delivery(pattern=pattern)
+    prefix, _, _ = state.stack_id.partition(":cloudformation:")
+    place = f"{arn_region(state.stack_id)}:{arn_account(state.stack_id)}"
+    function_arn = f"{prefix}:lambda:{place}:function:{state.name}-forward-logs"
+    return Delivery(pattern=pattern, destination_arn=function_arn)
+
+
+class GroupSelection(Struct, frozen=True, kw_only=True):
+    """The log groups of names and patterns that can be subscribed.
+
+    ``named`` are those that have a name of their own in the list. ``left_out`` are sentences.
+    """
+
+    groups: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
+    left_out: tuple[str, ...] = ()
+
+
+class FilterPlan(Struct, frozen=True, kw_only=True):
+    """The changes of the filters: ``put`` makes or corrects, ``delete`` removes.
+
+    ``refused`` are sentences about groups that should be subscribed and cannot.
+    """
+
+    name: str = ""
+    groups: tuple[str, ...] = ()  # all that are subscribed afterwards
+    put: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+class GroupFilters(Struct, frozen=True):
+    """The filters of one stack. ``note`` gets a sentence about what cannot be read."""
+
+    stack: str
+    open_client: OpenClient
+    note: Callable[[str], object]
+
+    @property
+    def name(self) -> str:
+        return f"{self.stack}-groups"
+
+    def select(self, names: Iterable[str], *, are_given: bool) -> GroupSelection:
+        """The log groups of names and patterns.
+
+        ``are_given``: by the user, now. Then a name or pattern without a fitting group raises
+        TaskProfilerError. Otherwise it is left out, so that a deleted group stops no update.
+        """
+        classes: dict[str, str] = {}
+        named: set[str] = set()
+        missing: list[str] = []
+        for name in names:
+            listed = self._listed(name)
+            if not listed and are_given and glob_prefix(name) != name:
+                raise TaskProfilerError(
+                    f"No log group matches {name!r}: check the name, --region and --profile."
+                )
+            if not listed:
+                missing.append(name)
+            if glob_prefix(name) == name:
+                named.add(name)
+            classes |= listed
+        unfit = [f"{name} (missing)" for name in missing]
+        unfit += [
+            f"{name} ({group_class})"
+            for name, group_class in classes.items()
+            if group_class != STANDARD and (name in named or not are_given)
+        ]
+        if unfit and are_given:
+            raise TaskProfilerError(
+                "Only log groups that exist and have the class Standard can be subscribed, unlike "
+                f"{', '.join(unfit)}: create them, leave them out, or check --log-group and "
+                "--region."
+            )
+        others = [
+            f"{name} ({group_class})"
+            for name, group_class in classes.items()
+            if group_class != STANDARD
+        ]
+        left_out = sorted({*unfit, *others})
+        return GroupSelection(
+            groups=tuple(name for name, found in classes.items() if found == STANDARD),
+            named=frozenset(named),
+            left_out=tuple(f"{text} cannot be subscribed and is left out" for text in left_out),
+        )
+
+    def _listed(self, name: str) -> dict[str, str]:
+        """The classes of the groups with this name, or that match this pattern.
+
+        No pattern selects the groups of functions, and that of the instance monitor, which the
+        template subscribes.
+        """
+        prefix = glob_prefix(name)
+        if prefix == name:
+            group_class: str | None = STANDARD
+            with noted_errors(
+                self.note, f"Whether {name} can be subscribed is unknown", "logs:DescribeLogGroups"
+            ):
+                group_class = log_group_class(self.open_client, name)
+            return {} if group_class is None else {name: group_class}
+        found = {}
+        for group in listed_groups(self.open_client, prefix):
+            group_name = str(group["logGroupName"])
+            is_of_function = group_name.startswith(_LAMBDA_GROUPS)
+            if not is_of_function and fnmatchcase(group_name, name):
+                found[group_name] = str(group.get("logGroupClass", STANDARD))
+        found.pop(monitor_log_group(self.stack), None)
+        return found
+
+    def plan(
+        self, wanted: GroupSelection, before: Iterable[str], delivery: Delivery | None
+    ) -> FilterPlan:
+        """Compare the filters with what is wanted.
+
+        ``before`` are the names and patterns of the last deployment, whose other groups lose the
+        stack's filter. Without a delivery, all do. Raises TaskProfilerError if a group with a name
+        of its own in the list has no free filter.
+        """
+        groups = wanted.groups if delivery is not None else ()
+        others = [
+            group
+            for group in self.select(before, are_given=False).groups
+            if group not in wanted.groups or delivery is None
+        ]
+        filters = self._read_filters((*groups, *others))
+        put: list[str] = []
+        refused: list[str] = []
+        for group in groups:
+            problem = self._problem(group, filters.get(group, ()))
+            if problem is not None and group in wanted.named:
+                raise TaskProfilerError(problem)
+            if problem is not None:
+                refused.append(problem)
+            elif delivery is not None and not self._is_current(filters.get(group, ()), delivery):
+                put.append(group)
+        gone = [group for group in others if self._own(filters.get(group, ())) is not None]
+        return FilterPlan(
+            name=self.name,
+            groups=groups,
+            put=tuple(put),
+            delete=tuple(gone),
+            left_out=wanted.left_out,
+            refused=tuple(refused),
+        )
+
+    def plan_deletion(self, state: StackState) -> FilterPlan:
+        """The filters of a stack that is to be deleted. Raises TaskProfilerError."""
+        names = state.parameters.get("LogGroups", "").split(",")
+        if state.parameters.get("Subscribe") == "account":
+            names = []
+        return self.plan(GroupSelection(), filter(None, names), None)
+
+    def _read_filters(self, groups: Iterable[str]) -> dict[str, list[Mapping[str, Any]]]:
+        """The filters of each group, up to the first error: an unread group has none."""
+        filters: dict[str, list[Mapping[str, Any]]] = {}
+        with noted_errors(
+            self.note,
+            "The subscription filters of the log groups are unknown",
+            "logs:DescribeSubscriptionFilters",
+        ):
+            for group in groups:
+                filters[group] = subscription_filters(self.open_client("logs"), group)
+        return filters
+
+    def _own(self, filters: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """The stack's own filter: by its name and its destination."""
+        for present in filters:
+            if present["filterName"] == self.name and self._is_of_stack(present):
+                return present
+        return None
+
+    def _is_of_stack(self, present: Mapping[str, Any]) -> bool:
+        destination = arn_part(str(present.get("destinationArn")), 5) or ""
+        return destination == f"function:{self.stack}-forward-logs" or destination.startswith(
+            f"stream/{self.stack}-ReportStream-"
+        )
+
+    def _is_current(self, filters: Iterable[Mapping[str, Any]], delivery: Delivery) -> bool:
+        own = self._own(filters)
+        return own is not None and delivery == Delivery(
+            pattern=own.get("filterPattern") or "",
+            destination_arn=own.get("destinationArn"),
+            role_arn=own.get("roleArn") or None,
+        )
+
+    def _problem(self, group: str, filters: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why the filter cannot be put into a group, with what to do; None if it can."""
+        if self._own(filters) is not None:
+            return None
+        is_taken = any(present["filterName"] == self.name for present in filters)
+        if is_taken or len(filters) >= MAX_FILTERS:
+            return (
+                f"The subscription filter {self.name} cannot be added to {group}, because AWS "
+                f"allows {MAX_FILTERS} filters for each log group, with different names: delete "
+                "one, or leave the group out."
+            )
+        if len(filters) >= OLD_MAX_FILTERS:
+            self.note(
+                f"{group} has {len(filters)} subscription filters already: AWS refuses another one "
+                f"where it has not yet raised its limit of {OLD_MAX_FILTERS}."
+            )
+        return None
+
+    def carry_out(
+        self,
+        plan: FilterPlan,
+        delivery: Delivery | None,
+        clock: Clock,
+        on_step: Callable[[str], object],
+    ) -> tuple[str, ...]:
+        """Put and delete the filters, group by group. Returns a sentence about each failure."""
+        failures: list[str] = [*plan.refused]
+        waits_seconds = iter([_WAIT_SECONDS] * _MAX_WAITS)
+        for group in plan.put:
+            try:
+                self._put(group, delivery, clock, waits_seconds)
+                on_step(f"subscribed {group}")
+            except TaskProfilerError as error:
+                failures.append(str(error))
+        for group in plan.delete:
+            try:
+                self._delete(group)
+                on_step(f"deleted the subscription filter of {group}")
+            except TaskProfilerError as error:
+                failures.append(str(error))
+        return tuple(failures)
+
+    def _put(
+        self,
+        group: str,
+        delivery: Delivery | None,
+        clock: Clock,
+        waits_seconds: Iterator[float],
+    ) -> None:
+        """Put the filter. Waits while IAM does not know a new stack's roles and permissions yet.
+
+        Raises TaskProfilerError.
+        """
+        if delivery is None or delivery.destination_arn is None:
+            raise TaskProfilerError(
+                f"{group} is not subscribed, because the stack {self.stack} has no output with the "
+                "destination: update the stack."
+            )
+        arguments = {
+            "logGroupName": group,
+            "filterName": self.name,
+            "filterPattern": delivery.pattern,
+            "destinationArn": delivery.destination_arn,
+        }
+        if delivery.role_arn is not None:
+            arguments["roleArn"] = delivery.role_arn
+        logs = self.open_client("logs")
+        permissions = "logs:PutSubscriptionFilter, and iam:PassRole for a data stream"
+        with aws_errors(f"{group} is not subscribed", permissions):
+            while True:
+                try:
+                    logs.put_subscription_filter(**arguments)
+                except logs.exceptions.InvalidParameterException as error:
+                    wait_seconds = next(waits_seconds, None)
+                    if _NOT_READY not in str(error) or wait_seconds is None:
+                        raise
+                    clock.sleep(wait_seconds)
+                except logs.exceptions.LimitExceededException as error:
+                    raise TaskProfilerError(
+                        f"{group} is not subscribed, because AWS allows it no further subscription "
+                        "filter: delete one (aws logs describe-subscription-filters "
+                        f"--log-group-name {group}), and run the command again."
+                    ) from error
+                else:
+                    return
+
+    def _delete(self, group: str) -> None:
+        logs = self.open_client("logs")
+        with aws_errors(
+            f"The subscription filter {self.name} of {group} stays (aws logs "
+            f"delete-subscription-filter --log-group-name {group} --filter-name {self.name} "
+            "deletes it)",
+            "logs:DeleteSubscriptionFilter",
+        ):
+            try:
+                logs.delete_subscription_filter(logGroupName=group, filterName=self.name)
+            except logs.exceptions.ResourceNotFoundException:
+                return  # the group, or another run deleted the filter
+
+
+def check_group_names(names: Iterable[str]) -> None:
+    """Raise UsageError for what is no log group's name or pattern, such as an ARN."""
+    for name in names:
+        if not _GROUP_NAME.fullmatch(name):
+            raise UsageError(
+                f"--log-group {name!r} is not the name of a log group of this account: use its "
+                "name, without an ARN, or a pattern with * ? []. docs/forwarder.md describes other "
+                "accounts."
+            )
+
+
+def log_groups_parameter(names: Sequence[str], groups: Sequence[str]) -> str:
+    """The value of the parameter ``LogGroups``: the groups, or, if they are many, the names and
+    prefixes that select them, by which the functions get their rights.
+
+    Raises UsageError if there is no such value.
+    """
+    if len(groups) <= MAX_NAMES:
+        return ",".join(groups)
+    for name in names:
+        prefix = glob_prefix(name)
+        is_prefix = prefix in (name, name.removesuffix("*"))
+        if not (prefix and is_prefix):
+            raise UsageError(
+                f"--log-group selects {len(groups)} log groups, and more than {MAX_NAMES} are "
+                f"selected only by the beginning of their names, unlike {name!r}: {_ADVICE}."
+            )
+    if len(names) > MAX_NAMES:
+        raise UsageError(
+            f"--log-group names {len(names)} log groups, and a stack has room for {MAX_NAMES} "
+            f"names: {_ADVICE}."
+        )
+    return ",".join(dict.fromkeys(names))

@@ -1,0 +1,132 @@
+"""Estimates what of a control group's kernel memory the kernel can drop, for version 1 of the
+groups, which does not tell.
+
+A program that looks at many files leaves directory entries and inodes. They are charged to its
+group, and dropped when the group needs memory. Other kernel memory is not: page tables, stacks,
+sockets, pipes. The machine counts both kinds: what a group has more of since the start, the
+machine has more of, too.
+"""
+
+import os
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from profiler.readers.linux import proc
+from profiler.readers.memory_usage import is_notable
+
+# In the list of each processor's free pages.
+_PROCESSORS_FREE_PAGES = re.compile(rb"^\s+count:\s+(\d+)$", re.MULTILINE)
+# What of the machine's memory is not the kernel's own: free, of files, of processes and tmpfs.
+_NOT_KERNEL = (b"MemFree:", b"Buffers:", b"Cached:", b"SwapCached:", b"AnonPages:")
+
+# Of a group's growth, what must be reclaimable, and by what the machine's reclaimable memory must
+# have grown: else nothing is taken as reclaimable.
+_MIN_SHARE_OF_GROWTH = 0.75
+_MIN_MACHINE_GROWTH = 0.25
+
+
+class KernelMemory(Struct, frozen=True, kw_only=True):
+    """The machine's kernel memory: what can be dropped, and all other, pipes and drivers, too."""
+
+    reclaimable_bytes: int
+    fixed_bytes: int
+
+
+def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> KernelMemory | None:
+    """The machine's kernel memory by ``/proc/meminfo``; None if a line is absent.
+
+    ``MemFree`` lacks the free pages that each processor keeps, often 100 MB: ``/proc/zoneinfo``
+    has their number.
+    """
+    total_bytes = proc.bytes_after(meminfo, b"MemTotal:")
+    reclaimable_bytes = proc.bytes_after(meminfo, b"SReclaimable:")
+    free_pages = [int(count) for count in _PROCESSORS_FREE_PAGES.findall(zoneinfo)]
+    if total_bytes is None or reclaimable_bytes is None or not free_pages:
+        return None
+    fixed_bytes = total_bytes - reclaimable_bytes - sum(free_pages) * page_bytes
+    for name in _NOT_KERNEL:
+        size_bytes = proc.bytes_after(meminfo, name)
+        if size_bytes is None:
+            return None
+        fixed_bytes -= size_bytes
+    return KernelMemory(reclaimable_bytes=reclaimable_bytes, fixed_bytes=fixed_bytes)
+
+
+def read_kernel_memory() -> KernelMemory | None:
+    """The machine's kernel memory now."""
+    meminfo = proc.read("/proc/meminfo") or b""
+    zoneinfo = proc.read("/proc/zoneinfo") or b""
+    return parse_kernel_memory(meminfo, zoneinfo, os.sysconf("SC_PAGE_SIZE"))
+
+
+class _Estimate(Struct, frozen=True, kw_only=True):
+    """What was known at one reading of a group and the machine."""
+
+    group_bytes: int
+    machine: KernelMemory
+    reclaimable_bytes: int = 0
+
+
+class KernelMemoryEstimate:
+    """What of one group's kernel memory is reclaimable, of what was added since the first reading.
+
+    A lower bound: kernel memory that other programs allocate meanwhile makes it smaller. It would
+    be too large only if others freed as much fixed memory as the group allocated, while the
+    machine's reclaimable memory grew.
+    """
+
+    def __init__(self, read: Callable[[], KernelMemory | None] = read_kernel_memory) -> None:
+        self._read = read
+        self._machine_at_start = read()
+        self._start: _Estimate | None = None
+        self._last: _Estimate | None = None
+
+    def reclaimable_bytes(self, kernel_bytes: int, used_bytes: int) -> int:
+        """The part of a group's ``kernel_bytes``; 0 where these are no notable part of the memory
+        used.
+        """
+        if self._machine_at_start is None:
+            return 0
+        if self._start is None:
+            self._start = _Estimate(group_bytes=kernel_bytes, machine=self._machine_at_start)
+        if not is_notable(kernel_bytes, used_bytes):
+            return 0
+        machine = self._read()
+        if machine is None:
+            return 0
+        reclaimable_bytes = _reclaimable_growth_bytes(self._start, kernel_bytes, machine)
+        if self._last is not None:
+            kept_bytes = _kept_bytes(self._last, kernel_bytes, machine)
+            reclaimable_bytes = max(reclaimable_bytes, kept_bytes)
+        self._last = _Estimate(
+            group_bytes=kernel_bytes, machine=machine, reclaimable_bytes=reclaimable_bytes
+        )
+        return reclaimable_bytes
+
+
+def _reclaimable_growth_bytes(start: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
+    """The group's growth without all growth of the machine's fixed memory, as if that were its own.
+
+    0 unless that is most of the growth, and unless the machine's reclaimable memory has grown, too.
+    It grows by less than the group: the kernel first fills slabs that others left.
+    """
+    growth_bytes = group_bytes - start.group_bytes
+    fixed_growth_bytes = max(machine.fixed_bytes - start.machine.fixed_bytes, 0)
+    machine_growth_bytes = machine.reclaimable_bytes - start.machine.reclaimable_bytes
+    reclaimable_bytes = min(growth_bytes - fixed_growth_bytes, machine.reclaimable_bytes)
+    if reclaimable_bytes < _MIN_SHARE_OF_GROWTH * growth_bytes:
+        return 0
+    if machine_growth_bytes < _MIN_MACHINE_GROWTH * growth_bytes:
+        return 0
+    return max(reclaimable_bytes, 0)
+
+
+def _kept_bytes(last: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
+    """What of the last estimate the kernel has not dropped since: the fixed memory of others may
+    rise for a moment.
+    """
+    of_group_bytes = last.group_bytes - group_bytes
+    of_machine_bytes = last.machine.reclaimable_bytes - machine.reclaimable_bytes
+    return max(last.reclaimable_bytes - max(of_group_bytes, of_machine_bytes, 0), 0)

@@ -1,0 +1,254 @@
+"""Finds the peers of sockets by their inodes, in the kernel's tables of connections.
+
+No name is ever looked up.
+"""
+
+import math
+import os
+import struct
+import sys
+from collections.abc import Callable, Collection, Iterator
+
+from msgspec import Struct
+
+from profiler.core.files import open_or_none
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+
+_UNIX_SOCKET = "unix socket"
+# A table of a host with many thousand sockets is read up to here.
+_MAX_TABLE_BYTES = 1 << 20
+# Reading the first of them takes no measurable time. The kernel goes through all places of a table
+# of connections, also the empty ones: 5 ms where the table is large. So this takes at most a share
+# of a CPU, and at most this much of it in advance.
+_STREAMS = ("tcp", "tcp6")
+_TABLES = ("unix", "udp", "udp6", *_STREAMS)
+_MAX_CPU_SHARE, _ADVANCE_NS = 0.003, 20 * NS_PER_MS
+# The kernel searches until it has the requested number of bytes. The first read is small, so that
+# it stops early.
+_FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
+# Positions in a line of these tables.
+_REMOTE, _INODE = 2, 9
+_UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
+_V4_BYTES = 4
+# The messages of sock_diag(7) about Unix sockets, from linux/netlink.h, sock_diag.h and unix_diag.h.
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
+_SHOW_PEER, _ATTRIBUTE_PEER = 4, 2
+_ANY, _NO_COOKIE = 0xFFFF_FFFF, 0xFFFF_FFFF
+_HEADER, _REQUEST, _ANSWER = (
+    struct.Struct("=IHHII"),
+    struct.Struct("=BBHIIIII"),
+    struct.Struct("=BBBBIII"),
+)
+_ATTRIBUTE, _MAX_ANSWER_BYTES = struct.Struct("=HH"), 4096
+
+
+class Socket(Struct, frozen=True):
+    """A socket.
+
+    ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
+    ``pair_inode`` is the inode of the other end if ``socketpair`` made both: they connect processes
+    of one program, as a pipe does.
+    """
+
+    peer: str | None = None
+    is_unix: bool = False
+    pair_inode: int | None = None
+
+
+class Sockets:
+    """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
+
+    ``peer_inode`` returns the inode of a Unix socket's peer, None if it is not known.
+    ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``.
+    ``has_postponed`` is whether a search for the last wait has left inodes for later, because it
+    may take no more time now.
+    """
+
+    def __init__(
+        self,
+        proc_folder: str,
+        own_cpu_ns: Callable[[], int],
+        peer_inode: Callable[[int], int | None],
+    ) -> None:
+        self._folder = proc_folder
+        self._own_cpu_ns = own_cpu_ns
+        self._peer_inode = peer_inode
+        self._known: dict[int, tuple[Socket, float]] = {}  # until when they are known
+        self._budget_ns, self._budget_at_ns = float(_ADVANCE_NS), 0
+        self.lookup_ns = 0
+        self.has_postponed = False
+
+    def find(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
+        """The sockets in the network of ``pid``, without a peer if they are in no table.
+
+        The time is monotonic.
+        """
+        known = self._known
+        missing = {inode for inode in inodes if inode not in known or now_ns >= known[inode][1]}
+        if missing:
+            self._look_up(pid, missing, now_ns)
+        return [known[inode][0] if inode in known else Socket() for inode in inodes]
+
+    def _look_up(self, pid: int, missing: set[int], now_ns: int) -> None:
+        if len(self._known) + len(missing) > 1024:  # noqa: PLR2004  the most that are kept
+            self._known.clear()
+        earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
+        self._budget_ns, self._budget_at_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS), now_ns
+        # A socket that is not connected may be connected later.
+        until_ns, began_ns = now_ns + 10 * NS_PER_SECOND, self._own_cpu_ns()
+        for name in _TABLES:
+            if not missing:
+                break
+            if name in _STREAMS and self._budget_ns <= 0:
+                self.has_postponed = True
+                break
+            unnamed: list[int] = []
+            for inode, socket in _search(
+                f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"
+            ):
+                if socket.peer == _UNIX_SOCKET:
+                    unnamed.append(inode)
+                    continue
+                is_lasting = name in _STREAMS and socket.peer is not None
+                self._known[inode] = (socket, math.inf if is_lasting else until_ns)
+            self._find_other_ends(pid, unnamed, until_ns, began_ns)
+        else:
+            self._known.update((inode, (Socket(), until_ns)) for inode in missing)
+        took_ns = self._own_cpu_ns() - began_ns
+        self._budget_ns -= took_ns
+        self.lookup_ns += took_ns
+
+    def _find_other_ends(
+        self, pid: int, unnamed: Collection[int], until_ns: float, began_ns: int
+    ) -> None:
+        """Unix sockets without a path: clients of a server, or ends of a pair.
+
+        Those for which no budget is left are postponed.
+        """
+        others: dict[int, int | None] = {}
+        for inode in unnamed:
+            if self._own_cpu_ns() - began_ns > self._budget_ns:
+                self.has_postponed = True
+                break
+            others[inode] = self._peer_inode(inode)
+        wanted = {other_inode for other_inode in others.values() if other_inode}
+        ends: dict[int, Socket] = {}
+        if wanted:  # an end that is missing is in another network namespace
+            ends = dict(_search(f"{self._folder}/{pid}/net/unix", wanted, is_unix=True))
+        for inode, other_inode in others.items():
+            end = ends.get(other_inode or 0)
+            if end is None:
+                self._known[inode] = (Socket(_UNIX_SOCKET, is_unix=True), until_ns)
+            elif end.peer == _UNIX_SOCKET:
+                self._known[inode] = (Socket(is_unix=True, pair_inode=other_inode), math.inf)
+            else:
+                self._known[inode] = (Socket(end.peer, is_unix=True), math.inf)
+
+
+def ask_peer_inode(inode: int) -> int | None:
+    """Ask the kernel for the inode of a Unix socket's peer; None if it does not know it.
+
+    It knows the sockets of this process's network namespace.
+    """
+    import socket  # not for a run whose threads never wait for a connection
+
+    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ANY, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
+    length = _HEADER.size + len(request)
+    header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as connection:
+            connection.send(header + request)
+            return parse_peer_inode(connection.recv(_MAX_ANSWER_BYTES, socket.MSG_DONTWAIT))
+    except OSError:
+        return None
+
+
+def parse_peer_inode(message: bytes) -> int | None:
+    """Parse the answer of ``sock_diag``; None for an error, or a socket without a peer."""
+    place = _HEADER.size + _ANSWER.size
+    if len(message) < place or _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
+        return None
+    while place + _ATTRIBUTE.size <= len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, place)
+        if length < _ATTRIBUTE.size:
+            return None
+        if kind == _ATTRIBUTE_PEER:
+            content = message[place + _ATTRIBUTE.size : place + length]
+            return int.from_bytes(content, sys.byteorder) or None
+        place += -(-length // 4) * 4
+    return None
+
+
+def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
+    """The missing sockets that are in one table, which are missing no more.
+
+    It is read only up to the last one.
+    """
+    parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
+    for lines in _pieces(path):
+        for inode in tuple(missing):
+            line = _line_of(lines, inode, position)
+            if line is not None:
+                missing.discard(inode)
+                yield inode, parse(line)
+        if not missing:
+            break
+
+
+def parse_inet(line: bytes) -> Socket:
+    """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
+    from socket import (
+        AF_INET,
+        AF_INET6,
+        inet_ntop,
+    )  # not for a run whose threads never wait for a connection
+
+    address, _, port_text = line.split()[_REMOTE].partition(b":")
+    port = int(port_text, 16)
+    # The kernel prints each word of an address as a number of the machine's byte order.
+    numbers = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
+    packed = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
+    if not port:
+        return Socket()
+    packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
+    is_v4 = len(packed) == _V4_BYTES
+    return Socket(
+        f"{inet_ntop(AF_INET, packed)}:{port}"
+        if is_v4
+        else f"[{inet_ntop(AF_INET6, packed)}]:{port}"
+    )
+
+
+def parse_unix(line: bytes) -> Socket:
+    """Parse a line of ``/proc/net/unix``. Only the server's end has a path."""
+    words = line.split(None, _UNIX_PATH)
+    path = words[_UNIX_PATH].strip().decode(errors="replace") if len(words) > _UNIX_PATH else ""
+    is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
+    return Socket(None if is_listening else path or _UNIX_SOCKET, is_unix=True)
+
+
+def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
+    """The line whose word at ``position`` is the inode.
+
+    The same number in another column does not count.
+    """
+    number = b"%d" % inode
+    lines = (line for line in table.splitlines() if number in line) if number in table else ()
+    return next((line for line in lines if line.split()[position : position + 1] == [number]), None)
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    """The beginning of a table in pieces of whole lines."""
+    descriptor = open_or_none(path)
+    if descriptor is None:
+        return
+    rest, left, size = b"", _MAX_TABLE_BYTES, _FIRST_READ_BYTES
+    try:
+        while left > 0 and (chunk := os.read(descriptor, size)):
+            lines, newline, rest = (rest + chunk).rpartition(b"\n")
+            yield lines + newline
+            left, size = left - len(chunk), min(2 * size, _LARGEST_READ_BYTES)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,165 @@
+"""How the memory of a control group divides into what its processes need and what the kernel can
+drop before it kills one of them.
+
+One rule for the groups' files (version 1 and 2), for Docker's statistics and for all commands.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+# A part of the memory is notable above both.
+_NOTABLE_SHARE = 0.05
+_NOTABLE_BYTES = 4 * 2**20
+
+
+class MemoryCounters(Struct, frozen=True, kw_only=True):
+    """A group's counters with those of the groups below it; None where the interface has none.
+
+    ``active_file_bytes`` and ``inactive_file_bytes`` are the kernel's lists of pages of files. They
+    lack locked pages, and have anonymous pages that a process has freed lazily (MADV_FREE).
+    ``cache_bytes`` is the page cache of files, and shared memory with tmpfs (``shmem_bytes``).
+    ``mapped_file_bytes`` is what of ``cache_bytes`` processes map. ``reclaimable_slab_bytes`` is
+    what version 2 counts of the kernel's own memory as reclaimable: directory entries, inodes.
+    """
+
+    usage_bytes: int
+    active_file_bytes: int | None = None
+    inactive_file_bytes: int | None = None
+    mapped_file_bytes: int | None = None
+    cache_bytes: int | None = None
+    shmem_bytes: int | None = None
+    anonymous_bytes: int | None = None
+    reclaimable_slab_bytes: int | None = None
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether anything is known of the page cache."""
+        cache = (self.active_file_bytes, self.inactive_file_bytes, self.cache_bytes)
+        return any(size_bytes is not None for size_bytes in cache)
+
+
+class MemoryReading(Struct, frozen=True, kw_only=True):
+    """The parts of a group's memory.
+
+    ``reclaimable_bytes`` and ``used_bytes`` are the usage together. ``unmapped_cache_bytes`` is the
+    cache in ``reclaimable_bytes``, as free(1) shows it: page cache of files and reclaimable kernel
+    memory, without lazily freed pages. ``cache_bytes`` is all that the
+    kernel could have dropped at another moment: mapped files, too. ``mapped_bytes`` counts a page
+    for the group that read it first. ``kernel_bytes`` is kernel memory of which the interface does
+    not tell the reclaimable part (version 1): it counts as used.
+    """
+
+    used_bytes: int
+    cache_bytes: int | None = None
+    reclaimable_bytes: int | None = None
+    unmapped_cache_bytes: int | None = None
+    mapped_bytes: int | None = None
+    kernel_bytes: int | None = None
+
+
+def is_notable(part_bytes: float, whole_bytes: float) -> bool:
+    """Whether a part of the memory is above 5 % of it, and above 4 MiB."""
+    return part_bytes > max(_NOTABLE_SHARE * whole_bytes, _NOTABLE_BYTES)
+
+
+def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> MemoryReading:
+    """The reading after so much of its ``kernel_bytes`` is known to be reclaimable."""
+    if not size_bytes or reading.kernel_bytes is None:
+        return reading
+    size_bytes = min(size_bytes, reading.kernel_bytes, reading.used_bytes)
+    return replace(
+        reading,
+        used_bytes=reading.used_bytes - size_bytes,
+        kernel_bytes=reading.kernel_bytes - size_bytes,
+        reclaimable_bytes=(reading.reclaimable_bytes or 0) + size_bytes,
+        unmapped_cache_bytes=(reading.unmapped_cache_bytes or 0) + size_bytes,
+        cache_bytes=None if reading.cache_bytes is None else reading.cache_bytes + size_bytes,
+    )
+
+
+def divide_memory(counters: MemoryCounters) -> MemoryReading:
+    """Divide a group's usage.
+
+    The kernel reads the values at different moments: no part is below 0 or above the usage.
+    """
+    usage_bytes = counters.usage_bytes
+    slab_bytes = counters.reclaimable_slab_bytes or 0
+    pages_bytes = _reclaimable_pages_bytes(counters)
+    reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
+    file_bytes = _file_cache_bytes(counters)
+    unmapped_bytes = None
+    if pages_bytes is not None:
+        unmapped_bytes = pages_bytes
+        if file_bytes is not None:  # without lazily freed pages
+            unmapped_file_bytes = max(file_bytes - _mapped_listed_bytes(counters), 0)
+            unmapped_bytes = min(pages_bytes, unmapped_file_bytes)
+        unmapped_bytes = min(unmapped_bytes + slab_bytes, reclaimable_bytes)
+    return MemoryReading(
+        used_bytes=usage_bytes - reclaimable_bytes,
+        cache_bytes=None if file_bytes is None else file_bytes + slab_bytes,
+        reclaimable_bytes=reclaimable_bytes if counters.has_cache else None,
+        unmapped_cache_bytes=unmapped_bytes,
+        mapped_bytes=counters.mapped_file_bytes,
+        kernel_bytes=_unknown_kernel_bytes(counters),
+    )
+
+
+def _reclaimable_pages_bytes(counters: MemoryCounters) -> int | None:
+    """The pages of files that no process maps, and lazily freed pages; None if unknown.
+
+    All inactive pages count where the active ones are unknown, all page cache where both are.
+    """
+    if counters.active_file_bytes is not None:
+        listed_bytes = counters.active_file_bytes + (counters.inactive_file_bytes or 0)
+        return max(listed_bytes - _mapped_listed_bytes(counters), 0)
+    if counters.inactive_file_bytes is not None:
+        return counters.inactive_file_bytes
+    return _file_cache_bytes(counters)
+
+
+def _mapped_listed_bytes(counters: MemoryCounters) -> int:
+    """The mapped pages that the lists of pages of files certainly have.
+
+    The counter of mapped pages includes mapped shared memory, and locked pages, which are in
+    neither list. So what is not in the lists is taken as mapped. Where a part of it is not (files
+    in tmpfs), some mapped pages of files are missing here: the kernel can drop these, too, and
+    read them again. What it cannot drop always counts as used.
+    """
+    return max((counters.mapped_file_bytes or 0) - _unlisted_bytes(counters), 0)
+
+
+def _unlisted_bytes(counters: MemoryCounters) -> int:
+    """The page cache that is in neither list of pages of files: shared memory and locked pages.
+
+    Docker's statistics of version 1 lack ``shmem``: it follows from the sums.
+    """
+    unlisted_bytes = counters.shmem_bytes or 0
+    active_bytes = counters.active_file_bytes
+    inactive_bytes = counters.inactive_file_bytes
+    if counters.cache_bytes is None or active_bytes is None or inactive_bytes is None:
+        return unlisted_bytes
+    return max(unlisted_bytes, counters.cache_bytes - active_bytes - inactive_bytes)
+
+
+def _file_cache_bytes(counters: MemoryCounters) -> int | None:
+    """The page cache of files, mapped or not, without shared memory and tmpfs; None if unknown."""
+    cache_bytes = counters.cache_bytes
+    if cache_bytes is None:
+        return None
+    not_of_files = counters.shmem_bytes
+    if not_of_files is None:
+        not_of_files = _unlisted_bytes(counters)
+    return max(cache_bytes - not_of_files, 0)
+
+
+def _unknown_kernel_bytes(counters: MemoryCounters) -> int | None:
+    """What remains of the usage without anonymous memory and page cache, where no counter tells
+    what of it is reclaimable.
+    """
+    anonymous_bytes = counters.anonymous_bytes
+    cache_bytes = counters.cache_bytes
+    if counters.reclaimable_slab_bytes is not None:
+        return None
+    if anonymous_bytes is None or cache_bytes is None:
+        return None
+    return max(counters.usage_bytes - anonymous_bytes - cache_bytes, 0)

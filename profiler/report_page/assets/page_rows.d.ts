@@ -1,0 +1,148 @@
+// Written by `make page-types` from profiler/report_page/page_rows.py.
+
+/** One GPU: ``percent`` and ``top`` are its mean and largest utilization, ``mb`` and ``size``
+ * its largest used memory and its whole memory.
+ */
+export interface PageGpu {
+  name: string;
+  percent?: number;
+  top?: number;
+  sm?: number;
+  idle?: number;
+  mb?: number;
+  size?: number;
+  watts?: number;
+  celsius?: number;
+  xids?: Array<number>;
+}
+
+/** The NeuronCores, each with its index, its mean and its largest utilization; the devices'
+ * memory, and the executions.
+ */
+export interface PageNeuron {
+  cores?: Array<[number, number | null, number | null]>;
+  mb?: number;
+  size?: number;
+  completed?: number;
+  failed?: number;
+}
+
+/** A notice of a schedule, with the names of a run's fields, so that filters select both.
+ *
+ * ``came_late``: the missed task started later.
+ */
+export interface PageNotice {
+  family: string;
+  account?: string;
+  region?: string;
+  cluster?: string;
+  outcome: string;
+  began?: number;
+  cameLate?: boolean;
+  text: string;
+}
+
+/** What tables and overview charts show of a run.
+ *
+ * ``family`` is a label that only this family has; ``name`` is the family itself where the label
+ * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu`` and
+ * ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and ``vcpu_max``
+ * are in vCPU. ``size`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
+ * ``read``, ``written``, ``received`` and ``sent`` are bytes. ``course`` has the memory peaks of
+ * 24 equal parts as digits to the base 36.
+ */
+export interface PageRun {
+  id: string;
+  family: string;
+  name?: string;
+  revision?: string;
+  container: string;
+  outcome: string;
+  exit?: number;
+  began?: number;
+  startUnknown?: boolean;
+  ms?: number;
+  init?: number;
+  billed?: number;
+  cpu?: number;
+  memory?: number;
+  vcpuSize?: number;
+  vcpuAvg?: number;
+  vcpuP95?: number;
+  vcpuMax?: number;
+  saturated?: number;
+  cpuSeconds?: number;
+  cpuPartial?: boolean;
+  size?: number;
+  peak?: number;
+  peakBy?: string;
+  usd?: number;
+  spot?: boolean;
+  account?: string;
+  cluster?: string;
+  launch?: string;
+  region?: string;
+  taskSize?: [number | null, number | null];
+  read?: number;
+  written?: number;
+  received?: number;
+  sent?: number;
+  pids?: number;
+  course?: string;
+}
+
+/** Where the time of a run went.
+ *
+ * ``time`` has the parts in the order of the record's time breakdown, ``targets`` kind, name and
+ * percent of what it waited for. ``has_activity``: the run may have processes over time, or call
+ * stacks.
+ */
+export interface RunActivity {
+  time?: Array<number | null>;
+  targets?: Array<[string, string, number | null]>;
+  covered?: number;
+  cpuWaitSeconds?: number;
+  cpuWait?: number;
+  cpuWaitPartial?: boolean;
+  processor?: string;
+  hasActivity?: boolean;
+  stackSource?: string;
+  samples?: number;
+  functions?: Array<[string, string | null, number | null, number | null, number | null]>;
+}
+
+/** What only an opened run shows, with its activity.
+ *
+ * ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
+ * after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is the
+ * number of kills for memory, and the processes.
+ */
+export interface RunDetails {
+  time?: Array<number | null>;
+  targets?: Array<[string, string, number | null]>;
+  covered?: number;
+  cpuWaitSeconds?: number;
+  cpuWait?: number;
+  cpuWaitPartial?: boolean;
+  processor?: string;
+  hasActivity?: boolean;
+  stackSource?: string;
+  samples?: number;
+  functions?: Array<[string, string | null, number | null, number | null, number | null]>;
+  verdict: Array<string>;
+  moments?: Array<[string, number, number, string]>;
+  peakAt?: number;
+  command?: string;
+  image?: string;
+  logGroup?: string;
+  logStream?: string;
+  processes?: Array<[string, string | null, number | null, number | null, number | null, number | null]>;
+  kills?: [number | null, Array<[string, string | null, number | null, number | null, number | null, number | null]>];
+  gpus?: Array<PageGpu>;
+  gpuNotes?: Array<string>;
+  neuron?: PageNeuron;
+  labels?: Array<string>;
+  tags?: Array<string>;
+  warnings?: Array<string>;
+  notices?: Array<string>;
+}

@@ -1,0 +1,212 @@
+"""The rows of a run on the report page."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import asdict, replace
+
+from profiler.core.optional_math import known
+from profiler.core.text import as_sentence
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.record_model import (
+    Cost,
+    Distribution,
+    Gpu,
+    MemoryKills,
+    Neuron,
+    NeuronCore,
+    Number,
+    Process,
+    RaisedNotice,
+    Record,
+    TaskSize,
+    outcome,
+)
+from profiler.record.spot_price import is_on_spot
+from profiler.record.worth_a_word import is_cpu_partial
+from profiler.report_page.page_activity import activity_of
+from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
+from profiler.report_page.page_series import Run, finite_number, memory_course
+from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
+from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.runs.step_series import with_equal_steps
+
+_NO_DISTRIBUTION = Distribution()
+
+
+def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
+    """What tables and overview charts show; ``family`` is a label that only this family has."""
+    record = run.record
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or _NO_DISTRIBUTION
+    memory = metrics.memory_utilization_percent or _NO_DISTRIBUTION
+    vcpu = metrics.vcpu_used or _NO_DISTRIBUTION
+    started_ns = parse_ns(run.past.started_at)
+    return PageRun(
+        id=record.task_id,
+        family=family,
+        name=None if family == record.family else record.family,
+        revision=record.revision,
+        container=record.container.name,
+        outcome=outcome(record),
+        exit=record.exit_code,
+        began=known(_whole_ms, started_ns),
+        start_unknown=parse_ns(record.started_at) is None or None,
+        ms=finite_number(metrics.duration_ms),
+        init=finite_number(metrics.init_duration_ms),
+        billed=finite_number(metrics.billed_duration_ms),
+        cpu=finite_number(cpu.avg),
+        memory=finite_number(memory.avg),
+        vcpu_size=finite_number(metrics.vcpu_size),
+        vcpu_avg=finite_number(vcpu.avg),
+        vcpu_p95=finite_number(vcpu.p95),
+        vcpu_max=finite_number(vcpu.max),
+        saturated=finite_number(metrics.vcpu_saturated_percent),
+        cpu_seconds=finite_number(metrics.cpu_seconds),
+        cpu_partial=is_cpu_partial(record) or None,
+        size=finite_number(metrics.memory_size_mb),
+        peak=finite_number(metrics.max_memory_used_mb),
+        peak_by=metrics.memory_peak_source,
+        usd=known(_usd, cost),
+        spot=is_on_spot(cost) or None,
+        account=record.account_id,
+        cluster=record.cluster,
+        launch=record.launch_type,
+        region=record.region,
+        task_size=known(_size_pair, record.task_size),
+        read=metrics.block_read_bytes,
+        written=metrics.block_write_bytes,
+        received=metrics.network_rx_bytes,
+        sent=metrics.network_tx_bytes,
+        pids=metrics.max_pids,
+        course=memory_course(run.steps),
+    )
+
+
+def run_details(run: Run, now_ns: int) -> RunDetails:
+    """What only an opened run shows."""
+    record = run.record
+    series = record.series or with_equal_steps(run.steps, run.past.started_at)
+    moments = find_moments(record, series)
+    warnings = () if record.monitor is None else record.monitor.warnings
+    return RunDetails(
+        verdict=_verdict_texts(verdict_of(run.past, now_ns)),
+        moments=[_moment_row(moment) for moment in moments] or None,
+        peak_at=_ms_after(record.started_at, record.metrics.max_memory_used_at),
+        command=run.past.command,
+        image=record.container.image,
+        log_group=record.log_group,
+        log_stream=record.log_stream,
+        processes=_process_rows(record.processes) or None,
+        kills=known(_kills_row, record.memory_kills),
+        gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
+        gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
+        neuron=known(_neuron_row, record.neuron),
+        labels=_pairs(record.labels),
+        tags=_pairs(record.tags),
+        warnings=list(warnings) or None,
+        notices=[_notice_text(record, notice) for notice in record.notices] or None,
+        **asdict(activity_of(record)),
+    )
+
+
+def _whole_ms(time_ns: int) -> int:
+    return time_ns // NS_PER_MS
+
+
+def _usd(cost: Cost) -> Number | None:
+    return finite_number(cost.usd)
+
+
+def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None]:
+    return size.vcpu, size.memory_mb
+
+
+def _verdict_texts(verdict: Verdict) -> list[str]:
+    """The tone, the sentence, and the evidence if there is any."""
+    texts = [verdict.tone, verdict.text]
+    if verdict.evidence:
+        texts.append(verdict.evidence)
+    return texts
+
+
+def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
+    return moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text
+
+
+def _notice_text(record: Record, notice: RaisedNotice) -> str:
+    after_ms = _ms_after(record.started_at, notice.at)
+    if after_ms is None:
+        return notice.kind
+    return f"{notice.kind} at {elapsed(after_ms)}"
+
+
+def _ms_after(started_at: str | None, at: str | None) -> int | None:
+    started_ns = parse_ns(started_at)
+    at_ns = parse_ns(at)
+    if started_ns is None or at_ns is None or at_ns < started_ns:
+        return None
+    return (at_ns - started_ns) // NS_PER_MS
+
+
+def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
+    return [
+        (
+            process.name,
+            process.arguments,
+            process.count,
+            finite_number(process.cpu_seconds),
+            finite_number(process.max_memory_used_mb),
+            process.max_memory_used_processes,
+        )
+        for process in processes
+    ]
+
+
+def _kills_row(kills: MemoryKills) -> tuple[int, list[PageProcess]]:
+    return kills.count, _process_rows(kills.processes)
+
+
+def _gpu_row(gpu: Gpu) -> PageGpu:
+    utilization = gpu.utilization_percent or _NO_DISTRIBUTION
+    memory = gpu.memory_used_mb or _NO_DISTRIBUTION
+    return PageGpu(
+        name=gpu.name or gpu.uuid,
+        percent=finite_number(utilization.avg),
+        top=finite_number(utilization.max),
+        sm=finite_number((gpu.sm_active_percent or _NO_DISTRIBUTION).avg),
+        idle=finite_number(gpu.idle_percent),
+        mb=finite_number(memory.max),
+        size=finite_number(gpu.memory_size_mb),
+        watts=finite_number((gpu.power_watts or _NO_DISTRIBUTION).avg),
+        celsius=finite_number((gpu.temperature_celsius or _NO_DISTRIBUTION).max),
+        xids=list(gpu.xids) or None,
+    )
+
+
+def _neuron_row(neuron: Neuron) -> PageNeuron | None:
+    """The devices; None if nothing was measured."""
+    memory = neuron.device_memory_used_mb or _NO_DISTRIBUTION
+    cores = [
+        _core_row(core, core.utilization_percent)
+        for core in neuron.cores
+        if core.utilization_percent is not None
+    ]
+    row = PageNeuron(
+        cores=cores or None,
+        mb=finite_number(memory.max),
+        size=finite_number(neuron.device_memory_size_mb),
+    )
+    if neuron.executions is not None:
+        row = replace(row, completed=neuron.executions.completed, failed=neuron.executions.failed)
+    return None if row == PageNeuron() else row
+
+
+def _core_row(core: NeuronCore, use: Distribution) -> tuple[int, Number | None, Number | None]:
+    return core.index, finite_number(use.avg), finite_number(use.max)
+
+
+def _pairs(texts: Mapping[str, str] | None) -> list[str] | None:
+    if not texts:
+        return None
+    return [f"{name}={value}" for name, value in texts.items()]

@@ -1,0 +1,216 @@
+"""``task-profiler run`` against what the kernel says of the command's own control group: each page
+counts once, and nothing counts that the kernel would drop.
+
+Each program prints the group's counters at the time of its largest use.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from profiler.readers.cgroup.command_group import make_command_cgroup
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
+from profiler.record.record_model import Record
+from tests.integration.profiled import python, report_of, run
+from tests.values import present
+from tools.waiting import READINGS
+
+_MIB = 2**20
+_SLACK_MIB = 16  # the interpreter, and what it needs meanwhile
+
+
+def _counts_memory() -> bool:
+    own = make_command_cgroup(read_own_cgroups(), os.getpid(), "probe")
+    try:
+        return own.memory() is not None
+    finally:
+        own.remove(time.sleep)
+
+
+pytestmark = pytest.mark.skipif(
+    not _counts_memory(), reason="no control group can be made here that counts memory"
+)
+
+# Prints the counters of its own group: of version 1, else of version 2.
+_COUNTERS = f"""{READINGS}
+import json, sys
+def print_counters():
+    paths = dict(line.strip().split(":", 2)[1:] for line in open("/proc/self/cgroup"))
+    v1 = "/sys/fs/cgroup/memory" + paths.get("memory", "")
+    folder = v1 if "memory" in paths else "/sys/fs/cgroup" + paths[""]
+    stat = dict(line.split() for line in open(folder + "/memory.stat"))
+    names = ("total_shmem", "total_rss", "total_cache") if "memory" in paths else (
+        "shmem", "anon", "file")
+    print(json.dumps(dict(zip(("shmem", "anonymous", "cache"), [int(stat[n]) for n in names]))))
+    sys.stdout.flush()
+"""
+_SHARED_MIB, _FILE_MIB = 100, 200
+_SHARED_AND_FILE = f"""{_COUNTERS}
+import mmap
+shared = mmap.mmap(-1, {_SHARED_MIB << 20})
+for place in range(0, len(shared), 4096): shared[place] = 1
+with open(sys.argv[1], "rb", buffering=0) as file:
+    for turn in range(2):
+        file.seek(0)
+        while file.read(2**20): pass
+wait_for_readings(10)
+print_counters()
+"""
+_FREES_LAZILY = f"""{_COUNTERS}
+import mmap
+pages = mmap.mmap(-1, {_SHARED_MIB << 20}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for place in range(0, len(pages), 4096): pages[place] = 1
+pages.madvise(8)  # MADV_FREE
+wait_for_readings(10)
+print_counters()
+"""
+_DELETES = """
+import os
+def write(path):
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(50): file.write(bytes(2**20))
+"""
+_PRINTS_IO = """
+with open("/proc/self/io") as file: print(file.read().replace(": ", " "))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _history(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def file_on_disk() -> Iterator[Path]:
+    """A file of which no page is in memory: the first reader's group is charged."""
+    path = Path(f"/var/tmp/task-profiler-test-{os.getpid()}")
+    with path.open("wb") as writing:
+        for _ in range(_FILE_MIB):
+            writing.write(os.urandom(_MIB))
+        writing.flush()
+        os.fsync(writing.fileno())
+        os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        yield path
+    finally:
+        path.unlink()
+
+
+@pytest.fixture
+def disk_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The current folder is on a disk: the kernel counts no writes to tmpfs."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        monkeypatch.chdir(folder)
+        yield
+
+
+def _run(*words: str) -> tuple[Record, str]:
+    finished = run(*words, options=("--interval", "0.1"))
+    assert finished.returncode == 0, finished.stderr
+    return report_of(finished.stderr).record, finished.stdout.decode()
+
+
+def _mib(counters: Mapping[str, int], name: str) -> float:
+    return counters[name] / _MIB
+
+
+def test_shared_memory_counts_once_beside_a_file_that_was_read(file_on_disk: Path) -> None:
+    record, printed = _run(*python(_SHARED_AND_FILE), str(file_on_disk))
+    counters = json.loads(printed)
+    needed_mib = _mib(counters, "shmem") + _mib(counters, "anonymous")
+    assert _mib(counters, "cache") >= _SHARED_MIB + 0.9 * _FILE_MIB  # the file is in the group
+    peak_mib = present(record.metrics.max_memory_used_mb)
+    assert needed_mib <= peak_mib < needed_mib + _SLACK_MIB
+    assert present(record.metrics.memory_usage_peak_mb) > needed_mib + 0.9 * _FILE_MIB
+
+
+def test_lazily_freed_memory_is_no_page_cache() -> None:
+    record, printed = _run(*python(_FREES_LAZILY))
+    counters = json.loads(printed)
+    assert _mib(counters, "cache") < _SLACK_MIB
+    metrics = record.metrics
+    cache_mib = present(present(metrics.memory_cache_mb).max)
+    assert cache_mib < _SLACK_MIB
+    peak_mib = present(metrics.max_memory_used_mb)
+    assert peak_mib >= _SHARED_MIB  # the program used it
+    assert peak_mib + cache_mib < present(metrics.memory_usage_peak_mb) + _SLACK_MIB
+
+
+def _walked_folder(folder: Path) -> Path:
+    """40,000 files, without their inodes and directory entries in memory where that may be
+    arranged.
+    """
+    for number in range(40):
+        below = folder / f"{number:02}"
+        below.mkdir(parents=True)
+        for name in range(1000):
+            (below / f"{name:04}").touch()
+    return folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to empty the kernel's caches")
+def test_directory_entries_that_can_be_dropped_are_not_needed(tmp_path: Path) -> None:
+    """find holds 8 MB, and runs in a group of so much: the rest is inodes and their names."""
+    folder = _walked_folder(Path(f"/var/tmp/{tmp_path.name}-{os.getpid()}"))
+    try:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("2")
+        walk = f"find {folder} -ls > /dev/null; sleep 1"
+        record, _ = _run("sh", "-c", f"{walk}; exec true")
+    finally:
+        shutil.rmtree(folder)
+    metrics = record.metrics
+    used_mib = present(metrics.max_memory_used_mb)
+    usage_mib = present(metrics.memory_usage_peak_mb)
+    assert usage_mib > 45  # a kilobyte for each file
+    average_mib = present(present(metrics.memory_used_mb).avg)
+    assert used_mib < usage_mib
+    assert average_mib < 0.6 * usage_mib
+
+
+_PIPES = f"""{READINGS}
+import fcntl, os
+ends = []
+for _ in range(100):
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, 1031, 2**20)  # F_SETPIPE_SZ
+    os.set_blocking(writer, False)
+    try:
+        while True: os.write(writer, bytes(65536))
+    except BlockingIOError: ends.append((reader, writer))
+wait_for_readings(10)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for large pipes")
+def test_the_kernels_memory_in_pipes_is_needed() -> None:
+    record, _ = _run(*python(_PIPES))
+    assert present(record.metrics.max_memory_used_mb) > 100
+    if Path("/sys/fs/cgroup/memory").is_dir():
+        assert any("kernel memory" in text for text in present(record.monitor).warnings)
+
+
+@pytest.mark.usefixtures("disk_folder")
+def test_a_file_that_is_deleted_before_it_reached_a_disk_was_not_written() -> None:
+    own = f"{_DELETES}write('own')\nos.unlink('own'){_PRINTS_IO}"
+    record, printed = _run(*python(own))
+    counters = dict(line.split() for line in printed.splitlines() if line)
+    stored_bytes = int(counters["write_bytes"]) - int(counters["cancelled_write_bytes"])
+    assert int(counters["write_bytes"]) >= 50 * _MIB
+    assert abs(present(record.metrics.block_write_bytes) - stored_bytes) < _MIB
+
+
+@pytest.mark.usefixtures("disk_folder")
+def test_a_child_may_delete_what_another_child_wrote() -> None:
+    interpreter, option, code = python(f"{_DELETES}write('childs')")
+    deletes = '"$@"; sh -c "rm childs"; true'
+    record, _ = _run("sh", "-c", deletes, "sh", interpreter, option, code)
+    assert present(record.metrics.block_write_bytes) < 10 * _MIB
+    kept, _ = _run("sh", "-c", '"$@"; true', "sh", interpreter, option, code)
+    assert present(kept.metrics.block_write_bytes) >= 50 * _MIB

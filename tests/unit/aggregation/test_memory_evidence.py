@@ -1,0 +1,73 @@
+"""Which evidence makes the memory peak of a run."""
+
+import pytest
+
+from profiler.aggregation.memory_evidence import (
+    MemoryEvidence,
+    MemoryPeak,
+    choose_peak,
+    group_evidence,
+    observed,
+)
+from profiler.aggregation.process_totals import GroupPeak
+
+_MIB = 2**20
+_SAMPLES = observed("samples", 50 * _MIB)
+_GROUP = observed("group mark", 100 * _MIB, "exact")
+_PROCESS = observed("process mark", 60 * _MIB, "exact")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "size_mib", "source"),
+    [
+        pytest.param((), None, None, id="nothing was seen"),
+        pytest.param(_SAMPLES, 50, "sampled", id="samples alone"),
+        pytest.param((*_SAMPLES, *_GROUP), 100, "kernel", id="the group's mark"),
+        pytest.param((*_SAMPLES, *_PROCESS), 60, "kernel", id="the mark of the only process"),
+        pytest.param(
+            (*observed("statistics", 40 * _MIB, "exact"), *_GROUP),
+            40,
+            "kernel",
+            id="the statistics' mark after the end comes first",
+        ),
+        pytest.param(
+            (*observed("samples", 120 * _MIB), *_GROUP),
+            120,
+            "sampled",
+            id="processes that held more than the group counted",
+        ),
+        pytest.param(
+            (*observed("samples", 102 * _MIB), *_GROUP), 100, "kernel", id="not notably more"
+        ),
+        pytest.param(
+            (*_SAMPLES, *_GROUP, *observed("process mark", 120 * _MIB, "unsure")),
+            100,
+            "sampled",
+            id="a mark that began before the run contradicts, and is no value itself",
+        ),
+        pytest.param(
+            (*_PROCESS, *observed("group mark", 70 * _MIB)),
+            70,
+            "sampled",
+            id="a process's mark below the group's",
+        ),
+    ],
+)
+def test_the_first_exact_evidence_that_nothing_contradicts_is_the_peak(
+    evidence: tuple[MemoryEvidence, ...], size_mib: int | None, source: str | None
+) -> None:
+    peak = choose_peak(evidence)
+    assert peak.source == source
+    assert peak.size_bytes == (None if size_mib is None else size_mib * _MIB)
+    assert choose_peak(reversed(evidence)) == peak
+
+
+def test_a_mark_with_page_cache_is_no_evidence() -> None:
+    mark = GroupPeak(size_bytes=100 * _MIB)
+    assert choose_peak(group_evidence(mark)).source == "kernel"
+    assert group_evidence(mark, transferred_bytes=50 * _MIB) == ()
+    with_cache = GroupPeak(size_bytes=100 * _MIB, cache_bytes=50 * _MIB)
+    assert group_evidence(with_cache) == ()
+    assert choose_peak(group_evidence(GroupPeak())) == MemoryPeak()
+    of_some = GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
+    assert choose_peak(group_evidence(of_some)).source == "sampled"

@@ -1,0 +1,119 @@
+"""What AWS refuses in the parameters of a stack, before anything is made."""
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+
+from profiler.aws_account.setup.stack_limits import LIMITS, check_limits, check_values
+from profiler.aws_account.setup.stack_template import parameter_values
+from profiler.core.errors import UsageError
+from profiler.task_definitions.permissions import characters
+from tests.cloudformation import ACCOUNT, PARAMETERS, REGION, TEMPLATE, deploy, template
+from tests.lambda_environment import moto_account
+
+WHOLE = TEMPLATE.read_text()
+GROUPS = [f"/ecs/{'g' * 150}-{number}" for number in range(20)]
+ARNS = [
+    f"arn:aws:ecs:eu-west-1:123456789012:cluster/production-batches-{number:04}"
+    for number in range(29)
+]
+TOO_LARGE = {
+    "ClusterArns: the event pattern": {"ClusterArns": ",".join(ARNS)},
+    "The longest parameter": {"NotifyFamilies": "a" * 4097},
+    "LogGroups and RetryOutOfMemory: the policies of task_stopped's role": {
+        "LogGroups": ",".join(GROUPS),
+        "RetryOutOfMemory": ",".join(["nightly-*"] * 20),
+    },
+    "The environment variables of a function": {"NotifyFamilies": "a" * 3900},
+}
+
+
+def values(**given: str) -> dict[str, str]:
+    return parameter_values(WHOLE, given, {})
+
+
+def test_a_stack_without_settings_is_within_all_limits() -> None:
+    check_limits(WHOLE, values())
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.what)
+def test_each_limit_is_refused_with_the_way_out(limit: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_limits(WHOLE, values(**TOO_LARGE[limit.what]))
+    sentence = str(refused.value)
+    assert sentence.startswith(f"{limit.what} would have ")
+    assert sentence.endswith(f"AWS allows {limit.maximum:,}: {limit.way_out}.")
+    assert limit.source.startswith("https://docs.aws.amazon.com/")
+
+
+def test_the_event_pattern_has_room_for_28_clusters() -> None:
+    """The length is that of the template's rule."""
+    pattern = template()["Resources"]["TaskStoppedRule"]["Properties"]["EventPattern"]
+    pattern = pattern | {"detail": pattern["detail"] | {"clusterArn": ARNS[:28]}}
+    assert 2048 - len(ARNS[0]) < len(json.dumps(pattern, separators=(",", ":"))) <= 2048
+    check_limits(WHOLE, values(ClusterArns=",".join(ARNS[:28])))
+
+
+def test_the_role_with_every_option_has_the_length_that_the_limit_assumes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Longer rights than assumed would fail at IAM; much shorter ones would be refused."""
+    secret = f"arn:aws-us-gov:secretsmanager:{REGION}:{ACCOUNT}:secret:team/{'s' * 60}"
+    given = {
+        "ElasticsearchSecretId": secret,
+        "SlackSecretId": secret,
+        "OtlpSecretId": secret,
+        "OtlpEndpoint": "https://otlp.example.com",
+        "OtlpAwsAuth": "true",
+        "EventBusName": "b" * 100,
+        "SubnetIds": "subnet-0a",
+        "SecurityGroupIds": "sg-0a",
+        "SecretsKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{'0' * 36}",
+        "RetryOutOfMemory": "nightly-*,etl",
+        "LogGroups": "/ecs/a,/ecs/b*",
+        "Subscribe": "account",
+    }
+    limit = next(limit for limit in LIMITS if "policies" in limit.what)
+    with moto_account(monkeypatch, REGION):
+        boto3.client("events").create_event_bus(Name="b" * 100)
+        statements = deploy(**given).statements("TaskStoppedRole")
+    length = sum(characters({"Statement": [statement]}) for statement in statements)
+    assumed = limit.size(WHOLE, values(**given))
+    assert length <= assumed
+    assert length > assumed - 1500
+
+
+# The template's own bounds, which CloudFormation checks after the upload
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LogGroups", "a,/aws/lambda/x", "at most twenty log groups"),
+        ("LogGroups", ",".join("abcdefghijklmnopqrstu"), "at most twenty log groups"),
+        ("StreamShards", "0", "a whole number from 1 to 1000"),
+        ("StreamShards", "many", "a whole number from 1 to 1000"),
+        ("Subscribe", "all", "one of groups, account"),
+        ("LogRetentionDays", "31", "one of 1, 3, 5"),
+        ("ElasticsearchUrl", "search:9200", "a URL that begins with https://"),
+        ("InstanceMonitorLogGroupExists", "yes", "one of true, false"),
+    ],
+)
+def test_a_value_beyond_the_templates_bounds_is_refused(name: str, value: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_values(WHOLE, {name: value})
+    assert f"The parameter {name} has a wrong value: use {said}" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_every_default_is_within_the_bounds() -> None:
+    defaults = {name: str(one["Default"]) for name, one in PARAMETERS.items() if "Default" in one}
+    check_values(WHOLE, defaults)
+
+
+def test_a_refused_value_is_never_printed() -> None:
+    with pytest.raises(UsageError) as refused:
+        check_values(WHOLE, {"SlackSecretId": "hunter2 hunter2"})
+    assert "hunter2" not in str(refused.value)

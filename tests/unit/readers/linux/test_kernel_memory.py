@@ -1,0 +1,120 @@
+"""What of a group's kernel memory is certainly reclaimable, by what the machine has."""
+
+from collections.abc import Iterator, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.readers.linux.kernel_memory import (
+    KernelMemory,
+    KernelMemoryEstimate,
+    parse_kernel_memory,
+)
+from tests.values import present
+
+_MIB = 2**20
+# Recorded on Linux 6.18, shortened.
+_MEMINFO = (
+    b"MemTotal:       24683656 kB\nMemFree:        21345400 kB\nBuffers:          104876 kB\n"
+    b"Cached:          2546276 kB\nSwapCached:            0 kB\nAnonPages:         21880 kB\n"
+    b"SReclaimable:     510880 kB\nSUnreclaim:        58920 kB\n"
+)
+_ZONEINFO = (
+    b"Node 0, zone   Normal\n  pages free     5336350\n  pagesets\n    cpu: 0\n"
+    b"              count:    7000\n              high:     9000\n    cpu: 1\n"
+    b"              count:    3000\n              high:     9000\n"
+)
+
+
+def _machine(reclaimable_mib: int, fixed_mib: int) -> KernelMemory:
+    return KernelMemory(reclaimable_bytes=reclaimable_mib * _MIB, fixed_bytes=fixed_mib * _MIB)
+
+
+def _estimate(*machine: KernelMemory | None) -> KernelMemoryEstimate:
+    readings: Iterator[KernelMemory | None] = iter(machine)
+    return KernelMemoryEstimate(lambda: next(readings))
+
+
+def _reclaimable_mib(estimate: KernelMemoryEstimate, kernel_mib: int, used_mib: int) -> float:
+    return estimate.reclaimable_bytes(kernel_mib * _MIB, used_mib * _MIB) / _MIB
+
+
+def test_the_free_pages_of_each_processor_are_no_kernel_memory() -> None:
+    machine = present(parse_kernel_memory(_MEMINFO, _ZONEINFO, 4096))
+    assert machine.reclaimable_bytes == 510880 * 1024
+    of_others = 21345400 + 104876 + 2546276 + 21880 + 510880
+    assert machine.fixed_bytes == (24683656 - of_others) * 1024 - 10_000 * 4096
+
+
+def test_without_a_line_nothing_is_known() -> None:
+    assert parse_kernel_memory(_MEMINFO.replace(b"AnonPages", b"Other"), _ZONEINFO, 4096) is None
+    assert parse_kernel_memory(_MEMINFO, b"", 4096) is None
+
+
+def test_what_a_walk_through_many_files_leaves_is_reclaimable() -> None:
+    estimate = _estimate(_machine(50, 60), _machine(380, 62))
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 328
+
+
+def test_pipes_and_sockets_are_not_reclaimable_while_another_program_walks_through_files() -> None:
+    estimate = _estimate(_machine(50, 60), _machine(380, 360))
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 300, 310) == 0
+
+
+def test_what_the_group_held_before_the_first_reading_is_unknown() -> None:
+    estimate = _estimate(_machine(50, 60), _machine(380, 60), _machine(380, 60))
+    assert _reclaimable_mib(estimate, 330, 340) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 0
+
+
+def test_no_file_is_read_for_a_small_part_of_the_memory() -> None:
+    estimate = _estimate(_machine(50, 60))  # a second reading would raise StopIteration
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 3, 8) == 0
+    assert _reclaimable_mib(estimate, 40, 1000) == 0
+
+
+def test_a_moment_of_others_fixed_memory_does_not_take_the_estimate_back() -> None:
+    estimate = _estimate(_machine(50, 60), _machine(380, 60), _machine(380, 260))
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 330
+    assert _reclaimable_mib(estimate, 330, 340) == 330
+
+
+def test_what_the_kernel_has_dropped_since_is_taken_back() -> None:
+    estimate = _estimate(_machine(50, 60), _machine(380, 60), _machine(100, 340))
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 330
+    assert _reclaimable_mib(estimate, 330, 340) == 50
+
+
+_growths = st.lists(
+    st.tuples(*[st.integers(0, 300)] * 4), min_size=1, max_size=8
+)  # the group's and others' reclaimable and fixed memory
+
+
+@given(_growths)
+def test_fixed_memory_of_the_group_is_never_taken_as_reclaimable(
+    steps: Sequence[tuple[int, int, int, int]],
+) -> None:
+    """As long as no memory is freed, whatever others allocate at the same time."""
+    machine = [_machine(50, 60)]
+    groups = [(0, 0)]
+    for own_reclaimable, own_fixed, reclaimable, fixed in steps:
+        last = machine[-1]
+        machine.append(
+            _machine(
+                last.reclaimable_bytes // _MIB + own_reclaimable + reclaimable,
+                last.fixed_bytes // _MIB + own_fixed + fixed,
+            )
+        )
+        groups.append((groups[-1][0] + own_reclaimable, groups[-1][1] + own_fixed))
+    current = [machine[0]]
+    estimate = KernelMemoryEstimate(lambda: current[0])
+    estimate.reclaimable_bytes(0, 0)
+    for reading, (reclaimable, fixed) in zip(machine[1:], groups[1:], strict=True):
+        current[0] = reading
+        known_mib = _reclaimable_mib(estimate, reclaimable + fixed, reclaimable + fixed)
+        assert known_mib <= reclaimable
