@@ -38,6 +38,8 @@ _DEFINITION = Path(__file__).parents[2] / "taskdef" / "instance-monitor.json"
 _ENDS_TWICE = "test -e /again && exit 0; touch /again; sleep 1.5; exit 3"
 # It ignores the stop signal, so ECS kills it after the stop timeout.
 _IGNORES_TERM = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+# It outlives the signal: once the batch has ended, the agent wants its task STOPPED in any case.
+_ENDS_SLOWLY = "trap 'sleep 2; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
 _SPIKE = ("--wait-seconds", "1.3", "--spike-mib", str(SPIKE_MIB), "--cpu-seconds", "0.5")
 _STEPS = ("--memory-mib", "40", "--cpu-seconds", "0.3", UNTIL)
 TWELVE = tuple(
@@ -71,7 +73,12 @@ JOBS = (
         status="failure",
         exit_code=137,
     ),
-    Job(family="term-by-hand", load=("--until-term",), status="failure", exit_code=143),
+    Job(
+        family="term-by-hand",
+        command=("sh", "-c", _ENDS_SLOWLY),
+        status="failure",
+        exit_code=143,
+    ),
     Job(family="again", command=("sh", "-c", _ENDS_TWICE)),
     Job(family="page-cache", load=("--memory-mib", "30", "--kept-mib", "200"), memory_mib=400),
     Job(family="spike", load=_SPIKE, memory_mib=300),
