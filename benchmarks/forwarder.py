@@ -29,8 +29,18 @@ from typing import Any
 import requests
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.subscription import Invocation, event, install_templates, load_handler, stream_event
+from benchmarks.subscription import (
+    LOG_GROUP,
+    Invocation,
+    event,
+    install_templates,
+    load_handler,
+    own_stream,
+    stream_event,
+    written_ms,
+)
 from profiler.aws_account.setup.forwarder_zip import build_zip
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
     LogEvent,
@@ -57,18 +67,30 @@ def encode_reports(reports: int) -> list[str]:
 def measure_decode_and_map(reports: int) -> tuple[float, float]:
     """Measure reports per second of CPU time. Returns the forwarder's and the baseline's."""
     lines = encode_reports(reports)
+    streams = [own_stream(line) for line in lines]
     events = [
-        event(lines[first : first + _EVENTS_PER_PAYLOAD], stream="ecs/batch/0123", timestamp_ms=0)
+        event(
+            lines[first : first + _EVENTS_PER_PAYLOAD],
+            stream=streams[first],
+            timestamp_ms=written_ms(lines[first]),
+        )
         for first in range(0, reports, _EVENTS_PER_PAYLOAD)
     ]
     settings = ForwarderSettings()
+    indexed = 0
     started_at = time.process_time()
-    for payload in events:
+    for number, payload in enumerate(events):
         decoded = decode_event(payload)
-        for line in decoded.lines():
+        for position, line in enumerate(decoded.lines()):
+            # Each report is in the stream of its own task.
+            stream = streams[number * _EVENTS_PER_PAYLOAD + position]
+            trust = settings.trusted_groups.of_stream(decoded.owner, decoded.log_group, stream)
             if isinstance(line, LogEvent):
-                read_event(decoded, line, settings)
+                result = read_event(decoded, line, settings, trust)
+                indexed += isinstance(result, Document)
     ours = reports / (time.process_time() - started_at)
+    if indexed != reports:
+        raise SystemExit(f"Only {indexed} of {reports} reports became documents.")
     started_at = time.process_time()
     for payload in events:
         for plain_event in json.loads(
@@ -104,13 +126,13 @@ def measure_cold_import(modules: str) -> tuple[float, float]:
 
 
 def as_subscription(lines: Sequence[str]) -> dict[str, Any]:
-    """One event of a subscription, with all lines in one log stream."""
-    return event(lines, stream="ecs/batch/0123", timestamp_ms=0)
+    """One event of a subscription, with all lines in one log stream of a trusted log group."""
+    return event(lines, stream="fleet", timestamp_ms=written_ms(lines[0]))
 
 
 def as_stream(lines: Sequence[str]) -> dict[str, Any]:
     """One event of a data stream, with a record for each line."""
-    return stream_event(lines, timestamp_ms=0)
+    return stream_event(lines, timestamp_ms=written_ms(lines[0]))
 
 
 def measure_deliveries(reports: int) -> dict[str, tuple[float, int]]:
@@ -124,6 +146,7 @@ def measure_deliveries(reports: int) -> dict[str, tuple[float, int]]:
     with running_elasticsearch(VERSION_8) as server:
         install_templates(server.url)
         os.environ["ELASTICSEARCH_URL"] = server.url
+        os.environ["TRUSTED_LOG_GROUPS"] = LOG_GROUP
         for way, make_event in (("subscription", as_subscription), ("data stream", as_stream)):
             elapsed_seconds = _send_through_a_crash(server, lines, make_event)
             requests.post(f"{server.url}/task-reports-*/_refresh", timeout=60).raise_for_status()

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ sys.path.insert(0, str(ROOT / "lambda"))
 
 _TEMPLATES = ROOT / "kibana" / "index-templates"
 _INVOCATION_SECONDS = 900
+LOG_GROUP = "/ecs/jobs"
 
 
 class Invocation:
@@ -43,13 +45,24 @@ def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, obj
     return handler.forward_logs
 
 
+def own_stream(line: str) -> str:
+    """The log stream of a report's task."""
+    record = json.loads(line)["record"]
+    return f"ecs/{record['container']['name']}/{record['taskId']}"
+
+
+def written_ms(line: str) -> int:
+    """The time of a report, in milliseconds since 1970."""
+    return round(datetime.fromisoformat(json.loads(line)["time"]).timestamp() * 1000)
+
+
 def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, Any]:
     """The event that a subscription filter sends for these lines of a log stream."""
     events = [
         {"id": str(number), "timestamp": timestamp_ms, "message": text}
         for number, text in enumerate(lines)
     ]
-    document = {"owner": ACCOUNT, "logGroup": "/ecs/jobs", "logStream": stream, "logEvents": events}
+    document = {"owner": ACCOUNT, "logGroup": LOG_GROUP, "logStream": stream, "logEvents": events}
     return {
         "awslogs": {
             "data": base64.b64encode(gzip.compress(json.dumps(document).encode(), 6)).decode()
@@ -61,7 +74,7 @@ def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
     """The event of a Kinesis data stream: each record is a payload of one line, because each run
     has its own stream.
     """
-    streams = [f"ecs/batch/{json.loads(line)['record']['taskId']}" for line in lines]
+    streams = [own_stream(line) for line in lines]
     payloads = (event([line], stream=stream, timestamp_ms=timestamp_ms)
                 for stream, line in zip(streams, lines, strict=True))  # fmt: skip
     return {

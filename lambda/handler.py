@@ -44,6 +44,7 @@ from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task, unusable_values
 
@@ -68,8 +69,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     """CloudWatch Logs subscription, or a Kinesis data stream: index reports and notices, and
     send the notices.
 
-    Returns ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures":
-    […]}``. Raises ForwarderError if Lambda must retry the event.
+    Returns ``{"indexed": n, "skipped": n, "failed": n, "untrusted": n}``; for a stream,
+    ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
     payload = decode_event(event) if event.get("Records") is None else None
@@ -78,7 +79,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     notices, settings = _task_notices(context), _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(
-        settings, partial(_deliver, settings, context, notices), keep_failures, notices
+        settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
     )
     if payload is not None:
         return asdict(lines.forward(payload))
@@ -104,7 +105,11 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         lambda: function_settings.read_notice_settings(os.environ),
         describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
         run_log=lambda task, container: ReportFinder(
-            _log_tail().newest, budget, task.id, container
+            _log_tail().newest,
+            budget,
+            task,
+            container,
+            TrustedGroups(globs=read_trusted_globs(os.environ)),
         ),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),

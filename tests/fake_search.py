@@ -1,9 +1,10 @@
 """A search cluster in memory that applies bulk requests as Elasticsearch does: updates, upserts,
-versions.
+versions; and finds documents by id after a refresh.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from profiler.forwarder.documents import Document
@@ -14,16 +15,24 @@ _Place = tuple[str, str]
 
 
 class FakeSearchCluster(SearchCluster):
-    """Keeps documents by index and id, each with the number of its last write."""
+    """Keeps documents by index and id, each with the number of its last write.
+
+    A search finds them at once, or with ``is_stale`` never.
+    """
 
     def __init__(self) -> None:
         self.documents: dict[_Place, dict[str, Any]] = {}
+        self.is_stale = False
+        self.searches = 0
         self.requests = 0
         self._versions: dict[_Place, int] = {}
         self._writes = 0
 
     def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
-        assert (path, isinstance(body, str)) == ("/_bulk", True)
+        if isinstance(body, Mapping):
+            self.searches += 1
+            return self._search_ids(path, body)
+        assert path == "/_bulk"
         self.requests += 1
         lines = [json.loads(line) for line in str(body).removesuffix("\n").split("\n")]
         items = [
@@ -31,6 +40,19 @@ class FakeSearchCluster(SearchCluster):
             for action, fields in zip(lines[::2], lines[1::2], strict=True)
         ]
         return json.loads(json.dumps({"items": items}))
+
+    def _search_ids(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The documents with these ids in the indices of the path, as a search finds them."""
+        indices, _, rest = path.removeprefix("/").partition("/")
+        assert rest == "_search"
+        ids = body["query"]["ids"]["values"]
+        assert len(set(ids)) <= body["size"] <= 10_000
+        hits = [
+            {"_index": index, "_id": name, "_source": _filtered(fields, body["_source"])}
+            for (index, name), fields in self.documents.items()
+            if name in ids and any(fnmatchcase(index, glob) for glob in indices.split(","))
+        ]
+        return {"hits": {"hits": [] if self.is_stale else hits}}
 
     def _apply(self, action: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         ((operation, meta),) = action.items()
@@ -46,15 +68,13 @@ class FakeSearchCluster(SearchCluster):
         if operation == "index":
             return {operation: self._write(place, body)}
         if present is None:
-            return {
-                operation: self._write(
-                    place, body["doc"] if body.get("doc_as_upsert") else body["upsert"]
-                )
-            }
-        changed = _merged(present, body["doc"])
-        answer = (
-            {"status": 200, "result": "noop"} if changed == present else self._write(place, changed)
-        )
+            given = body["doc"] if body.get("doc_as_upsert") else body["upsert"]
+            answer = {**self._write(place, given), "status": 201, "result": "created"}
+        else:
+            changed = _merged(present, body["doc"])
+            answer = {"status": 200, "result": "noop"}
+            if changed != present:
+                answer = self._write(place, changed)
         if "_source" in body:
             answer["get"] = {
                 "_seq_no": self._versions[place],

@@ -7,11 +7,13 @@ import time
 from contextlib import suppress
 from typing import Any
 
+TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
+WRITTEN_MS = 1772359203000  # the time of REPORT
 DOCUMENT = {
     "messageType": "DATA_MESSAGE",
     "owner": "111122223333",
     "logGroup": "/ecs/jobs",
-    "logStream": "ecs/batch/0123",
+    "logStream": f"ecs/batch/{TASK_ID}",
     "subscriptionFilters": ["task-profiler"],
     "logEvents": [
         {"id": "1", "timestamp": 1772359202500, "message": "hello", "extractedFields": {"a": "b"}}
@@ -22,7 +24,7 @@ STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
 REPORT = {
     "time": "2026-03-01T10:00:03Z",
     "type": "task.report",
-    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
+    "record": {"taskId": TASK_ID, "container": {"name": "batch"}, "status": "success"},
 }
 
 
@@ -46,9 +48,9 @@ def event(document: object, compress: Any = gzip.compress) -> dict[str, Any]:
     return packed(compress(json.dumps(document).encode()))
 
 
-def subscription_event(*messages: str) -> dict[str, Any]:
+def subscription_event(*messages: str, timestamp_ms: int = WRITTEN_MS) -> dict[str, Any]:
     events = [
-        {"id": str(number), "timestamp": 1772359202500, "message": text}
+        {"id": str(number), "timestamp": timestamp_ms, "message": text}
         for number, text in enumerate(messages)
     ]
     return event({**DOCUMENT, "logEvents": events})

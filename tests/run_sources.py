@@ -2,13 +2,15 @@
 filters they pass.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.notice_model import Notice, NoticeLine, encode_notice
 from profiler.record.record_model import Distribution, Interval, Report, encode
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
@@ -58,6 +60,33 @@ def ended(running: Report, status: str = "success", exit_code: int = 0) -> Repor
 
 def text(made: Report) -> str:
     return encode(made).decode()
+
+
+LAMBDA_STREAM = "2026/11/20/[$LATEST]7b3f0c2d9e1a4855b6d0aa41c7f2e893"
+
+
+def log_event(message: str) -> dict[str, Any]:
+    """An event of FilterLogEvents: a line of a task is in its monitor's stream, and another one in
+    that of a Lambda function. It has the time of the line.
+    """
+    try:
+        line = json.loads(message)
+        record = line.get("record", line)
+        stream, moment = f"ecs/task-monitor/{record['taskId']}", line.get("time")
+    except (ValueError, KeyError, AttributeError):
+        stream, moment = LAMBDA_STREAM, None
+    timestamp_ms = (parse_ns(moment) or 0) // NS_PER_MS
+    return {"logStreamName": stream, "timestamp": timestamp_ms, "message": message}
+
+
+def put_in_own_streams(logs: Any, group: str, *messages: str) -> None:
+    """Put each line into the stream of its task's monitor: see :func:`log_event`."""
+    for message in messages:
+        event = log_event(message)
+        stream = event.pop("logStreamName")
+        with suppress(logs.exceptions.ResourceAlreadyExistsException):
+            logs.create_log_stream(logGroupName=group, logStreamName=stream)
+        logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[event])
 
 
 def notice_text(running: Report, kind: str = "stuck") -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.task_events import container, definition
 
+WRITTEN_MS = 1772359953000  # the time of a report
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 
 

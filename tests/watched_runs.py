@@ -7,10 +7,16 @@ from profiler.aws_account.running_tasks.running_runs import FollowedLogs, Runnin
 from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.line_trust import AccountTrust, TrustedGroups
 from profiler.runs.past_runs.families import UsualDurations
 from tests.fakes import FakeClock
+from tests.run_sources import log_event
 
 GROUP, MISSING = "/ecs/jobs", "/ecs/none"
+
+
+# The tasks of these tests have words as ids.
+TRUST = AccountTrust(account_id="111122223333", groups=TrustedGroups(globs=("*",)))
 
 
 class FakeLogs:
@@ -32,12 +38,12 @@ class FakeLogs:
         start_ms, end_ms = parameters["startTime"], parameters.get("endTime", 2**62)
         for at_ms, message in self.events:
             if start_ms <= at_ms <= end_ms:
-                yield {"events": [{"timestamp": at_ms, "message": message}]}
+                yield {"events": [{**log_event(message), "timestamp": at_ms}]}
 
 
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
     usual = UsualDurations(past, 0)
-    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns()
+    followed, runs = FollowedLogs(logs.pages, clock, TRUST), RunningRuns()
     return WatchedTasks(
         collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock
     )

@@ -37,8 +37,8 @@ _CONCURRENT_CALLS = 4
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
 
 _Event = Mapping[str, Any]  # of FilterLogEvents
-# The numbers of events that were read, and of documents indexed and failed.
-ReplayCounts: TypeAlias = Counter[Literal["read", "indexed", "failed"]]
+# The numbers of events that were read, of documents indexed and failed, and of untrusted lines.
+ReplayCounts: TypeAlias = Counter[Literal["read", "indexed", "failed", "untrusted"]]
 
 
 class ReplayProgressFile(Struct, frozen=True):
@@ -179,7 +179,13 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         )
     try:
         counts = msgspec.json.decode(payload, type=dict[str, int])
-        return Counter({"indexed": counts["indexed"], "failed": counts["failed"]})
+        return Counter(
+            {
+                "indexed": counts["indexed"],
+                "failed": counts["failed"],
+                "untrusted": counts.get("untrusted", 0),
+            }
+        )
     except (msgspec.DecodeError, KeyError) as error:
         raise TaskProfilerError(
             "The function does not respond like the forwarder: check --function."

@@ -113,7 +113,7 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
         lambda: settings,
         describe=lambda _arn: None,
         run_log=lambda task, container: ReportFinder(
-            lambda _stream: iter(()), budget, task.id, container
+            lambda _stream: iter(()), budget, task, container
         ),
         index=lambda: None,
         channels=lambda _settings: [NoticeChannel("preview", lambda *sent: posted.append(sent))],

@@ -7,6 +7,7 @@ from collections import Counter
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -22,6 +23,7 @@ from profiler.cli.wiring.open_past_runs import run_filter
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 
+_SENT: tuple[Literal["indexed", "failed", "untrusted"], ...] = ("indexed", "failed", "untrusted")
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
 
 
@@ -78,14 +80,18 @@ def replay(
     for file in files.values():
         file.clear()
     if as_json:
-        sent = {name: counts[name] if yes else None for name in ("indexed", "failed")}
-        write_json_lines([{"logGroups": groups, "lines": counts["read"], "isApplied": yes, **sent}])
+        document: dict[str, object] = {
+            "logGroups": groups,
+            "lines": counts["read"],
+            "isApplied": yes,
+        }
+        document.update({name: counts[name] if yes else None for name in _SENT})
+        write_json_lines([document])
         return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
+    sent_text = "would be sent"
     if yes:
-        sent_text = f"sent: {counts['indexed']} indexed, {counts['failed']} failed"
-    else:
-        sent_text = "would be sent"
+        sent_text = "sent: " + ", ".join(f"{counts[name]} {name}" for name in _SENT)
     say(f"{counts['read']} lines{where} {sent_text}.")
     if not yes:
         say(NOT_APPLIED)

@@ -31,6 +31,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
 from profiler.record.family_identity import family_key
+from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import Record, Series, known_status
 from profiler.runs.past_runs.families import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
@@ -217,6 +218,12 @@ def log_lines(
     if record.log_group is None or record.log_stream is None:
         raise TaskProfilerError(
             "The record contains no log stream: --logs needs a batch that logs with awslogs."
+        )
+    stream = task_of_stream(record.log_stream)
+    if stream is not None and stream.task_id != record.task_id:
+        raise TaskProfilerError(
+            f"The record of task {record.task_id} names the log stream of task {stream.task_id}: "
+            "its lines are not shown."
         )
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()

@@ -52,6 +52,7 @@ from profiler.cli.styled_text import (
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import (
     log_groups,
+    log_trust,
     names_of,
     open_pages,
     open_source,
@@ -61,6 +62,7 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import family_key, place_columns
+from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
@@ -222,15 +224,16 @@ def open_watched_tasks(
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
         if watched.groups:
-            return LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns())
+            return LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns(), trust=trust)
         return None
 
     clients = open_clients(options.region, options.profile)
+    trust = AccountTrust() if is_local else log_trust(options)
     watched = WatchedTasks(
         collected=RunsInProgress(read=running_here)
         if is_local
         else RunningRuns(RunFilter(run=name)),
-        logs=FollowedLogs(open_pages(options), clock),
+        logs=FollowedLogs(open_pages(options), clock, trust),
         usual=UsualDurations(past_runs, clock.wall_ns() - _USUAL_NS),
         log_groups=log_groups(options, groups),
         cluster=None

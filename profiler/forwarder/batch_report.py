@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
-from profiler.core.ecs_terms import LogTarget
+from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -22,6 +22,7 @@ from profiler.forwarder.invocation import (
     ThrottledError,
 )
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
+from profiler.record.line_trust import TrustedGroups, claim_of, is_container_id, task_of_stream
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import Outcome, StoppedTask, judge_candidates
 
@@ -99,7 +100,10 @@ def identify_containers(
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(container, essential=None) for container in containers]
-    targets = {container.name: log_target(container, task.arn) for container in containers}
+    targets = {
+        container.name: _with_container_id(log_target(container, task.arn), container.name, task)
+        for container in containers
+    }
     return TaskContainers(
         batch=roles.batch,
         monitor=roles.monitor,
@@ -115,6 +119,24 @@ def identify_containers(
             if target.group and target.stream
         },
     )
+
+
+def _with_container_id(target: AwslogsTarget, name: str, task: StoppedTask) -> AwslogsTarget:
+    """The log stream, which without a prefix has the name of Docker's container id."""
+    if target.group is None or target.stream is not None:
+        return target
+    names = container_names(task)
+    stream = next((known for known, container in names.items() if container == name), None)
+    return replace(target, stream=stream)
+
+
+def container_names(task: StoppedTask) -> Mapping[str, str]:
+    """The names of the task's containers, by Docker's container ids."""
+    return {
+        container.runtime_id: container.name
+        for container in task.containers
+        if container.runtime_id is not None and is_container_id(container.runtime_id)
+    }
 
 
 def judge(task: StoppedTask, containers: TaskContainers) -> tuple[Outcome, str | None]:
@@ -146,26 +168,37 @@ class ReportLine(Struct, frozen=True):
         return self.report.type != CHECKPOINT
 
 
+class StreamLine(Struct, frozen=True):
+    """A line of a log stream; ``timestamp_ms`` is CloudWatch's, since 1970."""
+
+    text: str
+    timestamp_ms: int
+
+
 class ReportFinder(Struct):
     """Finds the report of one task's run, as long as the document and the notice still have
     their time.
 
-    The newest page of a stream with lines counts. DeliveryError: a stream could not be read.
+    A line counts if its log stream is the task's: see :mod:`profiler.record.line_trust`. The newest
+    page of a stream with lines counts. DeliveryError: a stream could not be read.
     """
 
     # The pages of a log stream, the newest line first; none if it does not exist or may not be
     # read.
-    newest_pages: Callable[[LogTarget], Iterator[Sequence[str]]]
+    newest_pages: Callable[[LogTarget], Iterator[Sequence[StreamLine]]]
     budget: InvocationTime
-    task_id: str
+    task: StoppedTask
     container: str | None  # the batch's name, None if it is unknown
+    trusted_groups: TrustedGroups = TrustedGroups()
     has_time: bool = True  # all requested lines were read
     _reserved_seconds: float = 0
     _slowest_read_seconds: float = 0
     _end_seconds: float = math.inf  # of the invocation, left when the wait is over
     _wait_seconds: float = 0
-    _lines: dict[LogTarget, Sequence[str]] = {}
+    _lines: dict[LogTarget, Sequence[StreamLine]] = {}
     _checkpoint: ReportLine | None = None
+    # The names of the monitor, by its log stream.
+    _monitors: dict[LogTarget, str] = {}
 
     def find(
         self,
@@ -176,8 +209,12 @@ class ReportFinder(Struct):
         find_indexed: Callable[[], ReportLine | None] | None = None,
     ) -> ReportLine | None:
         """Return the report from the cluster, in half of the wait, else from a log stream; else
-        the last checkpoint.
+        the last checkpoint. ``streams``: the batch's and the monitor's.
         """
+        for stream in streams:
+            name = self._container_of(stream)
+            if name is not None and name != self.container:
+                self._monitors[stream] = name
         left_seconds = self.budget.remaining_seconds()
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
         self._wait_seconds = min(wait_seconds, left_seconds - WAIT_RESERVED_SECONDS)
@@ -252,20 +289,45 @@ class ReportFinder(Struct):
         if stream is None or count < 1:
             return ()
         lines = (
-            text
-            for text in self._lines.get(stream) or self._read(stream)
-            if not _is_profiler_line(text)
+            line.text
+            for line in self._lines.get(stream) or self._read(stream)
+            if not _is_profiler_line(line.text)
         )
         return tuple(islice(lines, count))[::-1]
 
     def _reports(self, stream: LogTarget) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers, the newest one first."""
-        for text in self._read(stream):
-            report = read_line(text)
-            if isinstance(report, Report) and report.record.task_id == self.task_id:
-                yield ReportLine(report, text)
+        for line in self._read(stream):
+            report = read_line(line.text)
+            if isinstance(report, Report) and self._counts(report, stream, line.timestamp_ms):
+                yield ReportLine(report, line.text)
 
-    def _read(self, stream: LogTarget) -> Sequence[str]:
+    def _counts(self, report: Report, stream: LogTarget, timestamp_ms: int) -> bool:
+        """Whether the log stream, which the task's definition names, vouches for the report."""
+        if report.record.task_id != self.task.id:
+            return False
+        trust = self.trusted_groups.of_stream(
+            self.task.account_id, stream.group, stream.stream, monitor=self._monitor_of(stream)
+        )
+        verdict = trust.judge(claim_of(report), timestamp_ms)
+        if verdict.is_unconfirmed_container_id:
+            # ECS's event names the container that has this id.
+            name = self._container_of(stream)
+            return name in (report.record.container.name, self._monitor_of(stream))
+        return verdict.counts
+
+    def _monitor_of(self, stream: LogTarget) -> str:
+        """The name of the monitor, which the task's definition may call otherwise than usual."""
+        return self._monitors.get(stream, MONITOR_NAME)
+
+    def _container_of(self, stream: LogTarget) -> str | None:
+        """The container that a log stream belongs to, by its name or by ECS's event."""
+        named = task_of_stream(stream.stream)
+        if named is not None:
+            return named.container
+        return container_names(self.task).get(stream.stream)
+
+    def _read(self, stream: LogTarget) -> Sequence[StreamLine]:
         """The newest lines.
 
         A first read that fails is repeated until the wait is over, while a slow page would fit.
@@ -309,7 +371,7 @@ class EcsDefinitions(Struct, frozen=True):
     def describe(
         self, arn: str, wait: Callable[[], bool] = lambda: False
     ) -> Mapping[str, object] | None:
-        """Return the task definition; None with a warning.
+        """Return the task definition with its tags; None with a warning.
 
         ``wait``: before a throttled call. Raises DeliveryError.
         """
@@ -320,9 +382,11 @@ class EcsDefinitions(Struct, frozen=True):
 
         while arn not in self._known:
             try:
-                self._known[arn] = self.client.describe_task_definition(taskDefinition=arn)[
-                    "taskDefinition"
-                ]
+                described = self.client.describe_task_definition(
+                    taskDefinition=arn, include=["TAGS"]
+                )
+                tags = {"tags": described["tags"]} if described.get("tags") else {}
+                self._known[arn] = {**described["taskDefinition"], **tags}
             except (ClientError, BotoCoreError) as error:
                 if not (is_throttled(error_code(error)) and wait()):
                     needed = f"ecs:DescribeTaskDefinition on {arn}"
@@ -340,11 +404,12 @@ class CloudWatchTail(Struct, frozen=True):
     client_for: Callable[[str | None], Any]
     warn: Callable[[str], None]
 
-    def newest(self, stream: LogTarget) -> Iterator[Sequence[str]]:
+    def newest(self, stream: LogTarget) -> Iterator[Sequence[StreamLine]]:
         """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
         left = _NEWEST_LINES
         for page in pages_backwards(partial(self._page, stream), _MAX_PAGES):
-            lines = [str(event["message"]) for event in page.get("events", ())][-left:]
+            events = page.get("events", ())
+            lines = [StreamLine(event["message"], event["timestamp"]) for event in events][-left:]
             yield lines[::-1]
             left -= len(lines)
             if left <= 0:

@@ -1,46 +1,59 @@
-"""The search documents of reports, checkpoints and notices; notices have an index of their own."""
+"""The search documents of runs, checkpoints and notices; notices have an index of their own.
+
+Every writer of a run's document first sees what is there, so that the document is the same in
+whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
+"""
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
-from itertools import groupby
-from typing import Any, TypeAlias
+from datetime import date, datetime, timedelta
+from functools import cached_property, lru_cache
+from typing import Any
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.index_names import IndexKind
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
+from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
+from profiler.forwarder.document_fields import (
+    Fields,
+    claim_fields,
+    drop_empty,
+    merge_fields,
+    record_fields,
+    run_fields,
+    set_field,
+)
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.run_links import links_of_line, links_of_schedule_notice
+from profiler.forwarder.merged_run import merge, within_task
+from profiler.forwarder.run_event import (
+    EVENT_FIELDS,
+    RunEvent,
+    StreamClaim,
+    read_claim,
+    read_run_event,
+)
+from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
 from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
-from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
-from profiler.record.search_document_fields import FIELDS
-from profiler.record.spot_price import FARGATE_SPOT, on_spot, spot_fraction
 
-Fields: TypeAlias = dict[str, Any]
-# The statuses of an event that replace a report's status.
-KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
-# The fields that only the task's event provides.
-_EVENT_FIELDS = (
-    *(
-        "stop_code",
-        "stop_category",
-        "stopped_reason",
-        "started_by",
-        "out_of_memory",
-        "capacity_provider",
-    ),
-    *("retry_of", "retried_as"),
-)
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
 _MAX_SHOWN_LENGTH = 40
+# A report names the start of its run, and with it its index. Lines whose run lasted longer are
+# rejected.
+_MAX_RUN_LENGTH = timedelta(days=60)
+# What a writer needs of an existing document of a run.
+STORED_FIELDS = (
+    *EVENT_FIELDS,
+    *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
+    *("@timestamp", "event.start", "event.end"),
+)
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -57,30 +70,132 @@ class Stored(Struct, frozen=True, kw_only=True):
         """Whether its numbers come from a report."""
         return mapping(self.fields.get("task")).get("complete") is True
 
+    @property
+    def claim(self) -> StreamClaim | None:
+        return read_claim(self.fields)
 
-class Document(Struct, frozen=True, kw_only=True):
-    """One document to write. The ``id`` makes repeated writes idempotent."""
+
+class ReportPart(Struct, frozen=True, kw_only=True):
+    """A report, and its line."""
+
+    report: Report
+    text: str
+
+
+class EventPart(Struct, frozen=True, kw_only=True):
+    """A task's event, and the task's id."""
+
+    event: RunEvent
+    task_id: str
+
+
+class Document(Struct, frozen=True, kw_only=True, dict=True):
+    """One document to write. The ``id`` makes repeated writes idempotent.
+
+    A document of a run is written by its ``report`` or its ``event``, each of which respects what
+    the other has written: ``stored``, once it is known.
+    """
 
     index: str
     id: str
     fields: Mapping[str, Any]  # set in an existing document
     upsert: Mapping[str, Any] | None = None  # the fields of a new one; None: ``fields``
-    is_report: bool = (
-        False  # a document that exists is read first: the task's event may have written it
-    )
-    stored: Stored | None = None  # that document
-    spot_fraction: float = (
-        1.0  # of the run's cost, on Fargate Spot, which only the task's event shows
-    )
+    report: ReportPart | None = None
+    event: EventPart | None = None
+    kibana_url: str | None = None
+    # The indices, separated by commas, that may have the run's document under another start.
+    searched: str | None = None
+    stored: Stored | None = None
     notice: NoticeLine | None = None
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
         return self.fields if self.upsert is None else self.upsert
 
+    @property
+    def claim(self) -> StreamClaim | None:
+        """The log stream of a report, if it does not name the task."""
+        return read_claim(self.fields)
+
+    @cached_property
+    def lines(self) -> tuple[bytes, bytes]:
+        """The two lines of a bulk request, without a script, encoded once.
+
+        An update sets its fields and keeps all others. A report is written if the document does
+        not exist yet, else the request only returns the stored document. Then the report completes
+        it, or replaces what came from the event alone. An event sets its fields, and the request
+        returns the result, which it corrects if that is necessary. The version makes the second
+        request fail if another writer came first.
+        """
+        action, body = _bulk_item(self)
+        return msgspec.json.encode(action), msgspec.json.encode(body)
+
+    def has_more_to_write(self, stored: Stored) -> bool:
+        """Whether a second request is necessary for the document that the first one returned."""
+        if self.stored is not None:
+            return False
+        if self.report is not None:
+            return _is_accepted(self.claim, stored)
+        if self.event is not None and stored.has_report:
+            return self.event.event.refutes(stored.claim) or bool(_corrections(self, stored))
+        return False
+
+
+def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    place: dict[str, object] = {"_index": document.index, "_id": document.id}
+    stored = document.stored
+    if stored is not None:
+        versioned = {**place, "if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
+        return _second_item(document, stored, versioned)
+    action = {"update": {**place, "retry_on_conflict": 5}}
+    if document.report is not None:
+        return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
+    body: dict[str, object] = {"doc": document.fields}
+    if document.upsert is None:
+        body["doc_as_upsert"] = True
+    else:
+        body["upsert"] = document.upsert
+    if document.event is not None:
+        body["_source"] = STORED_FIELDS
+    return action, body
+
+
+def _second_item(
+    document: Document, stored: Stored, versioned: Mapping[str, object]
+) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    if document.event is not None:
+        if document.event.event.refutes(stored.claim):
+            return {"index": versioned}, document.initial_fields
+        return {"update": versioned}, {"doc": _corrections(document, stored)}
+    fields = completed_fields(document, stored)
+    if stored.has_report and document.claim == stored.claim:
+        return {"update": versioned}, {"doc": fields}
+    return {"index": versioned}, fields
+
+
+def _is_accepted(claim: StreamClaim | None, stored: Stored) -> bool:
+    """Whether a report may write into the stored document.
+
+    A report from a stream that does not name the task replaces no report from one that does,
+    unless the task's event vouches for it. It does not count at all if the event refutes it.
+    """
+    if claim is None:
+        return True
+    event = read_run_event(stored.fields)
+    if event is not None and event.vouches_for(claim):
+        return True
+    if event is not None and event.refutes(claim):
+        return False
+    return not stored.has_report or stored.claim is not None
+
+
+def unconfirmed(document: Document, claim: StreamClaim) -> Document:
+    """The document of a line whose log stream does not name the task."""
+    return replace(document, fields=merge_fields(document.fields, {"task": claim_fields(claim)}))
+
 
 def report_document(
-    report: Report, text: str, settings: ForwarderSettings
+    report: Report, line: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
     """The document of a report or checkpoint, in the index of the start of the image pull, else
     of the batch.
@@ -100,130 +215,74 @@ def report_document(
     )
     if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
-    fields = {**run_fields(report, written), "record": replace_lone_surrogates(text)}
-    if not is_checkpoint:
-        fields["task"]["complete"] = True
-    if links := links_of_line(report, settings.kibana_url).document_fields():
-        fields["links"] = links
+    index = settings.index(kind, began)
+    if is_checkpoint:
+        fields = record_fields(record, CHECKPOINT, written)
+        fields["record"] = replace_lone_surrogates(line)
+        links = links_of_line(report, settings.kibana_url).document_fields()
+        if links:
+            fields["links"] = links
+        return Document(index=index, id=document_id, fields=fields)
     return Document(
-        index=settings.index(kind, began),
+        index=index,
         id=document_id,
-        fields=fields,
-        is_report=not is_checkpoint,
-        spot_fraction=spot_fraction(record.cost),
+        fields=run_fields(merge(report, None), line, settings.kibana_url),
+        report=ReportPart(report=report, text=line),
+        kibana_url=settings.kibana_url,
+        searched=indices_of_runs(settings, written),
     )
+
+
+def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:
+    """The indices that can have a run that ended then, whatever start its report claims."""
+    return _months_before(settings.index_prefix, ended.date())
+
+
+@lru_cache(maxsize=64)
+def _months_before(prefix: str, ended: date) -> str:
+    latest = ended + timedelta(days=1)
+    month = (ended - _MAX_RUN_LENGTH - timedelta(days=1)).replace(day=1)
+    patterns = []
+    while month <= latest:
+        patterns.append(f"{prefix}-reports-{month:%Y.%m}*")
+        month = (month + timedelta(days=31)).replace(day=1)
+    return ",".join(patterns)
 
 
 def completed_fields(document: Document, stored: Stored) -> Fields:
-    """The fields of a report, with those that the task's event has written; its status wins
-    unless it is unknown.
-    """
-    task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
-    kept = {
-        name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None
-    }
-    fields = merge_fields(document.fields, cost_fields(document, task.get("capacity_provider")))
-    merged = merge_fields(fields, {"task": kept})
-    if task.get("status") not in KNOWN_END_STATUSES:
-        return merged
-    return merge_fields(
-        merged, {"task": {"status": task["status"]}, "event": {"outcome": event.get("outcome")}}
-    )
+    """The fields of a report, merged with those that the task's event has written."""
+    if document.report is None:
+        return dict(document.fields)
+    run = merge(document.report.report, read_run_event(stored.fields), document.claim)
+    return run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
 
 
-def cost_fields(document: Document, capacity_provider: object) -> Fields:
-    """The cost of a report's run on Fargate Spot; empty on another capacity provider, and
-    without a cost.
+def _corrections(document: Document, stored: Stored) -> Fields:
+    """What an event changes in a stored report: times outside of the task's life, and whether the
+    run is confirmed.
     """
-    cost = document.fields.get("cost")
-    if not cost or capacity_provider != FARGATE_SPOT:
+    if document.event is None:
         return {}
-    return {"cost": {name: on_spot(usd, document.spot_fraction) for name, usd in cost.items()}}
-
-
-def run_fields(report: Report, written: datetime) -> Fields:
-    """The fields of a report or checkpoint, without its line."""
-    record, is_checkpoint = report.record, report.type == CHECKPOINT
-    finished = parse_datetime(record.finished_at)
-    duration_ms = record.metrics.duration_ms
-    record_fields = _read_fields(view_of(record))
-    event = {
-        "kind": "metric",
-        "dataset": report.type,
-        "outcome": event_outcome(record.status),
-        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
-        **record_fields.pop("event", {}),
-    }
-    return {
-        "@timestamp": format_datetime(written if is_checkpoint or finished is None else finished),
-        "event": drop_empty(event),
-        **record_fields,
-    }
-
-
-def event_outcome(status: str) -> str:
-    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
-    return status if status in {"success", "failure"} else "unknown"
-
-
-def _read_fields(run: RunView) -> Fields:
+    event = document.event.event
     fields: Fields = {}
-    for objects, getters in _GETTERS:
-        values = {
-            name: value
-            for name, is_moment, get in getters
-            if (
-                value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
-            )
-            is not None
-        }
-        if values:
-            node = fields
-            for part in objects:
-                node = node.setdefault(part, {})
-            node.update(values)
+    if not event.vouches_for(stored.claim) and event.vouches_for(None):
+        fields["task"] = {"confirmed": False}
+    times = mapping(stored.fields.get("event"))
+    written = text(stored.fields.get("@timestamp"))
+    start = within_task(text(times.get("start")), event)
+    end = within_task(text(times.get("end")), event)
+    moment = within_task(written, event)
+    if (start, end, moment) == (times.get("start"), times.get("end"), written):
+        return fields
+    for path, value in (("event.start", start), ("event.end", end), ("@timestamp", moment)):
+        if value is not None:
+            set_field(fields, path, value)
+    ended = parse_datetime(end) or parse_datetime(moment)
+    began = parse_datetime(start) or ended
+    link = kibana_task(document.kibana_url, document.event.task_id, began, ended)
+    if link is not None:
+        set_field(fields, "links.run", link)
     return fields
-
-
-def drop_empty(fields: Fields) -> Fields:
-    """Leave out absent values, and objects that are empty as a result."""
-    kept: Fields = {}
-    for name, value in fields.items():
-        rest = drop_empty(value) if isinstance(value, dict) else value
-        if rest is not None and rest != {}:
-            kept[name] = rest
-    return kept
-
-
-def merge_fields(*parts: Mapping[str, Any]) -> Fields:
-    """Objects merged at every level; later parts win."""
-    merged: Fields = {}
-    for part in parts:
-        for name, value in part.items():
-            present = merged.get(name)
-            is_nested = isinstance(present, dict) and isinstance(value, dict)
-            merged[name] = merge_fields(present or {}, value) if is_nested else value
-    return merged
-
-
-# The fields that a report needs of an existing document.
-STORED_FIELDS = (
-    *(f"task.{name}" for name in ("complete", "status", "exit_code", *_EVENT_FIELDS)),
-    "event.outcome",
-)
-# By the path of an object: its fields of a record, whether each is a time, and the function that
-# reads it.
-_GETTERS = [
-    (
-        path,
-        [
-            (one.name.rpartition(".")[2], one.index_type == "date", one.get)
-            for one in group
-            if one.get is not None
-        ],
-    )
-    for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
-]
 
 
 def notice_document(

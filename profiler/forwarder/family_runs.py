@@ -36,6 +36,8 @@ _MEASURES: Mapping[str, tuple[str, str, float]] = {
 }
 _COMPLETE, _CLUSTER, _PROCESSOR = "task.complete", "orchestrator.cluster.name", "host.cpu.model"
 _SUCCESS = {"term": {"task.status": "success"}}
+# A report alone can name any family.
+_CONFIRMED = {"term": {"task.confirmed": True}}
 
 # The values of a run by the names of ``_MEASURES``; None if unknown.
 Measures = Mapping[str, float | None]
@@ -45,7 +47,7 @@ FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 
 
 class FamilyMemory(Struct, frozen=True, kw_only=True):
-    """Reads the runs of families in one account and Region."""
+    """Reads the confirmed runs of families in one account and Region."""
 
     cluster: SearchCluster
     prefix: str
@@ -179,7 +181,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     ) -> Mapping[str, Json]:
         place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}
         known = ({"term": {field: value}} for field, value in place.items() if value is not None)
-        query = {"bool": {"filter": [*known, *conditions], **others}}
+        query = {"bool": {"filter": [_CONFIRMED, *known, *conditions], **others}}
         return self.cluster.search(
             f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds
         )

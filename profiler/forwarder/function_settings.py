@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from profiler.core.aws_clients import bounded_config
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
+from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups, read_trusted_globs
 
 if TYPE_CHECKING:  # only an export imports it
     from profiler.otlp.otlp_settings import Targets
@@ -33,6 +35,7 @@ DEFAULT_GRACE_MINUTES = 15
 _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
+_LOG_GROUP_ARN = re.compile(r"arn:[^:]+:logs:[^:]+:(\d+):log-group:([^:*]+)(?::\*)?", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
 _EXPORT_SETTINGS = (
@@ -94,6 +97,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     forward_log_lines: bool = False
     failed_items_queue_url: str | None = None
     kibana_url: str | None = None
+    trusted_groups: TrustedGroups = TrustedGroups()
 
     def index(self, kind: IndexKind, moment: datetime) -> str:
         return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
@@ -262,7 +266,27 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
         kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,
+        trusted_groups=read_trusted_groups(environment),
     )
+
+
+def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
+    """Read which log groups may speak for tasks although their streams are not these tasks'.
+
+    The stack sets the ARN of its instance monitor's log group, and the cluster.
+    """
+    arn = _text(environment, "INSTANCE_MONITOR_LOG_GROUP")
+    cluster = cluster_name(_text(environment, "INSTANCE_MONITOR_CLUSTER"))
+    monitors: tuple[InstanceMonitorGroup, ...] = ()
+    if arn and cluster:
+        match = _LOG_GROUP_ARN.fullmatch(arn)
+        if match is None:
+            raise SettingsError(
+                "INSTANCE_MONITOR_LOG_GROUP must be the ARN of a log group: "
+                "arn:aws:logs:REGION:ACCOUNT:log-group:NAME."
+            )
+        monitors = (InstanceMonitorGroup(account_id=match[1], log_group=match[2], cluster=cluster),)
+    return TrustedGroups(instance_monitors=monitors, globs=read_trusted_globs(environment))
 
 
 def exports_runs(environment: Mapping[str, str]) -> bool:

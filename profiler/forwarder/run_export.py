@@ -7,20 +7,17 @@ from functools import partial
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_ns
-from profiler.forwarder.event_document import event_record
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import EndedTask, completed
+from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.search_cluster.document_delivery import FailedItem, KeepFailures
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
-from profiler.record.record_model import Record
 
 
 class RunExport(Struct, frozen=True):
@@ -117,7 +114,7 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
     """
     task = ended.task
     return ExportedRun(
-        record=_record(ended),
+        record=ended.run.whole_record,
         line=ended.report_line.text
         if ended.report_line is not None and ended.is_complete
         else None,
@@ -128,25 +125,4 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
         is_complete=ended.is_complete,
         context=ended.labels,
         observed_ns=now_ns,
-    )
-
-
-def _record(ended: EndedTask) -> Record:
-    """The record to export.
-
-    The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event.
-    """
-    outcome, described = ended.outcome, event_record(ended)
-    record = described if ended.record is None else completed(ended.record, described)
-    return replace(
-        record,
-        container=completed(record.container, described.container),
-        status=outcome.status
-        if outcome.status != "unknown" or not ended.is_complete
-        else record.status,
-        exit_code=outcome.exit_code if outcome.exit_code is not None else record.exit_code,
-        likely_out_of_memory=outcome.out_of_memory or record.likely_out_of_memory,
-        finished_at=ended.finished_at,
-        cost=ended.cost,
-        metrics=ended.metrics,
     )

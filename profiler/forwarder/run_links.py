@@ -11,12 +11,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import LogTarget, cluster_name
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.forwarder.merged_run import MergedRun
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Report
-from profiler.record.task_end import StoppedTask
+from profiler.record.record_model import Record, Report
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
@@ -49,21 +49,32 @@ class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
 
 
 def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks:
-    """The addresses of the run of a report, a checkpoint or a notice.
+    """The addresses of the run of a checkpoint or a notice, which has not ended."""
+    record = line.record
+    started = parse_datetime(record.started_at) or parse_datetime(line.time)
+    return _links_of_record(record, kibana_task(kibana_url, record.task_id, started))
 
-    Only a report's run has ended.
-    """
-    record, written = line.record, parse_datetime(line.time)
-    is_over = isinstance(line, Report) and line.type != CHECKPOINT
-    ended = parse_datetime(record.finished_at) or written if is_over else None
+
+def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
+    """The addresses of an ended run."""
+    record = run.record
+    created = None if run.event is None else parse_datetime(run.event.created_at)
+    ended = parse_datetime(record.finished_at) or run.written
+    started = parse_datetime(record.started_at)
+    if started is None and not run.is_complete:
+        started = created
+    return _links_of_record(
+        record, kibana_task(kibana_url, record.task_id, started or ended, ended)
+    )
+
+
+def _links_of_record(record: Record, kibana: str | None) -> RunLinks:
     return RunLinks(
         log_stream=log_stream(
             record.log_region or record.region, record.log_group, record.log_stream
         ),
         ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
-        kibana=kibana_task(
-            kibana_url, record.task_id, parse_datetime(record.started_at) or ended or written, ended
-        ),
+        kibana=kibana,
     )
 
 
@@ -76,20 +87,6 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
     return RunLinks(
         ecs_task=ecs_task(line.region, cluster_name(line.cluster), task_id),
         kibana=kibana_task(kibana_url, task_id, parse_datetime(line.notice.due_at)),
-    )
-
-
-def links_of_stopped_task(
-    task: StoppedTask, log: LogTarget | None, kibana_url: str | None
-) -> RunLinks:
-    """The addresses of a run that left no report."""
-    ended = task.execution_stopped_at or task.stopped_at
-    return RunLinks(
-        log_stream=None
-        if log is None
-        else log_stream(log.region or task.region, log.group, log.stream),
-        ecs_task=ecs_task(task.region, task.cluster, task.id),
-        kibana=kibana_task(kibana_url, task.id, task.started_at or task.created_at or ended, ended),
     )
 
 

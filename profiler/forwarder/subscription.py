@@ -1,5 +1,5 @@
 """CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the
-documents.
+documents. ``profiler.record.line_trust`` decides which lines count.
 
 They come from CloudWatch Logs itself, or as the records of a Kinesis data stream, which share their
 bulk requests. Lambda repeats the lowest record of the answer and all after it, which is safe:
@@ -8,7 +8,6 @@ does not stop its shard; without one, only the answer can keep it.
 """
 
 import base64
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,14 +15,22 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
-from profiler.core.ecs_terms import REPLAY_FILTER, arn_account, task_id
+from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
+from profiler.forwarder.documents import (
+    MAX_ID_BYTES,
+    Document,
+    notice_document,
+    report_document,
+    unconfirmed,
+)
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.notifications.task_notices import TaskNotices
+from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
@@ -37,8 +44,9 @@ from profiler.forwarder.task_lines import (
     read_notice,
     replace_lone_surrogates,
 )
+from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
 from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import Record
+from profiler.record.record_model import Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 # The limit of the messages that are held as documents at a time. The fields of a short line need
@@ -46,14 +54,7 @@ MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
-# PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task
-# id is 32 hexadecimal digits, in old accounts with dashes. Streams of Lambda functions and of other
-# programs have the same number of parts.
-_TASK_STREAM = re.compile(
-    r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
-    re.DOTALL,
-)
-_MAX_SHOWN_LENGTH = 100
+_MAX_SHOWN_LENGTH = 200
 
 _Decoded = TypeVar("_Decoded")
 
@@ -103,11 +104,20 @@ class Payload(Struct, frozen=True, rename="camel"):
 
 
 class Counts(Struct, kw_only=True):
-    """How many lines were indexed, were skipped, and can never be indexed."""
+    """How many lines were indexed, were skipped, can never be indexed, and may not speak for the
+    task that they name.
+    """
 
     indexed: int = 0
     skipped: int = 0
     failed: int = 0
+    untrusted: int = 0
+
+
+class UntrustedLine(Struct, frozen=True):
+    """A report, checkpoint or notice that does not count, and why."""
+
+    reason: str
 
 
 class LineForwarder(Struct):
@@ -120,10 +130,13 @@ class LineForwarder(Struct):
     deliver: DeliverDocuments
     keep_failures: KeepFailures
     notices: TaskNotices
+    warn: Callable[[str], None] = lambda _sentence: None
     _documents: list[Document] = []
     _failures: list[FailedItem] = []
     _held_bytes: int = 0
     _counts: Counts = field(default_factory=Counts)
+    # The first reason of each log stream with untrusted lines, by group and stream.
+    _untrusted: dict[tuple[str, str], str] = {}
 
     def forward(self, payload: Payload) -> Counts:
         """Forward the lines of a subscription.
@@ -132,6 +145,7 @@ class LineForwarder(Struct):
         """
         errors: list[ForwarderError] = []
         attempt(lambda: self._index([(payload, None)]), errors)
+        self._warn_of_untrusted()
         self.notices.send(errors)
         raise_errors(errors)
         return self._counts
@@ -146,6 +160,7 @@ class LineForwarder(Struct):
         repeated: list[str] = []
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
+        self._warn_of_untrusted()
         channel_errors: list[ForwarderError] = []
         repeated += self.notices.send(channel_errors)
         if errors:
@@ -190,24 +205,58 @@ class LineForwarder(Struct):
         for item, source in items:
             if isinstance(item, FailedItem):
                 self._keep(item)
-                continue
-            for event in item.lines():
-                if isinstance(event, FailedItem):
-                    self._keep(event)
-                    continue
-                result = read_event(item, event, self.settings)
-                if isinstance(result, Document):
-                    self._hold(len(event.message))
-                    self._documents.append(result)
-                    if result.notice is not None and not item.is_replay:
-                        self.notices.add(
-                            result.notice, f"{item.log_group} {item.log_stream}", source
-                        )
-                elif isinstance(result, FailedItem):
-                    self._keep(result)
-                else:
-                    self._counts.skipped += 1
+            else:
+                self._index_payload(item, source)
         self._deliver()
+
+    def _index_payload(self, payload: Payload, source: str | None) -> None:
+        trust = self.settings.trusted_groups.of_stream(
+            payload.owner, payload.log_group, payload.log_stream
+        )
+        for event in payload.lines():
+            if isinstance(event, FailedItem):
+                self._keep(event)
+                continue
+            result = read_event(payload, event, self.settings, trust)
+            if isinstance(result, Document):
+                self._hold(len(event.message))
+                self._documents.append(result)
+                if result.notice is not None and not payload.is_replay:
+                    self._add_notice(payload, trust, result.notice, source)
+            elif isinstance(result, FailedItem):
+                self._keep(result)
+            elif isinstance(result, UntrustedLine):
+                self._counts.untrusted += 1
+                place = payload.log_group, payload.log_stream
+                self._untrusted.setdefault(place, result.reason)
+            else:
+                self._counts.skipped += 1
+
+    def _add_notice(
+        self, payload: Payload, trust: StreamTrust, notice: NoticeLine, source: str | None
+    ) -> None:
+        """Hold a notice of a task that its place vouches for.
+
+        The stream of an instance monitor has the notices of many tasks: each task has its limit.
+        """
+        verdict = trust.judge(claim_of(notice), None)
+        if not verdict.is_confirmed:
+            return
+        place = f"{payload.log_group} {payload.log_stream}"
+        if verdict.voucher == "instance-monitor":
+            place = f"{place} {notice.record.task_id}"
+        self.notices.add(notice, place, source)
+
+    def _warn_of_untrusted(self) -> None:
+        """Log once that there were untrusted lines, with the first of their log streams."""
+        if not self._untrusted:
+            return
+        (group, stream), reason = next(iter(self._untrusted.items()))
+        self.warn(
+            f"Lines that do not belong to their log stream's task were skipped: "
+            f"{self._counts.untrusted} in {len(self._untrusted)} log streams. The first one is in "
+            f"{group[:_MAX_SHOWN_LENGTH]}, {stream[:_MAX_SHOWN_LENGTH]}: {reason}"
+        )
 
     def _keep(self, failure: FailedItem) -> None:
         """Keep a document or line that can never be indexed, after the documents before it are
@@ -236,58 +285,50 @@ class LineForwarder(Struct):
 
 
 def read_event(
-    payload: Payload, event: LogEvent, settings: ForwarderSettings
-) -> Document | FailedItem | None:
-    """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None
-    for a skipped line.
+    payload: Payload, event: LogEvent, settings: ForwarderSettings, trust: StreamTrust
+) -> Document | FailedItem | UntrustedLine | None:
+    """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any other line;
+    None for a skipped line. ``trust`` is the one of the payload's log stream.
     """
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
         return log_line_document(payload, event, settings) if is_indexed else None
-    result: Document | InvalidReport
-    if isinstance(line, InvalidReport):
-        result = line
-    elif isinstance(line, NoticeLine):
-        foreign = _foreign_identity(payload, line.record) or _foreign_arn(payload, line.record)
-        result = foreign or notice_document(line, event.message, settings)
+    if not isinstance(line, InvalidReport):
+        return _judged(payload, event, line, settings, trust)
+    # An outsider must not fill the failure queue.
+    if trust.speaks_for_tasks:
+        return FailedItem(event.message, line.reason)
+    return UntrustedLine(line.reason)
+
+
+def _judged(
+    payload: Payload,
+    event: LogEvent,
+    line: Report | NoticeLine,
+    settings: ForwarderSettings,
+    trust: StreamTrust,
+) -> Document | FailedItem | UntrustedLine:
+    """The document of a line that counts; otherwise the line with the reason."""
+    verdict = trust.judge(claim_of(line), event.timestamp)
+    if verdict.untrusted is not None:
+        return UntrustedLine(verdict.untrusted)
+    if verdict.invalid is not None:
+        return FailedItem(event.message, verdict.invalid)
+    record = line.record
+    if not record.account_id:
+        record = replace(record, account_id=payload.owner or None)
+    document: Document | InvalidReport
+    if isinstance(line, NoticeLine):
+        document = notice_document(replace(line, record=record), event.message, settings)
     else:
-        result = _foreign_identity(payload, line.record) or report_document(
-            line, event.message, settings
-        )
-    return FailedItem(event.message, result.reason) if isinstance(result, InvalidReport) else result
-
-
-def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
-    """The reason not to trust a report: the line of any program could overwrite the document of
-    another run.
-    """
-    if record.account_id and payload.owner != record.account_id:
-        return InvalidReport(
-            "The report is not trusted: it contains account "
-            f"{record.account_id[:_MAX_SHOWN_LENGTH]}, but its log group belongs to account "
-            f"{payload.owner[:_MAX_SHOWN_LENGTH] or 'unknown'}."
-        )
-    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
-    if task_stream is not None and task_stream.group(2) != record.task_id:
-        return InvalidReport(
-            f"The report is not trusted: it contains task {record.task_id[:_MAX_SHOWN_LENGTH]}, "
-            f"but its log stream belongs to task {task_stream.group(2)}."
-        )
-    return None
-
-
-def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
-    """The reason not to trust a notice: under the ARN of another task, it would prevent the
-    notices of that task.
-    """
-    arn = record.task_arn
-    if arn is None or (arn_account(arn), task_id(arn)) == (payload.owner, record.task_id):
-        return None
-    return InvalidReport(
-        f"The notification is not trusted: its ARN {arn[:_MAX_SHOWN_LENGTH]} does not belong to "
-        "its task and its log group's account."
-    )
+        document = report_document(replace(line, record=record), event.message, settings)
+    if isinstance(document, InvalidReport):
+        return FailedItem(event.message, document.reason)
+    if verdict.voucher is None or verdict.is_confirmed:
+        return document
+    claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
+    return unconfirmed(document, claim)
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
@@ -303,10 +344,10 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
         "cloud": {"provider": "aws"},
         "aws": {"cloudwatch": {"log_group": payload.log_group, "log_stream": payload.log_stream}},
     }
-    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    task_stream = task_of_stream(payload.log_stream)
     if task_stream is not None:
-        fields["task"] = {"id": task_stream.group(2)}
-        fields["container"] = {"name": task_stream.group(1)}
+        fields["task"] = {"id": task_stream.task_id}
+        fields["container"] = {"name": task_stream.container}
     return Document(index=settings.index("logs", moment), id=str(event.id), fields=fields)
 
 

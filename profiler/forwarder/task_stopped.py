@@ -25,6 +25,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
+from profiler.forwarder.kill_after_resize import reduced_memory
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
@@ -36,7 +37,6 @@ from profiler.forwarder.notifications.notification import (
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.record.run_outcome import EndStatus
-from profiler.record.spot_price import cost_on
 from profiler.record.task_end import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -137,6 +137,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         ended = replace(ended, report_line=found, report_log=containers.log_of(found))
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
+        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
         ended = notice = replace(ended, report_line=_priced(ended, containers, run_log))
@@ -237,8 +238,8 @@ def _retry(
 def _priced(
     ended: EndedTask, containers: TaskContainers, run_log: ReportFinder
 ) -> ReportLine | None:
-    """Return the report with the task's cost on its capacity provider; of several reports, only
-    the last one has it.
+    """Return the report with the cost of the task: of several reports, only the last one has
+    it.
     """
     line = ended.report_line
     if line is None:
@@ -249,8 +250,7 @@ def _priced(
         others = [name for name in containers.reported if name != record.container.name]
         streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
         cost = attempt(lambda: run_log.task_cost(filter(None, streams)), [])
-    priced = replace(record, cost=cost_on(ended.task.capacity_provider, cost))
-    return replace(line, report=replace(line.report, record=priced))
+    return replace(line, report=replace(line.report, record=replace(record, cost=cost)))
 
 
 def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:

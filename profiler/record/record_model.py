@@ -453,6 +453,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     """The part of a record that filters read."""
 
     task_id: str
+    task_arn: str | None = None
     cluster: str | None = None
     family: str | None = None
     account_id: str | None = None
@@ -460,6 +461,7 @@ class RecordHead(Model, frozen=True, kw_only=True):
     container: ContainerHead
     status: str = "unknown"
     started_at: str | None = None
+    finished_at: str | None = None
     tags: Mapping[str, str] | None = None
 
 

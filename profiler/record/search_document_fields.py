@@ -102,6 +102,14 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
+    # Whether ECS's event agrees with the report; absent until there is an event.
+    DocumentField(name="task.confirmed", index_type="boolean"),
+    # The bounds of the container's start and end, by the event.
+    DocumentField(name="task.created_at", index_type="date"),
+    DocumentField(name="task.stopped_at", index_type="date"),
+    # Docker's ids of the batch and of its monitor, by the event; the log stream of a report that
+    # does not name the task, and what vouches for it.
+    *keywords("task.runtime_ids task.voucher task.voucher_stream"),
     DocumentField(name="tags", get=_tags),
 )
 # The forwarder adds the whole line as text.

@@ -253,6 +253,37 @@ def file_written() -> Results:
         return profile(*_python(_WRITES, f"{folder}/file"))
 
 
+_SHARES_AND_READS = (
+    "import mmap, sys, time\nshared = mmap.mmap(-1, 200 << 20)\n"
+    "for page in range(0, len(shared), 4096): shared[page] = 1\n"
+    "with open(sys.argv[1], 'rb') as file:\n    while file.read(2**20): pass\ntime.sleep(2.5)\n"
+)
+_LOOKS_AT_FILES = (
+    "import os, sys, time\nfor below in os.scandir(sys.argv[1]):\n"
+    "    for file in os.scandir(below): file.stat()\ntime.sleep(2.5)\n"
+)
+
+
+@scenario
+def shared_memory_beside_a_file() -> Results:
+    with file_on_disk() as file:
+        return profile(*_python(_SHARES_AND_READS, str(file)))
+
+
+@scenario
+def many_files() -> Results:
+    """30,000 files whose inodes and directory entries are not in memory before."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        for number in range(30):
+            below = Path(folder, str(number))
+            below.mkdir()
+            for name in range(1000):
+                (below / str(name)).touch()
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        return profile(*_python(_LOOKS_AT_FILES, folder))
+
+
 # --- one run each --------------------------------------------------------------------------------
 
 _BLOCK = "import time\nblock = bytearray(100 * 2**20)\ntime.sleep(1.5)\n"

@@ -88,6 +88,7 @@ def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
         of("memory_shared_by_forks", 200, "kernel", None),
         of("shared_memory", 200, None, None),
         of("mapped_file", 300, None, None),
+        of("shared_memory_beside_a_file", 200, None, None),
         of("unprivileged", 100, None, ("processes",)),
         of("unprivileged_with_a_delegated_group", 100, "kernel", OWN_GROUP),
     ],
@@ -109,6 +110,17 @@ def test_page_cache_is_neither_used_nor_a_peak(results: Results, not_from: str |
     assert present(metrics.memory_usage_peak_mb) > 300
     assert present(metrics.max_memory_used_mb) < 60
     assert not_from is None or metrics.memory_peak_source != not_from
+
+
+@pytest.mark.scenario("many_files")
+def test_inodes_and_directory_entries_that_can_be_dropped_are_not_needed(results: Results) -> None:
+    metrics = _record(results).metrics
+    usage_mb = present(metrics.memory_usage_peak_mb)
+    assert usage_mb > 40  # more than a kilobyte for each file
+    assert max_used_mb(_record(results)) < 25
+    assert metrics.memory_peak_source == "sampled"
+    cache_mb = present(present(metrics.memory_cache_mb).max)
+    assert 0 < cache_mb < usage_mb
 
 
 @pytest.mark.scenario("no_operation")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.log_subscriptions import put_lines
+from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
@@ -73,9 +73,17 @@ class Account(ProxiedAccount):
         """Put the report of a run of this hour. Returns its time as the doctor prints it."""
         now_ns, given = time.time_ns(), report(0, family=family)
         started_at = format_ms(now_ns - NS_PER_HOUR)
-        record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=started_at)
-        (line,) = lines([replace(given, record=record, time=format_ms(now_ns))]).splitlines()
-        put_lines(self.logs, f"/ecs/{family}", "ecs/batch/1", line.decode())
+        written = format_ms(now_ns)
+        record = replace(
+            given.record,
+            task_id=f"{now_ns:032x}",
+            account_id=ACCOUNT,
+            region=REGION,
+            started_at=started_at,
+            finished_at=written,
+        )
+        (line,) = lines([replace(given, record=record, time=written)]).splitlines()
+        put_in_own_streams(self.logs, f"/ecs/{family}", line.decode())
         return started_at
 
 

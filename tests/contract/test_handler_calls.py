@@ -19,7 +19,7 @@ from msgspec.structs import replace
 import handler
 from profiler.cli.notify_command import notify as command
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import format_datetime, format_ms
+from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.idempotency import run_idempotently
 from profiler.record.notice_model import AnyNoticeLine, encode_notice
@@ -241,8 +241,12 @@ NOTICED_ID = stuck_notice().record.task_id
 
 
 def subscription(*, task_id: str = NOTICED_ID) -> dict[str, Any]:
-    line = encode_notice(replace(stuck_notice(), time=format_ms(time.time_ns()))).decode()
-    events = [{"id": "1", "timestamp": 1, "message": line.replace(NOTICED_ID, task_id)}]
+    now_ns = time.time_ns()
+    stuck = stuck_notice()
+    record = replace(stuck.record, started_at=format_ms(now_ns))
+    line = encode_notice(replace(stuck, time=format_ms(now_ns), record=record)).decode()
+    text = line.replace(NOTICED_ID, task_id)
+    events = [{"id": "1", "timestamp": now_ns // NS_PER_MS, "message": text}]
     return logs_event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
 
 
@@ -255,6 +259,7 @@ def test_without_a_cluster_the_notice_is_sent(
         "indexed": 0,
         "skipped": 0,
         "failed": 0,
+        "untrusted": 0,
     }
     assert len(slack.messages) == 1
 

@@ -35,7 +35,9 @@ def aws() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
-    with AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}}) as proxy:
+    with AwsProxy(
+        aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0, "untrusted": 1}}
+    ) as proxy:
         yield proxy
 
 
@@ -55,7 +57,10 @@ def test_reports_are_counted_and_then_sent_once(
     assert (counted.returncode, counted.stdout) == (0, expected)
     assert INVOKE not in proxy.operations
     sent = run_here(environment, *words, "--yes")
-    assert (sent.returncode, sent.stdout) == (0, "2 lines sent: 2 indexed, 0 failed.\n")
+    assert (sent.returncode, sent.stdout) == (
+        0,
+        "2 lines sent: 2 indexed, 0 failed, 1 untrusted.\n",
+    )
     (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
     document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
     assert (document["owner"], document["logGroup"], len(document["logEvents"])) == (
@@ -81,7 +86,7 @@ def test_several_log_groups_are_replayed_by_a_pattern(
     sent = run_here(environment, "replay", "--log-group", "/ecs/jo[bk]*", *words)
     assert (sent.returncode, sent.stdout) == (
         0,
-        "2 lines in 2 log groups sent: 2 indexed, 0 failed.\n",
+        "2 lines in 2 log groups sent: 2 indexed, 0 failed, 1 untrusted.\n",
     )
     assert list((tmp_path / "task-profiler").iterdir()) == []
     (listed,) = [

@@ -12,18 +12,30 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
-from profiler.cli.wiring.open_past_runs import open_source
+from profiler.cli.wiring.open_past_runs import log_groups, open_pages, open_source
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.record.line_trust import AccountTrust, TrustedGroups
 from profiler.record.record_model import Report, encode
-from profiler.runs.past_runs.log_group_runs import filter_pattern
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns, filter_pattern
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.command_line import run_here
-from tests.run_sources import IDS, NOW_NS, RUNS, check_source, checkpoint_at, ended
+from tests.run_sources import (
+    NOW_NS,
+    RUNS,
+    check_source,
+    checkpoint_at,
+    ended,
+    put_in_own_streams,
+    text,
+)
 from tests.runs import checkpoint, history_of, lines, report
 from tests.shown_runs import waiting_stacks
 from tools.moto_server import FakeAws, fake_aws
 
-GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
+# The tasks of the first two have words as ids, and several accounts: a group of this name is
+# trusted, and its account unknown, where they are read.
+GROUP, SECOND_GROUP, OWN_GROUP = "/ecs/jobs", "/ecs/other", "/ecs/own"
+OWN_IDS = [f"{number:032x}" for number in range(len(RUNS))]
 
 
 def put(aws: FakeAws, group: str, stream: str, *events: dict[str, Any]) -> None:
@@ -50,6 +62,12 @@ def aws() -> Iterator[FakeAws]:
                 for text in ("hello", '{"task.report": 1')
             ]
             put(aws, group, "ecs/batch/1", *sorted(events, key=lambda one: one["timestamp"]))
+        aws.create_log_group(OWN_GROUP)
+        own = [
+            replace(one, record=replace(one.record, account_id=None, task_id=task_id))
+            for one, task_id in zip(RUNS, OWN_IDS, strict=True)
+        ]
+        put_in_own_streams(aws.client("logs"), OWN_GROUP, *map(text, own))
         yield aws
 
 
@@ -67,6 +85,9 @@ def test_a_file_of_record_lines(tmp_path: Path) -> None:
     assert source.notes == (f"{path}: skipped 1 invalid line: 2",)
 
 
+LOST, YOUNG, ELSEWHERE, DONE = (digit * 32 for digit in "1234")
+
+
 def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) -> None:
     """With the last of them, also from a file; it runs while they are recent.
 
@@ -74,25 +95,23 @@ def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) 
     """
     group = "/ecs/lost"
     lost = [
-        checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id="lost", log_group=group)
+        checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id=LOST, log_group=group)
         for age in (99, 61, 60)
     ]
     young = [
-        checkpoint_at(NOW_NS, 60, age_seconds=60 * age, task_id="young", log_group=group)
+        checkpoint_at(NOW_NS, 60, age_seconds=60 * age, task_id=YOUNG, log_group=group)
         for age in (59, 1)
     ]
     elsewhere = [
-        checkpoint_at(
-            NOW_NS, 100, age_seconds=3600, task_id="elsewhere", log_group="/ecs/elsewhere"
-        )
+        checkpoint_at(NOW_NS, 100, age_seconds=3600, task_id=ELSEWHERE, log_group="/ecs/elsewhere")
     ]
-    done = checkpoint_at(NOW_NS, 30, age_seconds=1500, task_id="done", log_group=group)
+    done = checkpoint_at(NOW_NS, 30, age_seconds=1500, task_id=DONE, log_group=group)
     aws.create_log_group(group)
     for name, reports in (
-        ("lost", lost),
-        ("young", young),
-        ("elsewhere", elsewhere),
-        ("done", [done, ended(done)]),
+        (LOST, lost),
+        (YOUNG, young),
+        (ELSEWHERE, elsewhere),
+        (DONE, [done, ended(done)]),
     ):
         put(aws, group, f"ecs/task-monitor/{name}", *map(event, reports))
     path = tmp_path / "lines"
@@ -101,14 +120,14 @@ def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) 
         shown = run_here(aws.environment(), "history", *source, "--since", "1d").stdout
         words = [line.split() for line in shown.splitlines()[1:]]
         assert [(run[0], run[4], run[5]) for run in words] == [
-            ("done", "success", "5m"),
-            ("young", "running", "59m"),
-            ("lost", "lost", "40m"),
+            (DONE[:8], "success", "5m"),
+            (YOUNG[:8], "running", "59m"),
+            (LOST[:8], "lost", "40m"),
         ]
         unknown = run_here(
             aws.environment(), "history", *source, "--since", "1d", "--status", "unknown"
         ).stdout
-        assert [line.split()[0] for line in unknown.splitlines()[1:]] == ["lost"]
+        assert [line.split()[0] for line in unknown.splitlines()[1:]] == [LOST[:8]]
         page = tmp_path / "page.html"
         made = run_here(
             aws.environment(), "report", *source, "--since", "1d", "--json", "-o", str(page)
@@ -148,7 +167,10 @@ def test_log_groups(aws: FakeAws) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.environment().items():
             patch.setenv(name, value)
-        source = open_source(SourceOptions(sources=("logs:/ecs/[jo]*",)))
+        options = SourceOptions()
+        trust = AccountTrust(groups=TrustedGroups(globs=("/ecs/*",)))
+        groups = log_groups(options, ("/ecs/jobs", "/ecs/[jo]*r"))
+        source = LogGroupRuns(open_pages(options), groups, NOW_NS, trust=trust)
         check_source(source)
     limit, unreadable = source.notes
     assert limit.startswith("/ecs/jobs, /ecs/other: only the last 30 days were read")
@@ -164,17 +186,9 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     environment = {
         name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"
     }
-    done = run_here(
-        environment,
-        "history",
-        "--from",
-        f"logs:{GROUP}",
-        "--from",
-        f"logs:{SECOND_GROUP}",
-        "--json",
-    )
+    done = run_here(environment, "history", "--from", f"logs:{OWN_GROUP}", "--json")
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == IDS
+    assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == OWN_IDS
     assert "30 days" in done.stderr
     elsewhere = run_here(
         environment, "history", "--from", f"logs:{GROUP}", "--region", "eu-west-1", "--since", "1d"
@@ -347,23 +361,25 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
 
 def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     """From the log group alone; of two tasks with stacks, those of the one that is shown."""
-    stream = "ecs/batch/stacks"
+    shown_id = "5" * 32
+    stream = f"ecs/batch/{shown_id}"
     now_ms = NOW_NS // NS_PER_MS
-    shown = in_stream(stream, task_id="withstacks")
+    shown = in_stream(stream, task_id=shown_id)
     lines = [
         msgspec.json.encode(replace(waiting_stacks(), task_id=task_id, container="batch")).decode()
-        for task_id in ("withstacks", "another")
+        for task_id in (shown_id, "another")
     ]
     messages = ["a batch's line", *lines, encode(replace(shown, time=format_ms(NOW_NS))).decode()]
     events = [
         {"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)
     ]
     put(aws, GROUP, stream, *events)
-    words = ("show", "withstacks", "--from", f"logs:{GROUP}", "--since", "1d")
+    words = ("show", shown_id, "--from", f"logs:{GROUP}", "--since", "1d")
     done = run_here(aws.environment(), *words, "--stacks")
     assert done.returncode == 0, done.stderr
     assert "parse_row" in done.stdout
     done = run_here(aws.environment(), *words, "--logs", "5")
     assert "a batch's line" in done.stdout
     assert "task.stacks" not in done.stdout
-    assert "skipped 1 report that could not be read" in done.stderr  # that of the fixture
+    # Those of the fixture, and the call stacks of another task are not its.
+    assert "not of their log stream's task" in done.stderr

@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
+from profiler.record.task_end import StoppedTask
 from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account
 
-PLACE = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
+TASK = StoppedTask(arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/" + "1" * 32)
+PLACE = LogTarget(group="/ecs/jobs", stream=f"ecs/batch/{TASK.id}", region="eu-west-1")
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +93,7 @@ def test_a_denied_permission_is_named_and_the_definition_read_again_later(
 def test_a_busy_service_raises(answer: str | Exception, warnings: list[str]) -> None:
     with pytest.raises(DeliveryError, match="nightly:1"):
         EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
-    with pytest.raises(DeliveryError, match="ecs/batch/1") as error:
+    with pytest.raises(DeliveryError, match=PLACE.stream) as error:
         lines(CloudWatchTail(lambda _region: Failing(answer), warnings.append))
     assert isinstance(error.value, ThrottledError) is (answer == "ThrottlingException")
     assert warnings == []
@@ -110,9 +112,9 @@ class LimitedLogs:
         """
         self.begins, self.time = begins, FakeInvocationTime(120, jitter)
         finder = ReportFinder(
-            CloudWatchTail(lambda _region: self, print).newest, self.time, "1", "batch"
+            CloudWatchTail(lambda _region: self, print).newest, self.time, TASK, "batch"
         )
-        found = finder.find([PLACE, replace(PLACE, stream="ecs/task-monitor/1")], 20)
+        found = finder.find([PLACE, replace(PLACE, stream=f"ecs/task-monitor/{TASK.id}")], 20)
         return found is not None and finder.has_time and self.time.left > 120 - 20.5
 
     def get_log_events(self, **asked: Any) -> dict[str, Any]:
@@ -135,7 +137,11 @@ def test_tasks_that_stop_together_share_the_limit_of_the_service(
     kind: str, tasks: int, most_calls: int
 ) -> None:
     """Within two seconds: each finds its report or, after the whole wait, its last checkpoint."""
-    line = {"type": kind, "time": "x", "record": {"taskId": "1", "container": {"name": "batch"}}}
+    line = {
+        "type": kind,
+        "time": "x",
+        "record": {"taskId": TASK.id, "container": {"name": "batch"}},
+    }
     logs = LimitedLogs(json.dumps(line))
     assert all(logs.find(2 * number / tasks, jitter=number % 8 / 8) for number in range(tasks))
     assert logs.accepted.total() + logs.throttled < most_calls
@@ -158,7 +164,7 @@ def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None
 
 
 def lines(tail: CloudWatchTail) -> list[str]:
-    return [line for page in tail.newest(PLACE) for line in page]
+    return [line.text for page in tail.newest(PLACE) for line in page]
 
 
 def test_the_newest_lines_come_first(warnings: list[str]) -> None:
@@ -177,7 +183,8 @@ def test_the_newest_lines_come_first(warnings: list[str]) -> None:
 
 
 def page(token: str, *messages: str) -> dict[str, Any]:
-    return {"events": [{"message": message} for message in messages], "nextBackwardToken": token}
+    events = [{"message": message, "timestamp": 1772359953000} for message in messages]
+    return {"events": events, "nextBackwardToken": token}
 
 
 def test_an_empty_page_is_not_the_end_of_a_stream() -> None:

@@ -185,11 +185,12 @@ def test_secrets_that_were_changed_are_read_again(
     }
     cluster.needs, cluster.refusal_status = "ApiKey bmV3", status
     assert f"HTTP {status}" in refused(monkeypatch, settings)
-    assert (cluster.refused, slack.requests) == (3, 1)  # report, document, comparison
+    # the report, the place of the document, the document, the comparison
+    assert (cluster.refused, slack.requests) == (4, 1)
     secrets.put_secret_value(SecretId="key", SecretString=json.dumps({"api_key": "bmV3"}))
     secrets.put_secret_value(
         SecretId="slack", SecretString=json.dumps({webhook: slack.webhook_url})
     )
     answer = handler.task_stopped(event(), InvocationContext())
     assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
-    assert (cluster.refused, len(cluster.bulks), len(slack.messages)) == (4, 1, 1)
+    assert (cluster.refused, len(cluster.bulks), len(slack.messages)) == (5, 1, 1)

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -15,102 +14,22 @@ from ruamel.yaml import YAML
 
 import profiler
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.record.record_model import Report
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
-from tests.log_subscriptions import put_lines
-from tests.runs import lines, report
-from tools.moto_server import FakeAws, fake_aws, start_by_schedule
+from tests.resize_account import (
+    ACCOUNT,
+    BATCH,
+    CLUSTER,
+    DEFINITIONS,
+    KILLED,
+    MONITOR,
+    NEW,
+    STACK_TAG,
+    Account,
+)
+from tools.moto_server import fake_aws, start_by_schedule
 
 ROOT = Path(profiler.__file__).parent.parent
-ACCOUNT = "123456789012"
-CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
-DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
-BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
-MONITOR = {
-    "name": "task-monitor",
-    "image": "team/task-profiler:1",
-    "memory": 128,
-    "memoryReservation": 32,
-}
-OLD, NEW = (1.0, 2048), (0.25, 512)
-STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
-KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
-
-
-class Account:
-    """An account whose runs are in a file."""
-
-    def __init__(self, aws: FakeAws, folder: Path) -> None:
-        self.aws, self.file = aws, folder / "runs.jsonl"
-        self.ecs = aws.client("ecs")
-        self.ecs.create_cluster(clusterName="jobs")
-        self.reports: list[Report] = []
-
-    def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
-        units, memory = str(round(size[0] * 1024)), str(size[1])
-        given = {
-            "containerDefinitions": [BATCH, MONITOR],
-            "requiresCompatibilities": ["FARGATE"],
-            **more,
-        }
-        self.ecs.register_task_definition(family=name, cpu=units, memory=memory, **given)
-
-    def runs(
-        self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
-    ) -> None:
-        """Runs after those that the family has."""
-        start = sum(one.record.family == family for one in self.reports)
-        for number in range(start, start + count):
-            known: dict[str, Any] = {
-                "family": family,
-                "revision": str(revision),
-                "task_id": f"{family}-{number}",
-            }
-            self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
-        self.file.write_bytes(lines(self.reports))
-
-    def resized(self) -> None:
-        """A family that the command has made smaller, by its runs."""
-        self.family("nightly")
-        self.runs("nightly", 25)
-        assert self.resize("--register").returncode == 0
-
-    def reverted(self) -> None:
-        """A family whose old size has come back after a kill, by its tag, because its revision
-        was deleted.
-        """
-        self.resized()
-        self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
-        self.ecs.deregister_task_definition(taskDefinition="nightly:1")
-        self.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
-        assert self.resize("--register").returncode == 0
-        after, found = self.described("nightly")
-        assert (after["cpu"], after["memory"]) == ("1024", "2048")
-        assert found == {"task-profiler:reverted-from": "2/256/512"}
-
-    def put_reports(self, group: str) -> None:
-        """The runs as lines of a log group."""
-        self.aws.create_log_group(group)
-        put_lines(self.aws.client("logs"), group, "batch", *self.file.read_text().splitlines())
-
-    def resize(self, *words: str) -> CompletedProcess[str]:
-        return run_here(
-            self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words
-        )
-
-    def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The rows by their families, and the total."""
-        done = self.resize("--json", *words)
-        assert done.returncode == 0, done.stderr
-        *families, total = map(json.loads, done.stdout.splitlines())
-        return {one["family"]: one for one in families}, total
-
-    def described(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-        answer = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        return answer["taskDefinition"], {
-            tag["key"]: tag["value"] for tag in answer.get("tags", [])
-        }
 
 
 @pytest.fixture
@@ -137,8 +56,11 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
         "runs": 25,
         "savingUsdPerMonth": 0.19,
         "verdict": None,
+        "evidence": rows["nightly"]["evidence"],
         "notes": [],
     }
+    assert rows["nightly"]["evidence"]["peakMB"] == 400
+    assert rows["nightly"]["evidence"]["runs"] == 25
     assert rows["nightly"]["notes"] == [
         "The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."
     ]
@@ -221,6 +143,7 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
 
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
     account.resized()
+    account.runs("nightly", 1, revision=2, size=NEW)
     for _ in range(3):
         account.family("nightly")
     account.ecs.deregister_task_definition(taskDefinition="nightly:3")
@@ -246,7 +169,7 @@ def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_f
     assert rows["nightly"]["action"] == "none"
     assert rows["nightly"]["reason"].startswith("a smaller size has failed")
     account.runs("nightly", 40, revision=4, peak_mb=700)
-    rows, _ = account.rows()
+    rows, _ = account.rows("--days", "100")
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
         "resize",
         {"vcpu": 0.25, "memoryMB": 1024},
@@ -366,7 +289,7 @@ def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
     account.reverted()
     account.runs("nightly", 60, revision=3, peak_mb=700)
-    assert account.resize("--register").returncode == 0
+    assert account.resize("--register", "--days", "100").returncode == 0
     found, tags = account.described("nightly")
     assert (found["revision"], found["memory"]) == (4, "1024")
     assert tags == {
@@ -417,12 +340,13 @@ def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_other
         for one in statements
     }
     words = job["steps"][-1]["run"].split()[1:]
-    assert words[-2:] == ["--register", "--update-schedules"]
+    changes = ["--register", "--update-schedules", "--yes", "--format", "github"]
+    assert words[-len(changes) :] == changes
     with AwsProxy(account.aws.url) as proxy:
         environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url} | job["env"]
         for given, sids in (
+            (words[: -len(changes)], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
             (words, allowed),
-            (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
         ):
             proxy.operations.clear()
             done = run_here(environment, *given)
@@ -431,7 +355,8 @@ def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_other
                 "ecs:TagResource",
                 "iam:PassRole",
             }
-            assert {*map(iam_action, proxy.operations)} == needed
+            made = {*proxy.operations} - {"GetCallerIdentity"}
+            assert {*map(iam_action, made)} == needed
 
 
 def iam_action(operation: str) -> str:
@@ -439,6 +364,10 @@ def iam_action(operation: str) -> str:
     schedules = {"GET /schedules": "ListSchedules", "GET /schedules/night": "GetSchedule"}
     if "/schedules" in operation:
         return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
+    if operation == "DescribeStackResources":
+        return f"cloudformation:{operation}"
+    if operation == "GetResources":
+        return f"tag:{operation}"
     is_of_events = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule", "PutTargets")
     is_of_logs = operation in ("DescribeLogGroups", "FilterLogEvents")
     return f"{'events' if is_of_events else 'logs' if is_of_logs else 'ecs'}:{operation}"

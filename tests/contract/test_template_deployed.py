@@ -5,6 +5,7 @@ their way through it.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from tests.documentation import ROOT
 from tests.ended_runs import ended
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import InvocationContext, forget_environment, moto_account
-from tests.log_subscriptions import REPORT, put_lines
+from tests.log_subscriptions import REPORT, TASK_ID, put_lines
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import EVENT, event
@@ -569,7 +570,10 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
 
 @pytest.mark.parametrize(
     ("ingestion", "answer"),
-    [("direct", {"indexed": 1, "skipped": 0, "failed": 0}), ("stream", {"batchItemFailures": []})],
+    [
+        ("direct", {"indexed": 1, "skipped": 0, "failed": 0, "untrusted": 0}),
+        ("stream", {"batchItemFailures": []}),
+    ],
 )
 def test_a_report_in_a_log_group_reaches_the_cluster(
     ingestion: str, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -586,11 +590,12 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
         return ""
 
     monkeypatch.setattr(LambdaFunction, "invoke", invoke)
-    put_lines(boto3.client("logs"), "/ecs/jobs", "ecs/batch/0123", json.dumps(REPORT))
+    line = json.dumps({**REPORT, "time": format_datetime(datetime.now(UTC))})
+    put_lines(boto3.client("logs"), "/ecs/jobs", f"ecs/batch/{TASK_ID}", line)
     cluster.close()
     assert answers == [answer]
     ((action, body),) = cluster.bulks
-    assert action["update"]["_id"] == "0123/batch"
+    assert action["update"]["_id"] == f"{TASK_ID}/batch"
     assert body["upsert"]["task"]["complete"] is True
 
 

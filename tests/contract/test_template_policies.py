@@ -31,7 +31,7 @@ from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, lis
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
 from tests.lambda_environment import InvocationContext, forget_environment, function_environment
-from tests.log_subscriptions import REPORT, subscription_event
+from tests.log_subscriptions import REPORT, TASK_ID, subscription_event
 from tests.memory_retries import BATCH
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
@@ -43,7 +43,7 @@ DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"
 # A notice, as the monitor of the task in the subscription's stream would write it.
 NOTICE = {
     **json.loads(encode_notice(stuck_notice())),
-    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "unknown"},
+    "record": {"taskId": TASK_ID, "container": {"name": "batch"}, "status": "unknown"},
 }
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"
 
@@ -215,8 +215,10 @@ class Ran:
         }
         self.stack = deploy(WatchSchedules="true", **given)
         self._schedule(queue)
-        lines = [REPORT, {**NOTICE, "time": format_datetime(datetime.now(UTC))}]
-        report = subscription_event(*map(json.dumps, lines))
+        written = datetime.now(UTC)
+        lines = [{**line, "time": format_datetime(written)} for line in (REPORT, NOTICE)]
+        written_ms = round(written.timestamp() * 1000)
+        report = subscription_event(*map(json.dumps, lines), timestamp_ms=written_ms)
         task_arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123"
         ended = [event(taskDefinitionArn=register(), taskArn=task_arn)]
         if "RetryOutOfMemory" in given:

@@ -15,11 +15,18 @@ from typing import Any
 
 import pytest
 
-from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.record_model import Report, encode
+from profiler.core.timestamps import NS_PER_MS
 from tests.command_line import run_here
 from tests.http_server import OneAnswer
-from tests.run_sources import MESSAGE, checkpoint_at, ended, notice_text, run, text
+from tests.run_sources import (
+    MESSAGE,
+    checkpoint_at,
+    ended,
+    notice_text,
+    put_in_own_streams,
+    run,
+    text,
+)
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.terminals import open_terminal, read_all, read_until
 from tools.moto_server import FakeAws, fake_aws
@@ -46,10 +53,11 @@ MONITOR = {
 }
 
 
-def put(aws: FakeAws, group: str, *lines: tuple[Report, str]) -> None:
-    timed = sorted(((parse_ns(report.time) or 0) // NS_PER_MS, line) for report, line in lines)
-    events = [{"timestamp": at_ms, "message": line} for at_ms, line in timed]
-    aws.client("logs").put_log_events(logGroupName=group, logStreamName="one", logEvents=events)
+RUNNING, OTHER, FAILED = "abcdef12" * 4, "b" * 32, "f" * 32
+
+
+def put(aws: FakeAws, group: str, *lines: str) -> None:
+    put_in_own_streams(aws.client("logs"), group, *lines)
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +68,21 @@ def aws() -> Iterator[FakeAws]:
     with fake_aws() as aws:
         for group in (MONITORS, BATCHES):
             aws.create_log_group(group)
-            aws.create_log_stream(group, "one")
         now_ns = time.time_ns()
-        running = checkpoint_at(now_ns, task_id="abcdef123456", family="nightly-etl", **KEYS)
-        other = checkpoint_at(now_ns, task_id="bbb", family="nightly-load", **KEYS)
-        of_running = [(running, line) for line in ("hello", text(running), notice_text(running))]
-        put(aws, MONITORS, *of_running, (other, text(other)))
+        running = checkpoint_at(now_ns, task_id=RUNNING, family="nightly-etl", **KEYS)
+        other = checkpoint_at(now_ns, task_id=OTHER, family="nightly-load", **KEYS)
+        hello = {"timestamp": now_ns // NS_PER_MS, "message": "hello"}
+        aws.create_log_stream(MONITORS, f"ecs/task-monitor/{RUNNING}")
+        aws.client("logs").put_log_events(
+            logGroupName=MONITORS,
+            logStreamName=f"ecs/task-monitor/{RUNNING}",
+            logEvents=[hello],
+        )
+        put(aws, MONITORS, text(running), notice_text(running), text(other))
         over = ended(other)
         past = [
             run(
-                f"past-{n}",
+                f"{n:032x}",
                 24 * n,
                 family="nightly-etl",
                 metrics={"duration_ms": 900_000 + n},
@@ -77,13 +90,8 @@ def aws() -> Iterator[FakeAws]:
             )
             for n in (1, 2, 3)
         ]
-        failed = run("failed", 30, family="nightly-etl", status="failure", **KEYS)
-        put(
-            aws,
-            BATCHES,
-            (over, text(over)),
-            *((one, encode(one).decode()) for one in (*past, failed)),
-        )
+        failed = run(FAILED, 30, family="nightly-etl", status="failure", **KEYS)
+        put(aws, BATCHES, *map(text, (over, *past, failed)))
         yield aws
 
 
@@ -96,7 +104,7 @@ def test_one_json_line_for_each_running_task(aws: FakeAws) -> None:
     (notice,) = found.pop("notices")
     assert (notice["kind"], notice["message"]) == ("stuck", MESSAGE)
     assert found == {
-        "taskId": "abcdef123456",
+        "taskId": RUNNING,
         "container": "batch",
         "cluster": None,
         "family": "nightly-etl",
@@ -165,7 +173,7 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     line = checkpoint_at(
         time.time_ns(), task_id=cluster["nightly-etl"], family="nightly-etl", **KEYS
     )
-    put(aws, MONITORS, (line, text(line)))
+    put(aws, MONITORS, text(line))
     done = run_here(aws.environment(), "watch", "--cluster", "jobs", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}

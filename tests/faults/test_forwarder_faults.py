@@ -62,7 +62,7 @@ def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_
         forward(payload, context)
     assert context.left_ms > 0
     cluster.is_silent = False
-    assert forward(payload) == {"indexed": 1, "skipped": 0, "failed": 0}
+    assert forward(payload) == {"indexed": 1, "skipped": 0, "failed": 0, "untrusted": 0}
 
 
 def test_an_invocation_that_begins_without_time_says_so(cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ NO_CLUSTERS: dict[str, dict[str, str]] = {
     "an address without a scheme": {"ELASTICSEARCH_URL": "search.example.com"},
     "a key with a line break": {"ELASTICSEARCH_API_KEY": "a2V5\na2V5"},
 }
-NOTHING = {"indexed": 0, "skipped": 0, "failed": 0}
+NOTHING = {"indexed": 0, "skipped": 0, "failed": 0, "untrusted": 0}
 HEALTH_CHECK = {
     "messageType": "CONTROL_MESSAGE",
     "logEvents": [{"id": "", "timestamp": 1, "message": "CWL"}],

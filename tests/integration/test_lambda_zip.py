@@ -24,7 +24,7 @@ from profiler.core.errors import TaskProfilerError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer, OneAnswer
 from tests.lambda_environment import runtime_command, runtime_folder
-from tests.log_subscriptions import REPORT, subscription_event
+from tests.log_subscriptions import REPORT, TASK_ID, subscription_event
 from tests.otlp_schema import read_protobuf
 from tests.task_events import event as task_event
 from tools.moto_server import fake_aws, start_by_schedule
@@ -206,11 +206,11 @@ def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeEla
     events = (subscription_event("hello", json.dumps(REPORT)), {"awslogs": {"data": "broken!"}})
     settings = {"ELASTICSEARCH_URL": cluster.url, "ELASTICSEARCH_API_KEY": SECRET}
     (indexed, (kind, error)), output = function("forward_logs", *events, **settings)
-    assert indexed == ("response", {"indexed": 1, "skipped": 1, "failed": 0})
+    assert indexed == ("response", {"indexed": 1, "skipped": 1, "failed": 0, "untrusted": 0})
     assert (kind, error["errorType"]) == ("error", "PayloadError")
     assert "not base64" in error["errorMessage"]
     ((action, body),) = cluster.bulks
-    assert action["update"]["_id"] == "0123/batch"
+    assert action["update"]["_id"] == f"{TASK_ID}/batch"
     assert body["upsert"]["task"]["complete"] is True
     assert cluster.authorizations == [f"ApiKey {SECRET}"]
     assert SECRET not in output
@@ -227,10 +227,16 @@ def test_the_real_runtime_client_reads_a_stream(
     damaged = event["Records"][-1]["kinesis"]["sequenceNumber"]
     assert answer == ("response", {"batchItemFailures": [{"itemIdentifier": damaged}]})
     ((action, _body),) = cluster.bulks
-    assert action["update"]["_id"] == "0123/batch"
+    assert action["update"]["_id"] == f"{TASK_ID}/batch"
     logged = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert damaged in next(line["event"] for line in logged if line["level"] == "warning")
-    assert {"level": "info", "indexed": 1, "skipped": 0, "failed": 0}.items() <= logged[-1].items()
+    assert {
+        "level": "info",
+        "indexed": 1,
+        "skipped": 0,
+        "failed": 0,
+        "untrusted": 0,
+    }.items() <= logged[-1].items()
 
 
 def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:

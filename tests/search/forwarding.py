@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
 TASK_ID = "4dd5853f44b341ee8281f38229bee377"
 STREAM = f"ecs/batch/{TASK_ID}"
 FAMILY = "nightly"
+TIME = "2026-03-01T10:00:03Z"
 CONTAINERS = [container("task-monitor", essential=False, memory=64), container("batch", memory=64)]
 
 
@@ -51,7 +53,7 @@ class Context:
 
 def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
     events = [
-        {"id": f"e{number}", "timestamp": 1772359202500, "message": text}
+        {"id": f"e{number}", "timestamp": written_ms(text), "message": text}
         for number, text in enumerate(messages)
     ]
     owner = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
@@ -63,18 +65,32 @@ def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
     return log_subscriptions.event({**document, "logEvents": events})
 
 
+def written_ms(message: str) -> int:
+    """The time in a line, in milliseconds; of another line, that of :func:`report`."""
+    found = re.search(r'"time": ?"([^"]+)"', message)
+    moment = datetime.fromisoformat(TIME if found is None else found[1])
+    return round(moment.timestamp() * 1000)
+
+
 def report(task_id: str = "0123", **record: Any) -> str:
+    """A run of two seconds. Its line is written at its end."""
+    finished = record.get("finishedAt")
+    if finished is not None:
+        record.setdefault("startedAt", finished)
+    written = finished or record.get("startedAt")
+    is_moment = written is not None and written[:1].isdigit()
     whole = {
         "taskId": task_id,
         "family": "nightly",
         "container": {"name": "batch"},
         "status": "success",
         "startedAt": "2026-03-01T10:00:00Z",
-        "finishedAt": "2026-03-01T10:00:02Z",
+        "finishedAt": written if is_moment else "2026-03-01T10:00:02Z",
         "metrics": {"durationMs": 2000, "cpuUtilizationPercent": {"avg": 50.0}},
         **record,
     }
-    return json.dumps({"time": "2026-03-01T10:00:03Z", "type": "task.report", "record": whole})
+    time_text = written if is_moment else TIME
+    return json.dumps({"time": time_text, "type": "task.report", "record": whole})
 
 
 Forward = Callable[..., Any]
@@ -86,6 +102,13 @@ def call(server: SearchServer, method: str, path: str, body: object = None) -> A
     return answer.json()
 
 
+def confirm(server: SearchServer, *task_ids: str) -> None:
+    """Set in the documents of these runs what the events of their tasks would set."""
+    for task_id in task_ids:
+        path = f"task-reports-2026.03/_update/{task_id}%2Fbatch"
+        call(server, "POST", path, {"doc": {"task": {"confirmed": True}}})
+
+
 @contextlib.contextmanager
 def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forward]:
     """The handler set up for a server that has the index templates and no documents."""
@@ -93,6 +116,8 @@ def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forw
         call(server, "PUT", f"_index_template/{path.stem}", json.loads(path.read_text()))
     patch.setenv("ELASTICSEARCH_URL", server.url)
     patch.setenv("SEARCH_ENGINE", server.engine)
+    # Many tests forward the reports of several tasks, with words as ids, in one event.
+    patch.setenv("TRUSTED_LOG_GROUPS", "/ecs/jobs")
     forget_environment()
     yield handler.forward_logs
     server.remove_ours()

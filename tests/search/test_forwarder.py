@@ -25,7 +25,7 @@ from profiler.record.notice_model import encode_notice
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, event, report, search
+from tests.search.forwarding import Context, Forward, call, confirm, event, report, search
 from tests.shown_runs import missed_notice, stuck_notice
 from tools.search_server import SearchServer
 
@@ -37,7 +37,12 @@ def test_repeated_deliveries_of_a_report_give_one_document_with_the_templates_ma
 ) -> None:
     payload = event("hello", report(), '{"json": 1}')
     for _ in range(3):
-        assert forward(payload, Context()) == {"indexed": 1, "skipped": 2, "failed": 0}
+        assert forward(payload, Context()) == {
+            "indexed": 1,
+            "skipped": 2,
+            "failed": 0,
+            "untrusted": 0,
+        }
     hits = search(search_server)["hits"]["hits"]
     assert [(hit["_index"], hit["_id"]) for hit in hits] == [("task-reports-2026.03", "0123/batch")]
     source = hits[0]["_source"]
@@ -75,7 +80,12 @@ def test_user_data_is_never_rejected(forward: Forward, search_server: SearchServ
         report("4", newField={"a": {"b": [1, "x", None]}}, labels={"x": "y"}),
         report("5", sampling={"samples": 5}, cluster="Ω≈ç" * 500, gpuScope="instance"),
     ]
-    assert forward(event(*odd), Context()) == {"indexed": 5, "skipped": 0, "failed": 0}
+    assert forward(event(*odd), Context()) == {
+        "indexed": 5,
+        "skipped": 0,
+        "failed": 0,
+        "untrusted": 0,
+    }
     assert search(search_server)["hits"]["total"]["value"] == 5
 
 
@@ -102,6 +112,7 @@ def test_a_rejected_document_does_not_delay_the_others(
             "indexed": 1,
             "skipped": 0,
             "failed": 3,
+            "untrusted": 0,
         }
         messages = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10)["Messages"]
     kept = [json.loads(message["Body"]) for message in messages]
@@ -150,7 +161,7 @@ def test_an_index_fault_raises_and_the_retry_writes_the_run(
         assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["0123/batch"]
     finally:
         call(search_server, *end)
-    assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0}
+    assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0, "untrusted": 0}
 
 
 def test_the_wrong_engine_is_named(
@@ -160,8 +171,10 @@ def test_the_wrong_engine_is_named(
     monkeypatch.setenv("ELASTICSEARCH_URL", opensearch.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
     forget_environment()
+    task_id = "0" * 32
+    own = event(report(task_id), stream=f"ecs/batch/{task_id}")
     with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
-        handler.forward_logs(event(report()), Context())
+        handler.forward_logs(own, Context())
     forget_environment()
 
 
@@ -171,7 +184,12 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     line = stuck_notice()
     payload = event(encode_notice(line).decode(), stream=f"ecs/task-monitor/{line.record.task_id}")
     for _ in range(2):
-        assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
+        assert forward(payload, Context()) == {
+            "indexed": 1,
+            "skipped": 0,
+            "failed": 0,
+            "untrusted": 0,
+        }
     missed = schedule_notice_document(
         missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings()
     )
@@ -224,6 +242,9 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         ),
         Context(),
     )
+    hits = search(search_server)["hits"]["hits"]
+    confirm(search_server, *(hit["_source"]["task"]["id"] for hit in hits))
+    forward(event(*runs("forged", [9_000] * 20)), Context())  # no event confirms them
     search(search_server)
     family = FamilyMemory(
         cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
@@ -324,7 +345,12 @@ def test_a_server_killed_in_the_middle_of_a_bulk_loses_and_doubles_nothing(
     for number, crash in enumerate((None, CUT, UNANSWERED)):
         relay.crash = crash
         payload = event(*(report(f"{number}-{one}") for one in range(size)))
-        assert forward(payload, Context(180)) == {"indexed": size, "skipped": 0, "failed": 0}
+        assert forward(payload, Context(180)) == {
+            "indexed": size,
+            "skipped": 0,
+            "failed": 0,
+            "untrusted": 0,
+        }
         relay.wait_for_the_server()
     assert relay.crashes == [CUT, UNANSWERED]
     assert search(search_server, track_total_hits=True)["hits"]["total"]["value"] == 3 * size

@@ -57,6 +57,7 @@ def indexed(forward: Forward, server: SearchServer, reports: Sequence[Report]) -
             "indexed": len(texts),
             "skipped": 0,
             "failed": 0,
+            "untrusted": 0,
         }
     search(server)  # refreshes
 

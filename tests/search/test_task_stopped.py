@@ -9,13 +9,20 @@ import pytest
 import requests
 
 import handler
+from profiler.cli.options import SourceOptions
+from profiler.cli.wiring.open_past_runs import open_source
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.documents import Document, report_document, unconfirmed
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.record.record_model import TaskSize
+from profiler.forwarder.run_event import StreamClaim
+from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.task_lines import read_line
+from profiler.record.record_model import Report, TaskSize
 from profiler.record.task_end import EventContainer, parse_stopped_task
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
@@ -25,6 +32,7 @@ from tests.search.forwarding import (
     Context,
     Forward,
     call,
+    confirm,
     event,
     played_aws,
     put,
@@ -128,10 +136,88 @@ def test_any_order_and_repetition_give_the_same_document(
     assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
 
 
+FORGED = {
+    "family": "payroll",
+    "cluster": "vault",
+    "accountId": "999988887777",
+    "region": "eu-west-1",
+}
+
+
+@pytest.mark.parametrize(
+    "started", ["2026-03-01T10:11:29Z", "2026-01-10T00:00:00Z"], ids=["a true start", "a false one"]
+)
+def test_the_identity_and_the_place_of_a_run_are_the_events_in_any_order(
+    aws: Any, forward: Forward, search_server: SearchServer, started: str
+) -> None:
+    """A report of another family, and with a start of another month, which names another index."""
+    forged = run_report(**{**FORGED, "startedAt": started, "accountId": "111122223333"})
+    stopped = task_event(containers=[{"name": "batch", "exitCode": 0}])
+    documents = []
+    for order in permutations(["report", "event"]):
+        requests.delete(f"{search_server.url}/task-reports-2026.01", timeout=120)
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
+        for step in [*order, *order]:
+            if step == "report":
+                assert forward(event(forged, stream=STREAM), Context())["indexed"] == 1
+            else:
+                assert handler.task_stopped(stopped, Context())["indexed"] is True
+            call(search_server, "POST", "task-reports-*/_refresh")
+        (hit,) = search(search_server)["hits"]["hits"]
+        assert hit["_id"] == f"{TASK_ID}/batch"
+        documents.append(hit["_source"])
+    assert documents[0] == documents[1]
+    task_fields = documents[0]["task"]
+    assert task_fields["family"] == "nightly"
+    assert task_fields["confirmed"] is True
+    assert task_fields["complete"] is True
+    assert documents[0]["orchestrator"]["cluster"]["name"] == "jobs"
+    assert documents[0]["cloud"]["region"] == "us-west-2"
+    is_false = started.startswith("2026-01")
+    expected = "2026-03-01T10:11:07.314Z" if is_false else "2026-03-01T10:11:29.000Z"
+    assert documents[0]["event"]["start"] == expected
+    (run,) = open_source(SourceOptions(sources=(search_server.url,))).runs(RunFilter())
+    assert run.is_confirmed
+    assert run.report.record.family == "nightly"
+    assert run.report.record.started_at == expected.replace(":29.000Z", ":29Z")
+
+
+DOCKER_ID, OTHER_ID = "ab" * 32, "cd" * 32
+
+
+@pytest.mark.parametrize("stream", [DOCKER_ID, OTHER_ID], ids=["own", "another container's"])
+def test_a_report_from_a_stream_named_by_a_container_id_counts_if_the_event_has_the_id(
+    aws: Any, forward: Forward, search_server: SearchServer, stream: str
+) -> None:
+    settings = ForwarderSettings()
+    line = run_report(status="success", exitCode=0)
+    report_of_stream = present(read_line(line))
+    assert isinstance(report_of_stream, Report)
+    claim = StreamClaim(voucher="container-id", stream=stream)
+    reported = report_document(report_of_stream, line, settings)
+    assert isinstance(reported, Document)
+    reported = unconfirmed(reported, claim)
+    batch = {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID}
+    documents = []
+    for order in permutations(["report", "event"]):
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
+        for step in [*order, *order]:
+            if step == "report":
+                cluster = handler._cluster(handler._settings())
+                deliver(cluster, InvocationTime(Context()), [reported])
+            else:
+                assert handler.task_stopped(task_event(containers=[batch]), Context())["indexed"]
+        documents.append(only_document(search_server))
+    assert documents[0] == documents[1]
+    assert documents[0]["task"]["confirmed"] is True
+    assert documents[0]["task"]["complete"] is (stream == DOCKER_ID)
+    assert ("record" in documents[0]) == (stream == DOCKER_ID)
+
+
 def test_the_duration_is_compared_with_recent_runs(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
-    """Those of the same account and Region.
+    """Confirmed runs of the same account and Region.
 
     The notice of a run that took longer says what it waited for.
     """
@@ -145,6 +231,9 @@ def test_the_duration_is_compared_with_recent_runs(
     ]
     forward(event(*recent), Context())
     forward(event(*others), Context())
+    forward(event(report("forged", metrics={"durationMs": 99_000}, **PLACE)), Context())
+    confirm(search_server, *(str(number) for number in range(8)))
+    confirm(search_server, *(f"other-{number}" for number in range(8)))
     search(search_server)
     waited = {
         "onCpuPercent": 20.0,
@@ -152,7 +241,8 @@ def test_the_duration_is_compared_with_recent_runs(
         "waitingFor": [{"kind": "network", "target": "10.0.3.9:5432", "percent": 75.0}],
     }
     processor = {"model": "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"}
-    put(aws, run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor))
+    text = run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor)
+    forward(event(text, stream=STREAM), Context())
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), Context())
     posted = json.dumps(slack.messages, ensure_ascii=False)
     assert (
@@ -182,6 +272,9 @@ def test_what_a_retry_needs_of_its_family_is_found(
         assert (
             forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())["indexed"] == 1
         )
+    confirm(search_server, *(str(number) * 32 for number in range(1, 5)))
+    forged = report("5" * 32, **PLACE, metrics={"maxMemoryUsedMB": 9000})
+    assert forward(event(forged, stream=f"ecs/batch/{'5' * 32}"), Context())["indexed"] == 1
     search(search_server)  # refreshes
     family = FamilyMemory(
         cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60

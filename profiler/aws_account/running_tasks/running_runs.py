@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.line_trust import AccountTrust, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -36,6 +37,8 @@ LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
 _RUNNING = "running"
 
 RunKey = tuple[str, str]
+# Takes a line, what its log stream vouches for, and CloudWatch's timestamp in milliseconds.
+AddLine = Callable[[str, StreamTrust, int], None]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated
 # line does no harm.
 _OVERLAP_MS = 120_000
@@ -89,42 +92,44 @@ class RunningRuns(Struct):
     _newest: dict[RunKey, Report] = {}
     _notices: dict[RunKey, dict[str, SeenNotice]] = {}
     _shown: dict[RunKey, RunningRun] = {}
+    _confirmed: set[RunKey] = set()  # CloudWatch Logs vouches for the task
 
-    def add(self, message: str) -> None:
-        """Take a line of a log stream.
+    def add(self, message: str, trust: StreamTrust, timestamp_ms: int) -> None:
+        """Take a line of a log stream, with CloudWatch's timestamp.
 
-        Other lines are ignored, and lines may come repeatedly and in any order.
+        Other lines, and those of other tasks than the stream's, are ignored. Lines may come
+        repeatedly and in any order.
         """
         text = message.strip()
         if not text.startswith("{") or not any(f'"{name}"' in text for name in LINE_TYPES):
             return
         try:
-            if '"task.notice"' in text:
-                line = decode_notice(text.encode(errors="replace"))
-                if isinstance(line, NoticeLine):
-                    time, raised = line.time, line.notice
-                    report = Report(
-                        time=time,
-                        type=CHECKPOINT,
-                        schema_version=SCHEMA_VERSION,
-                        record=line.record,
-                    )
-                    self._add_report(
-                        report, SeenNotice(kind=raised.kind, at=time, message=raised.message)
-                    )
-            else:
-                self._add_report(decode(text.encode(errors="replace")))
+            line = _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
+        if line is None:
+            return
+        verdict = trust.judge(claim_of(line), timestamp_ms)
+        if verdict.counts:
+            self._add_line(line, is_confirmed=verdict.is_confirmed)
 
-    def _add_report(self, report: Report, notice: SeenNotice | None = None) -> None:
-        if self.selection.matches(report):
-            key = _key(report)
-            if notice is not None:
-                self._notices.setdefault(key, {})[notice.kind] = notice
-            known = self._newest.get(key)
-            if known is None or _precedence(report) > _precedence(known):
-                self._newest[key] = report
+    def _add_line(self, line: Report | NoticeLine, *, is_confirmed: bool) -> None:
+        report, notice = _report_of(line)
+        if not self.selection.matches(report):
+            return
+        key = _key(report)
+        if is_confirmed and key not in self._confirmed:
+            # What was said of the task by others does not count any more.
+            self._confirmed.add(key)
+            self._newest.pop(key, None)
+            self._notices.pop(key, None)
+        if key in self._confirmed and not is_confirmed:
+            return
+        if notice is not None:
+            self._notices.setdefault(key, {})[notice.kind] = notice
+        known = self._newest.get(key)
+        if known is None or _precedence(report) > _precedence(known):
+            self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
         """The runs that go on, and those that have ended since the last refresh.
@@ -187,6 +192,24 @@ class RunningRuns(Struct):
         )
 
 
+def _decode(text: str) -> Report | NoticeLine | None:
+    """The line; None for a notice about a schedule. Raises the errors of decoding."""
+    if '"task.notice"' not in text:
+        return decode(text.encode(errors="replace"))
+    notice = decode_notice(text.encode(errors="replace"))
+    return notice if isinstance(notice, NoticeLine) else None
+
+
+def _report_of(line: Report | NoticeLine) -> tuple[Report, SeenNotice | None]:
+    """The line as a report; a notice is a checkpoint without measurements of an interval."""
+    if not isinstance(line, NoticeLine):
+        return line, None
+    report = Report(
+        time=line.time, type=CHECKPOINT, schema_version=SCHEMA_VERSION, record=line.record
+    )
+    return report, SeenNotice(kind=line.notice.kind, at=line.time, message=line.notice.message)
+
+
 def _key(report: Report) -> RunKey:
     """The task and the container."""
     return report.record.task_id, report.record.container.name
@@ -224,9 +247,10 @@ class FollowedLogs(Struct):
 
     read_pages: ReadPages
     clock: Clock
+    trust: AccountTrust = AccountTrust()
     _read_until_ms: dict[str, int] = {}
 
-    def read(self, groups: Iterable[str], add: Callable[[str], None]) -> tuple[str, ...]:
+    def read(self, groups: Iterable[str], add: AddLine) -> tuple[str, ...]:
         """Read the new lines of the groups.
 
         Returns a sentence for each group that could not be read.
@@ -244,7 +268,8 @@ class FollowedLogs(Struct):
                 ):
                     for event in page["events"]:
                         newest_ms = max(newest_ms, event["timestamp"])
-                        add(event["message"])
+                        trust = self.trust.of_stream(group, event["logStreamName"])
+                        add(event["message"], trust, event["timestamp"])
             except TaskProfilerError as error:
                 problems.append(str(error))
                 continue

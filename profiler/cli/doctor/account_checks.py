@@ -41,7 +41,7 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import names_of, open_pages, open_source
+from profiler.cli.wiring.open_past_runs import log_trust, names_of, open_pages, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.record.units import format_count
@@ -147,6 +147,7 @@ def _last_reports(
     """
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
+    trust = log_trust(options)
     reporting = [one for one in healths if one.has_reports]
     urls = names_of(options, "search")
 
@@ -158,7 +159,7 @@ def _last_reports(
         ]
         for group in () if urls else sorted({one.log_group for one in readable if one.log_group}):
             yield (
-                LogGroupRuns(pages, (group,), now_ns),
+                LogGroupRuns(pages, (group,), now_ns, trust=trust),
                 [one for one in reporting if one.log_group == group],
             )
 

@@ -4,7 +4,7 @@ environment.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSourc
 
 if TYPE_CHECKING:
     from profiler.aws_account.aws_errors import OpenClient
+    from profiler.record.line_trust import AccountTrust
     from profiler.runs.past_runs.log_group_runs import ReadPages
     from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.sizing.prices import PriceOverrides
@@ -108,7 +109,7 @@ def _open(
 
             groups = log_groups(options, (source.name,))
             read_pages = open_pages(options)
-            return LogGroupRuns(read_pages, groups, now_ns, show)
+            return LogGroupRuns(read_pages, groups, now_ns, show, log_trust(options))
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)
@@ -229,6 +230,22 @@ def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ..
     )  # only for this source
 
     return matching_log_groups(_clients(options), patterns)
+
+
+def log_trust(options: SourceOptions) -> "AccountTrust":
+    """Which lines of the log groups count.
+
+    The account is unknown if STS does not answer: then no run is confirmed.
+    """
+    from profiler.aws_account.aws_errors import aws_errors  # boto3, only for this source
+    from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
+
+    account_id: str | None = None
+    with suppress(TaskProfilerError), aws_errors("The account of the log groups is unknown"):
+        # It needs no permission.
+        account_id = str(_clients(options)("sts").get_caller_identity()["Account"])
+    groups = TrustedGroups(globs=read_trusted_globs(os.environ))
+    return AccountTrust(account_id=account_id, groups=groups)
 
 
 def open_pages(options: SourceOptions, clients: "OpenClient | None" = None) -> "ReadPages":

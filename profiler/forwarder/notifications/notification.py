@@ -3,25 +3,23 @@ posted to, once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from functools import cached_property, partial
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
-from profiler.core.optional_math import known
-from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.merged_run import MergedRun, completed, merge
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_stopped_task
+from profiler.forwarder.run_event import run_event
+from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
 from profiler.record.task_end import EventContainer, Outcome, StoppedTask
 
-_S = TypeVar("_S", bound=Struct)
 ChannelKind = Literal["success", "failure"]
 
 
@@ -55,9 +53,11 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_of: str | None = None
 
 
-class EndedTask(Struct, frozen=True, kw_only=True):
-    """One stopped task: ``container``, ``log`` and ``labels`` are the batch container's, None
-    where unknown.
+class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
+    """One stopped task: its event, its report, and what is known around them.
+
+    ``container``, ``log`` and ``labels`` are the batch container's, None where unknown. What the
+    run came to is ``run``.
     """
 
     task: StoppedTask
@@ -70,6 +70,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     log_lines: tuple[str, ...] = ()  # the newest is the last
     comparison: Comparison | None = None  # None with too few recent runs of the family
     retry: MemoryRetry | None = None
+    reduced_memory: str | None = None  # in words, if the killed run's memory had been reduced
 
     @property
     def family(self) -> str:
@@ -82,24 +83,33 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """
         return None if self.container is None else self.task.container(self.container)
 
+    @cached_property
+    def run(self) -> MergedRun:
+        """The run, merged of the report or checkpoint and the event."""
+        event = run_event(
+            self.task,
+            self.outcome,
+            self.container,
+            log=self.log,
+            retry_of=None if self.retry is None else self.retry.retry_of,
+            retried_as=None if self.retry is None else self.retry.retried_as,
+        )
+        return merge(None if self.report_line is None else self.report_line.report, event)
+
     @property
     def record(self) -> Record | None:
-        return None if self.report_line is None else self.report_line.report.record
+        """The record of the report or checkpoint, with what the event decides."""
+        return None if self.report_line is None else self.run.record
 
     @property
     def metrics(self) -> Metrics:
-        """The metrics of the record, with the duration of the run.
-
-        Only a report has the billed duration.
-        """
-        metrics = Metrics() if self.record is None else self.record.metrics
-        billed_ms = metrics.billed_duration_ms if self.is_complete else None
-        return replace(metrics, duration_ms=self.duration_ms, billed_duration_ms=billed_ms)
+        """The metrics of the record, with the duration of the run."""
+        return self.run.metrics
 
     @property
     def cost(self) -> Cost | None:
         """Only a report has a cost."""
-        return self.record.cost if self.record is not None and self.is_complete else None
+        return self.run.cost
 
     @property
     def went_wrong(self) -> bool:
@@ -118,13 +128,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> float | None:
-        """The duration of the run: the report's; the event's without one, and for a run that was
-        stopped.
-        """
-        reported = None
-        if self.record is not None and self.is_complete and self.record.status != "stopped":
-            reported = self.record.metrics.duration_ms
-        return self.task.duration_ms if reported is None else reported
+        return self.run.duration_ms
 
     @property
     def reason(self) -> str | None:
@@ -134,23 +138,14 @@ class EndedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def finished_at(self) -> str | None:
-        """The end of the run: the report's, else the event's."""
-        ended = self.task.execution_stopped_at or self.task.stopped_at
-        reported = self.record.finished_at if self.record is not None and self.is_complete else None
-        return reported or known(format_datetime, ended)
+        return self.run.finished_at
 
     def links(self, kibana_url: str | None) -> RunLinks:
-        """The addresses of the run: its report's, as in the document; else the event's."""
-        of_event = links_of_stopped_task(self.task, self.log, kibana_url)
-        if self.report_line is None or not self.is_complete:
-            return of_event
-        return completed(links_of_line(self.report_line.report, kibana_url), of_event)
-
-
-def completed(value: _S, other: _S) -> _S:
-    """Return the value with the fields of the other where its own are unknown."""
-    unknown = [name for name in value.__struct_fields__ if getattr(value, name) is None]
-    return replace(value, **{name: getattr(other, name) for name in unknown})
+        """The addresses of the run, as in its document; its log is the definition's without a
+        report.
+        """
+        of_event = links_of_run(merge(None, self.run.event), kibana_url)
+        return completed(links_of_run(self.run, kibana_url), of_event)
 
 
 Notification: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine

@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ _MAX_TRUNCATED_LENGTH = 20_000
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
+_MAX_SEARCH_SECONDS = 3.0
 
 
 class FailedItem(Struct, frozen=True):
@@ -147,7 +148,8 @@ def deliver(
     indexed = 0
     rejected: list[FailedItem] = []
     fault: str | None = None
-    sized = ((one, len(msgspec.json.encode((one.id, one.fields, one.upsert)))) for one in documents)
+    placed = _in_one_place(cluster, backoff, documents)
+    sized = ((document, sum(map(len, document.lines))) for document in placed)
     pending = list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
     while pending:
         batch = pending.pop()
@@ -171,12 +173,13 @@ def deliver(
         fault = fault or next(
             (each.reason or "without a reason" for each in results if each.is_index_fault), None
         )
-        existing, retried = _judged(batch, results, rejected)
-        indexed += sum(not result.is_failed for result in results) - len(existing)
-        pending += [existing] if existing else []
-        if retried:
+        judged = _judged(batch, results, rejected)
+        indexed += judged.written
+        if judged.existing:
+            pending.append(judged.existing)
+        if judged.retried:
             _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
-            pending.append(retried)
+            pending.append(judged.retried)
         else:
             backoff.reset()
     if fault is not None:
@@ -186,6 +189,34 @@ def deliver(
             "and remove the block, limit or fault that the cluster names."
         )
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
+
+
+def _in_one_place(
+    cluster: SearchCluster, backoff: RetryBackoff, documents: Sequence[Document]
+) -> Iterator[Document]:
+    """The documents, each run's in the index that already has it.
+
+    A report names its start, and with it its index: one with a false start, or of another month
+    than ECS's, would be a second document of its run. Without an answer, nothing is moved.
+    """
+    of_search: dict[str, list[str]] = {}
+    for document in documents:
+        if document.searched is not None:
+            of_search.setdefault(document.searched, []).append(document.id)
+    places: dict[str, str] = {}
+    for searched, ids in of_search.items():
+        for first in range(0, len(ids), MAX_DOCUMENTS_PER_REQUEST):
+            part = ids[first : first + MAX_DOCUMENTS_PER_REQUEST]
+            timeout_seconds = min(backoff.request_timeout_seconds() or 0, _MAX_SEARCH_SECONDS)
+            with suppress(SearchClusterError):
+                if timeout_seconds > 0:
+                    places.update(cluster.indices_of_runs(searched, part, timeout_seconds))
+    for document in documents:
+        if document.searched is None:
+            yield document
+        else:
+            index = places.setdefault(document.id, document.index)
+            yield document if index == document.index else replace(document, index=index)
 
 
 def _wait(backoff: RetryBackoff, reason: str) -> None:
@@ -206,24 +237,39 @@ def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> li
     return [batch[middle:], batch[:middle]]
 
 
+class _Judged(Struct):
+    """What is left to do after a request, and how many documents are written."""
+
+    existing: list[Document] = []
+    retried: list[Document] = []
+    written: int = 0
+
+
 def _judged(
     batch: list[Document], results: list[ItemResult], rejected: list[FailedItem]
-) -> tuple[list[Document], list[Document]]:
+) -> _Judged:
     """Return the documents to complete and those to read and write again.
 
     ``rejected`` gets those never accepted.
     """
-    existing, retried = [], []
+    judged = _Judged()
     for document, result in zip(batch, results, strict=True):
         if result.is_poison:
             rejected.append(
                 FailedItem(_as_json(document), result.reason or f"HTTP {result.status}")
             )
         elif result.is_retryable:
-            retried.append(replace(document, stored=None))
-        elif document.is_report and document.stored is None and result.stored is not None:
-            existing.append(replace(document, stored=result.stored))
-    return existing, retried
+            judged.retried.append(replace(document, stored=None))
+        elif result.is_failed:
+            continue  # a fault of the index or the cluster
+        elif result.stored is None or document.stored is not None:
+            judged.written += 1
+        elif document.has_more_to_write(result.stored):
+            judged.existing.append(replace(document, stored=result.stored))
+        elif document.report is None:
+            judged.written += 1
+        # Else a report that does not count, because its stream is another task's.
+    return judged
 
 
 def _as_json(document: Document) -> dict[str, object]:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-import msgspec
 from msgspec import Struct
 
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
+from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import SearchClusterError, SettingsError
 
@@ -30,6 +29,9 @@ _INDEX_ERRORS = frozenset(
     {"validation_exception", "index_closed_exception", "cluster_block_exception"}
 )
 _MIN_FAILURE_STATUS = 300
+# Of one search. A run has one document, unless its reports claim different starts.
+_MAX_HITS = 10_000
+_MAX_INDICES_OF_RUN = 8
 # The engines' names of errors, such as security_exception.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 
@@ -37,7 +39,7 @@ _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
 class ItemResult(Struct, frozen=True, kw_only=True):
     """The result of writing one document.
 
-    ``stored``: what the cluster had, if it was asked and wrote nothing.
+    ``stored``: what the cluster has now, if it was asked and the document existed before.
     """
 
     status: int
@@ -102,6 +104,32 @@ class SearchCluster(ABC):
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
         found = next(mappings(mapping(response).get("docs")), {})
         return mapping(found.get("_source")) or None
+
+    def indices_of_runs(
+        self, searched: str, document_ids: Sequence[str], timeout_seconds: float
+    ) -> Mapping[str, str]:
+        """The indices, among those that are ``searched``, of the runs that have a document, by its
+        id.
+
+        A document is found some seconds after it was written. One whose log stream does not name
+        the task does not count.
+        """
+        body = {
+            "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
+            "_source": ["task.confirmed", "task.voucher"],
+            "query": {"ids": {"values": list(document_ids)}},
+        }
+        with self._checked_response():
+            response = mapping(self.request(f"/{searched}/_search", body, timeout_seconds))
+        places: dict[str, str] = {}
+        for hit in mappings(mapping(response.get("hits")).get("hits")):
+            index, document_id = text(hit.get("_index")), text(hit.get("_id"))
+            task = mapping(mapping(hit.get("_source")).get("task"))
+            if index is None or document_id is None or task.get("voucher") is not None:
+                continue
+            if task.get("confirmed") is True or document_id not in places:
+                places[document_id] = index
+        return places
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts in one request.
@@ -180,35 +208,11 @@ def checked_url(url: str) -> Iterator[None]:
 
 
 def bulk_lines(documents: Sequence[Document]) -> list[str]:
-    """Return the lines of a bulk request, without scripts.
-
-    An update sets its fields and keeps all others.
-
-    A report is written if the document does not exist yet, else the request only returns the stored
-    document, without the privilege to read. Then the report completes it, or replaces what came
-    from the event alone; the version makes that fail if another writer came first.
-    """
-    return [
-        msgspec.json.encode(line).decode()
-        for document in documents
-        for line in _bulk_item(document)
-    ]
-
-
-def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
-    place: dict[str, object] = {"_index": document.index, "_id": document.id}
-    stored = document.stored
-    if stored is not None:
-        versioned = {**place, "if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
-        fields = completed_fields(document, stored)
-        if stored.has_report:
-            return {"update": versioned}, {"doc": fields}
-        return {"index": versioned}, fields
-    action = {"update": {**place, "retry_on_conflict": 5}}
-    if document.is_report:
-        return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
-    insertion = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
-    return action, {"doc": document.fields, **insertion}
+    """Return the lines of a bulk request, two for each document."""
+    lines: list[str] = []
+    for document in documents:
+        lines += [line.decode() for line in document.lines]
+    return lines
 
 
 def bulk_results(response: object, count: int) -> list[ItemResult]:
@@ -240,14 +244,12 @@ def _result(item: object) -> ItemResult:
         status=outcome["status"],
         reason=None if error is None else _reason(error),
         error=text(mapping(error).get("type")),
-        stored=_stored(outcome) if outcome.get("result") == "noop" else None,
+        stored=None if outcome.get("result") == "created" else _stored(outcome),
     )
 
 
 def _stored(outcome: Mapping[str, object]) -> Stored | None:
-    """Return the document in the result of an update that changed nothing; None if it was not
-    asked for.
-    """
+    """Return the document in the result of an update; None if it was not asked for."""
     document = mapping(outcome.get("get"))
     fields, seq_no, primary_term = (
         document.get(name) for name in ("_source", "_seq_no", "_primary_term")

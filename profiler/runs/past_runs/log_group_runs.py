@@ -1,6 +1,9 @@
 """The runs in log groups of CloudWatch Logs, read by FilterLogEvents, which has no limit on the
 number of lines.
 
+A line counts if its log stream is its task's: see ``profiler.record.line_trust``. A container of a
+task has one run, whose last line counts, as in the search cluster.
+
 A line is never older than the start of its run. The groups are read from now back to the past, one
 stretch of time after the other: whoever needs only the newest runs stops early.
 https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
@@ -10,11 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import LogTarget
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
-from profiler.record.activity_model import StacksLine
+from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.line_trust import AccountTrust, claim_of_head, claim_of_stacks
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Report
+from profiler.record.record_model import CHECKPOINT, Report, ReportHead
 from profiler.record.units import format_count
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
@@ -22,13 +30,11 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunLine,
     RunSource,
-    group_lines,
     matching_runs,
     newest_first,
     no_progress,
-    run_key,
     run_line,
-    stacks_of,
+    start_ns,
 )
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
 
@@ -43,6 +49,29 @@ _FIRST_CHECKPOINTS = f'$.type = "{CHECKPOINT}" && $.record.metrics.durationMs < 
 
 # Yields the pages of FilterLogEvents for the parameters that boto3 takes.
 ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
+
+
+# Task and container: the identity of a run in CloudWatch Logs. Its start is the line's own word.
+_RunKey = tuple[str, str]
+
+
+class _FoundLine(Struct, frozen=True):
+    """A line, and CloudWatch's timestamp, in milliseconds since 1970."""
+
+    line: RunLine
+    timestamp_ms: int
+
+    @property
+    def key(self) -> _RunKey:
+        return _key(self.line.head)
+
+    @property
+    def precedence(self) -> tuple[bool, bool, int]:
+        """The line with the highest one counts: a batch can choose every time in its lines, but
+        the monitor's report comes after the batch's end.
+        """
+        is_report = self.line.head.type != CHECKPOINT
+        return self.line.is_confirmed, is_report, self.timestamp_ms
 
 
 class LogGroupRuns(RunSource):
@@ -60,23 +89,33 @@ class LogGroupRuns(RunSource):
         groups: Sequence[str],
         now_ns: int,
         open_progress: OpenProgress = no_progress,
+        trust: AccountTrust = AccountTrust(),  # noqa: B008  it is frozen
     ) -> None:
+        self._trust = trust
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
         self._groups = groups
         self._now_ns, self._now_ms = now_ns, now_ns // NS_PER_MS
         self._open_progress = open_progress
         self._unreadable = 0
+        self._untrusted = 0
+        self._invalid_times = 0
         self._limit: str | None = None
         self.place = first_names(groups)
 
     @property
     def notes(self) -> Sequence[str]:
-        lines = (
-            f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be "
-            "read."
+        skipped = (
+            (self._unreadable, "that could not be read"),
+            (self._invalid_times, "whose times differ from CloudWatch's"),
+            (self._untrusted, "not of their log stream's task"),
         )
-        return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
+        notes = [
+            f"{self.place}: skipped {format_count(count, 'report')} {which}."
+            for count, which in skipped
+            if count
+        ]
+        return tuple(notes) if self._limit is None else (self._limit, *notes)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
@@ -89,7 +128,7 @@ class LogGroupRuns(RunSource):
         else:
             start_ms = selection.since_ns // NS_PER_MS
         pending: list[PastRun] = []
-        seen: set[tuple[str, str, str]] = set()
+        seen: dict[_RunKey, bool] = {}
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
         # because most questions are about the last night.
         end_ms, length_ms = self._now_ms + 2 * 3_600_000, MS_PER_DAY
@@ -139,46 +178,91 @@ class LogGroupRuns(RunSource):
             filterPattern=f'{{ $.type = "task.stacks"{of_task} }}',
             **place,
         )
-        messages = [event["message"] for page in pages for event in page["events"]]
-        return stacks_of(
-            report, (message.encode(errors="replace") for message in reversed(messages))
-        )
+        group = str(place["logGroupName"])
+        found: StacksLine | None = None
+        for page in pages:
+            for event in page["events"]:
+                stacks = self._stacks_in(event, group)
+                if stacks is not None and (stacks.task_id, stacks.container) == (
+                    record.task_id,
+                    record.container.name,
+                ):
+                    found = stacks
+        return found
+
+    def _stacks_in(self, event: Mapping[str, Any], group: str) -> StacksLine | None:
+        """The call stacks in a line, if its log stream is their task's."""
+        stacks = decode_stacks(event["message"].encode(errors="replace"))
+        if stacks is None:
+            return None
+        trust = self._trust.of_stream(group, event["logStreamName"])
+        verdict = trust.judge(claim_of_stacks(stacks), event["timestamp"])
+        return stacks if verdict.counts else None
 
     def _stretch(
-        self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
+        self, start_ms: int, end_ms: int, selection: RunFilter, seen: dict[_RunKey, bool]
     ) -> Iterator[PastRun]:
+        """The runs with lines in this time. ``seen``: the runs with newer lines, and whether one
+        of those is confirmed; an unconfirmed line never replaces or hides a confirmed one.
+        """
         window = {
             "startTime": start_ms,
             "endTime": end_ms - 1,
             "filterPattern": filter_pattern(selection),
         }
-        lines, places = list[RunLine](), dict[tuple[str, str, str], Mapping[str, object]]()
+        new: list[_FoundLine] = []
         for group in self._groups:
-            for line, stream in self._lines(selection, logGroupName=group, **window):
-                lines.append(line)
-                places[run_key(line.head)] = {"logGroupName": group, "logStreamNames": [stream]}
-        new = [group for group in group_lines(lines) if run_key(group[0].head) not in seen]
-        seen |= {run_key(group[0].head) for group in new}
-        for run in self._matching(new, selection):
+            for found in self._lines(selection, logGroupName=group, **window):
+                is_older = found.key in seen and seen[found.key] >= found.line.is_confirmed
+                if not is_older:
+                    new.append(found)
+        groups = self._by_run(new)
+        for lines in groups:
+            seen[_key(lines[0].head)] = lines[0].is_confirmed
+        for run in self._matching(groups, selection):
             if run.report.type != CHECKPOINT or selection.run is not None:
                 yield run
             # Where the report belongs to a group that is not read, nothing is known about it.
             elif run.report.record.log_group in (None, *self._groups):
-                yield from self._with_checkpoints(run, places[run_key(run.report)], selection)
+                yield from self._with_checkpoints(run, selection)
 
-    def _with_checkpoints(
-        self, run: PastRun, place: Mapping[str, object], selection: RunFilter
-    ) -> Iterator[PastRun]:
+    def _by_run(self, lines: Iterable[_FoundLine]) -> list[list[RunLine]]:
+        """The lines of each run, newest run first. In a group, the first line counts: the last
+        report, else the last checkpoint.
+        """
+        by_run: dict[_RunKey, list[_FoundLine]] = {}
+        for found in lines:
+            by_run.setdefault(found.key, []).append(found)
+        groups: list[list[RunLine]] = []
+        for of_run in by_run.values():
+            of_run.sort(key=lambda found: found.precedence, reverse=True)
+            chosen = of_run[0].line
+            # Who may not speak for the run may not add to it, either.
+            kept = [
+                found.line
+                for found in of_run
+                if found.line.is_confirmed or found.line.place == chosen.place
+            ]
+            self._untrusted += len(of_run) - len(kept)
+            groups.append(kept)
+        return sorted(groups, key=lambda group: start_ns(group[0].head), reverse=True)
+
+    def _with_checkpoints(self, run: PastRun, selection: RunFilter) -> Iterator[PastRun]:
         """The run without a report, with all its checkpoints, unless the last of them does not
         match.
         """
-        key, start_ms = run_key(run.report), run.started_ns // NS_PER_MS
+        if run.place is None:
+            return
+        key = _key(run.report)
         lines = self._lines(
-            selection, startTime=start_ms, filterPattern=f'{{ $.type = "{CHECKPOINT}" }}', **place
+            selection,
+            logGroupName=run.place.group,
+            logStreamNames=[run.place.stream],
+            startTime=run.started_ns // NS_PER_MS,
+            filterPattern=f'{{ $.type = "{CHECKPOINT}" }}',
         )
-        yield from self._matching(
-            group_lines(line for line, _ in lines if run_key(line.head) == key), selection
-        )
+        of_run = [found for found in lines if found.key == key]
+        yield from self._matching(self._by_run(of_run), selection)
 
     def _matching(
         self, groups: Sequence[Sequence[RunLine]], selection: RunFilter
@@ -187,26 +271,45 @@ class LogGroupRuns(RunSource):
         yield from matching_runs(groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
 
-    def _lines(
-        self, selection: RunFilter, **parameters: object
-    ) -> Iterator[tuple[RunLine, object]]:
+    def _lines(self, selection: RunFilter, **parameters: Any) -> Iterator[_FoundLine]:  # noqa: ANN401  boto3's own
         for page in self._read_pages(**parameters):
             for event in page["events"]:
-                line = self._line(event["message"], selection)
-                if line is not None:
-                    yield line, event.get("logStreamName")
+                found = self._line(event, str(parameters["logGroupName"]), selection)
+                if found is not None:
+                    yield found
 
-    def _line(self, message: str, selection: RunFilter) -> RunLine | None:
+    def _line(
+        self, event: Mapping[str, Any], group: str, selection: RunFilter
+    ) -> _FoundLine | None:
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
+        message = event["message"]
+        place = LogTarget(group=group, stream=event["logStreamName"])
+        trust = self._trust.of_stream(group, place.stream)
         is_wanted = '"task.report"' in message or (
             selection.reads_checkpoints and f'"{CHECKPOINT}"' in message
         )
         if not is_wanted or not message.lstrip().startswith("{"):
-            self._notices += read_notices([message])
+            # watch_schedules writes them, which is no task.
+            if not (trust.task or trust.is_container_id):
+                self._notices += read_notices([message])
             return None
         line = run_line(message.strip().encode(errors="replace"))
-        self._unreadable += line is None
-        return line
+        if line is None:
+            self._unreadable += trust.speaks_for_tasks
+            self._untrusted += not trust.speaks_for_tasks
+            return None
+        verdict = trust.judge(claim_of_head(line.head), event["timestamp"])
+        if not verdict.counts:
+            self._untrusted += verdict.untrusted is not None
+            self._invalid_times += verdict.invalid is not None
+            return None
+        is_confirmed = verdict.is_confirmed and self._trust.account_id is not None
+        vouched = replace(line, is_confirmed=is_confirmed, place=place)
+        return _FoundLine(vouched, event["timestamp"])
+
+
+def _key(report: Report | ReportHead) -> _RunKey:
+    return report.record.task_id, report.record.container.name
 
 
 def filter_pattern(selection: RunFilter) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
@@ -68,7 +68,8 @@ class PastRun(Struct, frozen=True, kw_only=True):
     Where ECS's event corrected the report's status, it differs from the one in ``line``, the record
     line (None: the run left none). ``checkpoints`` are in no particular order. ``command`` is
     redacted; only the local history has it. ``is_confirmed``: ECS's event, or the name of the log
-    stream, vouches for the task and its family; a file is its reader's own word.
+    stream, vouches for the task and its family; a file is its reader's own word. ``place``: the log
+    stream in which CloudWatch Logs has the line; the record's own log stream is the line's word.
     """
 
     report: Report
@@ -77,6 +78,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     checkpoints: tuple[Report, ...] = ()
     event: TaskEvent | None = None
     is_confirmed: bool = True
+    place: LogTarget | None = None
 
     @property
     def started_at(self) -> str:
@@ -287,11 +289,16 @@ def no_progress() -> AbstractContextManager[Callable[[int, float], None]]:
 
 
 class RunLine(Struct, frozen=True):
-    """A record line and its number in a file."""
+    """A record line and its number in a file, or its place in CloudWatch Logs.
+
+    ``is_confirmed`` and ``place``: see :class:`PastRun`.
+    """
 
     line: bytes
     head: ReportHead
     number: int = 0
+    is_confirmed: bool = True
+    place: LogTarget | None = None
 
 
 def run_line(line: bytes, number: int = 0) -> RunLine | None:
@@ -338,7 +345,16 @@ def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> Pa
         chosen = chosen or (line, report)
         if report.type == CHECKPOINT:
             checkpoints.append(report)
-    return chosen and PastRun(report=chosen[1], line=chosen[0].line, checkpoints=tuple(checkpoints))
+    if chosen is None:
+        return None
+    line, report = chosen
+    return PastRun(
+        report=report,
+        line=line.line,
+        checkpoints=tuple(checkpoints),
+        is_confirmed=line.is_confirmed,
+        place=line.place,
+    )
 
 
 def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:

@@ -1,8 +1,8 @@
 """The runs in the documents of Elasticsearch or OpenSearch.
 
 A document has the run's record as text: the forwarder's whole line, or only the line's ``record``.
-ECS's event may have corrected the status since the report was written, and it also makes documents
-of runs that left no record.
+ECS's event may have corrected identity, times and status since the report was written, and it also
+makes documents of runs that left no record. A run that no event confirms is not confirmed.
 """
 
 import contextlib
@@ -48,6 +48,19 @@ _STATUS = "task.status"
 _TIME = "@timestamp"
 _DUE = "notice.due_at"
 _TASK_ID = "task.id"
+# By the record's field, or the container's: its field in a document.
+_IDENTITY: Mapping[str, str] = {
+    "family": _FAMILY,
+    "revision": "task.revision",
+    "task_arn": "task.arn",
+    "launch_type": "task.launch_type",
+    "cluster": _CLUSTER,
+    "account_id": _ACCOUNT,
+    "region": _REGION,
+    "availability_zone": "cloud.availability_zone",
+    "container_id": "container.id",
+    "image": "container.image.name",
+}
 _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
 _LARGE_PAGE_SIZE = 2_000
@@ -361,23 +374,33 @@ class IndexedRuns(RunSource):
         }
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
         event = TaskEvent(**reported) if reported else None
+        is_confirmed = task.get("confirmed") is True
         read = self._read(source)
         if read is None:
-            return PastRun(report=_without_record(source, event), event=event)
+            report = _without_record(source, event)
+            return PastRun(report=report, event=event, is_confirmed=is_confirmed)
         report, line = read
         record = report.record
+        likely_out_of_memory = record.likely_out_of_memory
+        if event is not None and event.out_of_memory:
+            likely_out_of_memory = True
         corrected = replace(
-            record,
+            _with_identity(record, source),
             status=task.get("status") or record.status,
             exit_code=task.get("exit_code", record.exit_code),
             cost=cost_on(task.get("capacity_provider"), record.cost),
-            likely_out_of_memory=True
-            if event is not None and event.out_of_memory
-            else record.likely_out_of_memory,
+            likely_out_of_memory=likely_out_of_memory,
         )
-        if report.type == CHECKPOINT and corrected.status != record.status:
+        if report.type != CHECKPOINT:
+            corrected = _with_times(corrected, source)
+        elif corrected.status != record.status:
             corrected = _ended(corrected, source)
-        return PastRun(report=replace(report, record=corrected), line=line, event=event)
+        return PastRun(
+            report=replace(report, record=corrected),
+            line=line,
+            event=event,
+            is_confirmed=is_confirmed,
+        )
 
     def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
         """The report of a document and its line: the whole line, or restored from its record."""
@@ -422,6 +445,43 @@ def _time(source: Mapping[str, Any]) -> str:
     text = source.get(_TIME)
     moment_ns = parse_ns(text)
     return str(text) if moment_ns is None else format_ms(moment_ns)
+
+
+def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
+    """The record with the identity in its document: ECS's, once the task's event has come."""
+    values = {}
+    for name, path in _IDENTITY.items():
+        value: Any = source
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            values[name] = value
+    container_id = values.pop("container_id", record.container.id)
+    image = values.pop("image", record.container.image)
+    container = replace(record.container, id=container_id, image=image)
+    return replace(record, container=container, **values)
+
+
+def _with_times(record: Record, source: Mapping[str, Any]) -> Record:
+    """A report's record with the start and end in its document, where they differ: within the
+    task's life.
+    """
+    times = source.get("event", _EMPTY)
+    return replace(
+        record,
+        started_at=_corrected_time(record.started_at, times.get("start")),
+        finished_at=_corrected_time(record.finished_at, times.get("end")),
+    )
+
+
+def _corrected_time(recorded: str | None, indexed: object) -> str | None:
+    recorded_ns = parse_ns(recorded)
+    indexed_ns = parse_ns(indexed)
+    if recorded_ns is None or indexed_ns is None:
+        return recorded
+    if recorded_ns // NS_PER_MS == indexed_ns // NS_PER_MS:
+        return recorded
+    return format_ms(indexed_ns)
 
 
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:

@@ -114,8 +114,9 @@ def test_payloads_hold_one_stream_in_order_and_fit(lines: list[tuple[int, str, i
 
 
 def test_answers_of_the_function() -> None:
-    counts = {"indexed": 2, "failed": 3}
-    assert parse_response(b'{"indexed": 2, "skipped": 1, "failed": 3}', None) == counts
+    counts = {"indexed": 2, "failed": 3, "untrusted": 4}
+    answer = b'{"indexed": 2, "skipped": 1, "failed": 3, "untrusted": 4}'
+    assert parse_response(answer, None) == counts
     for answer, said in (
         (b'{"errorMessage": "no route", "errorType": "X"}', "no route"),
         (b"{}", "Unhandled"),

@@ -479,15 +479,45 @@ def test_a_run_on_spot_without_own_prices_costs_a_fraction_of_the_on_demand_pric
         assert document["cost"] == {"usd": usd, "waste_usd": usd / 2}
 
 
+IDENTITY = (
+    *("cloud.account.id", "cloud.region", "cloud.availability_zone", "orchestrator.cluster.name"),
+    *("service.name", "task.id", "task.arn", "task.family", "task.revision", "task.launch_type"),
+)
+
+
+def identity_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that name a run's task, by field."""
+    values: dict[str, Any] = {}
+    for path in IDENTITY:
+        value: Any = document
+        for part in path.split("."):
+            value = value.get(part, {})
+        values[path] = value
+    return values
+
+
 any_report = st.fixed_dictionaries(
     {},
     optional={
         "status": st.sampled_from(["success", "failure", "stopped", "unknown", "a later word"]),
         "exitCode": st.sampled_from([0, 1, 137, 143]),
-        "finishedAt": st.just("2026-03-01T10:12:30Z"),
+        "startedAt": st.sampled_from(
+            ["2026-03-01T10:11:28Z", "2026-01-05T00:00:00Z", "2025-12-31T12:00:00Z", "never"]
+        ),
+        "finishedAt": st.sampled_from(
+            ["2026-03-01T10:12:30Z", "2026-02-01T00:00:00Z", "2026-04-01T00:00:00Z"]
+        ),
         "region": st.just("eu-west-1"),
-        "family": st.sampled_from(["nightly", "other"]),
-        "metrics": st.sampled_from([{}, {"durationMs": 5}, {"maxMemoryUsedMB": 9}]),
+        "accountId": st.just("999988887777"),
+        "cluster": st.just("elsewhere"),
+        "taskArn": st.just("arn:aws:ecs:eu-west-1:999988887777:task/elsewhere/4dd5"),
+        "launchType": st.just("EC2"),
+        "revision": st.just("99"),
+        "family": st.sampled_from(["nightly", "payroll"]),
+        "container": st.just({"name": "batch", "id": "0" * 64, "image": "forged"}),
+        "metrics": st.sampled_from(
+            [{}, {"durationMs": 5}, {"maxMemoryUsedMB": 9}, {"initDurationMs": 86_400_000}]
+        ),
     },
 )
 
@@ -498,7 +528,8 @@ def test_every_order_and_repetition_gives_the_same_document(
 ) -> None:
     """A replay writes the report again.
 
-    It replaces the fields of the event or a checkpoint as a whole.
+    It replaces the fields of the event or a checkpoint as a whole. Whatever the report says, the
+    identity is the event's, and there is one document.
     """
     text = report(**record)
     writes = steps(text, EVENTS[name])
@@ -506,7 +537,10 @@ def test_every_order_and_repetition_gives_the_same_document(
     drawn = data.draw(st.lists(st.sampled_from(sorted(writes)), max_size=6))
     needed = data.draw(st.sampled_from([["report", "event"], ["event with the report"]]))
     order = data.draw(st.permutations([*drawn, *needed]))
-    assert written(*(writes[step] for step in order)) == expected
+    document = written(*(writes[step] for step in order))
+    assert document == expected
+    assert identity_of(document) == identity_of(written(of_event(EVENTS[name])))
+    assert document["task"]["confirmed"] is True
 
 
 RETRIES = (

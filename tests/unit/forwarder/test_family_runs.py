@@ -281,3 +281,16 @@ def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_
         "cloud.region": "eu-west-1",
     }
     assert all({"term": {name: value}} in asked for name, value in successes.items())
+
+
+def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
+    """Any report can name any family: only the task's event confirms a run."""
+    search = AnsweringSearch({"hits": {"hits": []}})
+    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+    memory.durations({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
+    memory.compare(success())
+    memory.highest_peak_mb(success())
+    memory.killed_run(success(), "4dd5853f")
+    assert len(search.bodies) == 4
+    for body in search.bodies:
+        assert {"term": {"task.confirmed": True}} in body["query"]["bool"]["filter"]

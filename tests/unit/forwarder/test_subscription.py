@@ -33,6 +33,7 @@ from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
+from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
 from profiler.runs.past_runs.run_source import run_line
 from tests.fake_search import FakeCluster, fails, takes_all
@@ -40,6 +41,8 @@ from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import (
     DOCUMENT,
     STREAM,
+    TASK_ID,
+    WRITTEN_MS,
     event,
     packed,
     packed_data,
@@ -58,7 +61,7 @@ CONTROL = {
         {"id": "", "timestamp": 1, "message": "CWL CONTROL MESSAGE: Checking health of destination"}
     ],
 }
-RECORD = {"taskId": "0123", "container": {"name": "batch"}, "status": "success"}
+RECORD = {"taskId": TASK_ID, "container": {"name": "batch"}, "status": "success"}
 REPORT = {
     "time": "2026-03-01T10:00:03Z",
     "type": "task.report",
@@ -88,7 +91,7 @@ def test_reads_gzip_and_zlib(compress: Any) -> None:
     assert (payload.owner, payload.log_group, payload.log_stream) == (
         "111122223333",
         "/ecs/jobs",
-        "ecs/batch/0123",
+        f"ecs/batch/{TASK_ID}",
     )
 
 
@@ -129,13 +132,15 @@ def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     payload = decode_event(subscription_event(line))
     (log_event,) = payload.lines()
     assert isinstance(log_event, LogEvent)
-    document = subscription.read_event(payload, log_event, ForwarderSettings())
+    # The name of a container with a surrogate is in no log stream's name but the monitor's.
+    trust = TrustedGroups().of_stream(payload.owner, "/ecs/jobs", f"ecs/task-monitor/{TASK_ID}")
+    document = subscription.read_event(payload, log_event, ForwarderSettings(), trust)
     assert isinstance(document, Document)
     assert "\ufffd" in document.id
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
     assert json.loads(document.fields["record"])["record"]["container"][
         "name"
-    ] == document.id.removeprefix("0123/")
+    ] == document.id.removeprefix(f"{TASK_ID}/")
 
 
 def cut(document: object) -> dict[str, Any]:
@@ -171,36 +176,6 @@ def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str
         decode_event(bad)
 
 
-TASK, OTHER_TASK = "158d1c8083dd49d6b527399fd6414f5c", "0" * 32
-
-
-@pytest.mark.parametrize(
-    ("document", "record", "is_trusted"),
-    [
-        ({}, {"taskId": TASK, "accountId": "111122223333"}, True),
-        ({}, {"taskId": TASK}, True),
-        ({"owner": ""}, {"taskId": TASK, "accountId": "111122223333"}, False),
-        ({"logStream": f"ecs/task-monitor/{TASK}"}, {"taskId": TASK}, True),
-        ({"logStream": "a stream of its own"}, {"taskId": TASK}, True),
-        ({}, {"taskId": TASK, "accountId": "999988887777"}, False),
-        ({"logStream": f"ecs/batch/{OTHER_TASK}"}, {"taskId": TASK}, False),
-        ({"logStream": f"a/prefix/batch/{TASK}"}, {"taskId": "local"}, False),
-    ],
-)
-def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
-    document: dict[str, Any], record: dict[str, Any], *, is_trusted: bool
-) -> None:
-    """It would overwrite the document of another run: any program of a task can print a line."""
-    line = json.dumps({**REPORT, "record": {**RECORD, **record}})
-    payload = event(
-        {**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}
-    )
-    store = list[FailedItem]()
-    counts = forwarder(deliver_all, store, ForwarderSettings()).forward(decode_event(payload))
-    assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
-    assert all(failure.document == line and "not trusted" in failure.reason for failure in store)
-
-
 def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     held: list[int] = []
 
@@ -232,7 +207,7 @@ odd_text = st.text(
 odd_number = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
 odd = st.none() | st.booleans() | odd_number | odd_text | st.lists(odd_number, max_size=2)
 odd_record = st.fixed_dictionaries(
-    {"taskId": st.just("0123") | odd},
+    {"taskId": st.just(TASK_ID) | odd},
     optional={
         "container": st.just({"name": "batch"}) | odd,
         "status": odd,
@@ -264,9 +239,13 @@ def deliver_all(documents: Sequence[Document]) -> DeliveryResult:
 def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     *, events: list[Any], noise: bytes, forward_log_lines: bool
 ) -> None:
-    """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES."""
+    """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES; reports of other
+    tasks and containers are untrusted.
+    """
     unpacked = (
-        json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
+        json.dumps({**DOCUMENT, "logEvents": events})
+        .encode()
+        .replace(b"ecs/batch", noise + b"ecs/batch", 1)
     )
     store = list[FailedItem]()
     try:
@@ -275,7 +254,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
     counts = forwarder(deliver_all, store, settings).forward(payload)
-    assert counts.indexed + counts.skipped + counts.failed == len(events)
+    assert counts.indexed + counts.skipped + counts.failed + counts.untrusted == len(events)
     assert counts.failed == len(store)
     assert all(json.loads(message_body(failure)) for failure in store)
     ordinary = [
@@ -370,14 +349,18 @@ WITH_QUEUE, WITHOUT_QUEUE = (
 )
 
 
-def reports(*task_ids: str) -> str:
+def reports(*containers: str) -> str:
+    """The reports of several containers of a task, in the monitor's stream."""
     lines = [
-        json.dumps({**REPORT, "record": {**RECORD, "taskId": task_id}}) for task_id in task_ids
+        json.dumps({**REPORT, "record": {**RECORD, "container": {"name": name}}})
+        for name in containers
     ]
     events = [
-        {"id": str(index), "timestamp": 1, "message": line} for index, line in enumerate(lines)
+        {"id": str(index), "timestamp": WRITTEN_MS, "message": line}
+        for index, line in enumerate(lines)
     ]
-    return packed_data({**DOCUMENT, "logEvents": events})
+    stream = f"ecs/task-monitor/{TASK_ID}"
+    return packed_data({**DOCUMENT, "logStream": stream, "logEvents": events})
 
 
 def forwarded(
@@ -424,7 +407,7 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
     cluster, store = FakeCluster(takes_all), list[FailedItem]()
     records = record(1, reports("a")), record(2, data), record(3, reports("b"))
     counts, repeated, warnings = forwarded(cluster, store, settings, *records)
-    assert set(cluster.taken) == {"a/batch", "b/batch"}
+    assert set(cluster.taken) == {f"{TASK_ID}/a", f"{TASK_ID}/b"}
     if settings is WITH_QUEUE:
         assert (counts, repeated) == (Counts(indexed=2, failed=1), ())
         place = {

@@ -33,6 +33,7 @@ from tests.shown_runs import stuck_notice
 STUCK = stuck_notice()
 TASK_ID, ACCOUNT = STUCK.record.task_id, "111122223333"
 NOW = parse_datetime(STUCK.time) or pytest.fail("The notice has a time.")
+NOW_MS = round(NOW.timestamp() * 1000)
 STREAM = f"ecs/task-monitor/{TASK_ID}"
 
 
@@ -90,7 +91,8 @@ def kinds(channel: FakeChannel) -> list[str]:
 def document_of(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> dict[str, Any]:
     texts = [line.decode() if isinstance(line, bytes) else line for line in lines]
     events = [
-        {"id": str(number), "timestamp": 1, "message": text} for number, text in enumerate(texts)
+        {"id": str(number), "timestamp": NOW_MS, "message": text}
+        for number, text in enumerate(texts)
     ]
     return {**DOCUMENT, "owner": owner, "logStream": stream, "logEvents": events}
 
@@ -146,18 +148,20 @@ def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[st
         ({}, "x"),
     ],
 )
-def test_a_notice_of_another_task_is_kept_and_not_sent(place: dict[str, str], arn: str) -> None:
+def test_a_notice_of_another_task_is_neither_kept_nor_sent(place: dict[str, str], arn: str) -> None:
     world = World()
     assert world.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(
-        failed=1
+        untrusted=1
     )
-    assert "is not trusted" in world.store[0].reason
+    assert world.store == []
     assert world.slack.posted == []
 
 
 def test_a_replayed_or_old_notice_is_indexed_and_not_sent() -> None:
     world, late = World(), World()
-    events = [{"logStreamName": STREAM, "eventId": "1", "timestamp": 1, "message": line().decode()}]
+    events = [
+        {"logStreamName": STREAM, "eventId": "1", "timestamp": NOW_MS, "message": line().decode()}
+    ]
     payload = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
     late.now = NOW + MAX_AGE + timedelta(seconds=1)
     assert world.lines().forward(payload) == late.forward(line()) == Counts(indexed=1)

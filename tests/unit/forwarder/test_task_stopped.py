@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from profiler.forwarder import invocation
-from profiler.forwarder.batch_report import ReportFinder, ReportLine
+from profiler.forwarder.batch_report import ReportFinder, ReportLine, StreamLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
@@ -45,8 +45,8 @@ from tests.notices import KeyTable, fake_channel, report_line
 from tests.otlp_schema import check
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, awslogs
-from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, report
-from tests.task_events import EVENT, container, definition, event, task
+from tests.stopped_tasks import BATCH_STREAM, WITH_MONITOR, WRITTEN_MS, report
+from tests.task_events import ARN, EVENT, container, definition, event, task
 from tests.values import present
 
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -82,11 +82,12 @@ class World:
         self.has_instance_monitor = False
         self.indexed_reports: list[ReportLine | None] | None = None
 
-    def newest(self, place: LogTarget) -> Iterator[Sequence[str]]:
+    def newest(self, place: LogTarget) -> Iterator[Sequence[StreamLine]]:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)
-        yield self.lines.get(place.stream, [])[::-1]
+        lines = self.lines.get(place.stream, [])
+        yield [StreamLine(text, WRITTEN_MS) for text in reversed(lines)]
 
     def may_fail(self, what: str) -> None:
         if what in self.errors:
@@ -149,7 +150,7 @@ class World:
         return TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
             describe=lambda _arn: self.described,
-            run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
+            run_log=lambda task, name: ReportFinder(self.newest, self.time, task, name),
             index=lambda: self.index() if cluster else None,
             channels=lambda _settings: [
                 NoticeChannel("world", self.post, self.accepts),
@@ -235,16 +236,35 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     assert not notice.is_complete
     assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
     (document,) = world.documents
-    assert document.fields == {
-        "task": {
-            "status": "failure",
-            "exit_code": 1,
-            "stop_code": "EssentialContainerExited",
-            "stop_category": "exit",
-            "started_by": "chronos-schedule/nightly",
-            "out_of_memory": False,
-        },
-        "event": {"outcome": "failure"},
+    assert document.fields["task"] == {
+        "confirmed": True,
+        "arn": ARN,
+        "family": "nightly",
+        "revision": "5",
+        "launch_type": "FARGATE",
+        "runtime_ids": ["4dd5-119"],
+        "created_at": "2026-03-01T10:11:07.314Z",
+        "stopped_at": "2026-03-01T10:12:56.341Z",
+        "status": "failure",
+        "exit_code": 1,
+        "stop_code": "EssentialContainerExited",
+        "stop_category": "exit",
+        "started_by": "chronos-schedule/nightly",
+        "out_of_memory": False,
+    }
+    assert document.fields["event"] == {"outcome": "failure"}
+    assert document.fields["cloud"] == {
+        "provider": "aws",
+        "account": {"id": "111122223333"},
+        "region": "us-west-2",
+        "availability_zone": "us-west-2b",
+    }
+    assert document.fields["container"] == {
+        "id": "4dd5-119",
+        "image": {"name": "etl:7", "hash": {"all": ["sha256:59"]}},
+    }
+    assert set(document.fields) == {
+        *("task", "event", "cloud", "container", "orchestrator", "service", "links"),
     }
     upsert = document.initial_fields
     assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (

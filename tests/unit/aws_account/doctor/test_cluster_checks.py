@@ -3,6 +3,7 @@ large.
 """
 
 from collections.abc import Iterator, Mapping
+from hashlib import md5
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -23,10 +24,12 @@ from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.rollout import PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import encode
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from tests.run_sources import log_event
 from tests.runs import report
 
 DAY_NS = 86_400 * NS_PER_SECOND
@@ -154,15 +157,13 @@ HOUR_NS = 3600 * NS_PER_SECOND
 ACCOUNT, REGION = "123456789012", "us-east-1"
 
 
-def line(family: str, hours_ago: int, *, account_id: str | None = ACCOUNT) -> dict[str, str]:
+def line(family: str, hours_ago: int, *, account_id: str | None = ACCOUNT) -> dict[str, Any]:
     given, at_ns = report(0, family=family), NOW_NS - hours_ago * HOUR_NS
     at, place = format_ms(at_ns), {"account_id": account_id, "region": REGION}
-    known = {"task_id": f"{family}-{hours_ago}", "started_at": at, "finished_at": at}
-    return {
-        "message": encode(
-            replace(given, record=replace(given.record, **known, **place), time=at)
-        ).decode()
-    }
+    task_id = md5(f"{family}-{hours_ago}".encode(), usedforsecurity=False).hexdigest()
+    known = {"task_id": task_id, "started_at": at, "finished_at": at}
+    made = replace(given, record=replace(given.record, **known, **place), time=at)
+    return log_event(encode(made).decode())
 
 
 class Groups:
@@ -178,7 +179,8 @@ class Groups:
 
 def newest(groups: Groups, *families: str) -> tuple[Mapping[str, int], set[str]]:
     pages = LimitedPages(groups)
-    source = LogGroupRuns(pages, sorted(groups.pages), NOW_NS)
+    trust = AccountTrust(account_id=ACCOUNT)
+    source = LogGroupRuns(pages, sorted(groups.pages), NOW_NS, trust=trust)
     return newest_reports(source, frozenset(families), ARN, NOW_NS), pages.unread
 
 

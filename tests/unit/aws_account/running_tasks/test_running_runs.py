@@ -7,15 +7,29 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Interval, Report
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS
-from tests.run_sources import MESSAGE, MINUTE_NS, checkpoint_at, ended, notice_text, text
+from tests.run_sources import (
+    MESSAGE,
+    MINUTE_NS,
+    checkpoint_at,
+    ended,
+    log_event,
+    notice_text,
+    text,
+)
+from tests.watched_runs import GROUP, TRUST
 
 NOW_NS = START_NS
+
+
+def take(runs: RunningRuns, message: str) -> None:
+    event = log_event(message)
+    runs.add(message, TRUST.of_stream(GROUP, event["logStreamName"]), event["timestamp"])
 
 
 def runs_of(*messages: str, selection: RunFilter | None = None) -> RunningRuns:
     runs = RunningRuns(selection or RunFilter())
     for message in messages:
-        runs.add(message)
+        take(runs, message)
     return runs
 
 
@@ -60,11 +74,11 @@ def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
     line = checkpoint_at(NOW_NS)
     runs = runs_of(text(line))
     assert len(runs.refresh(NOW_NS)) == 1
-    runs.add(text(ended(line, "failure", 3)))
+    take(runs, text(ended(line, "failure", 3)))
     (run,) = runs.refresh(NOW_NS + NS_PER_SECOND)
     assert (run.is_running, run.report.record.exit_code) == (False, 3)
     assert run.elapsed_ms(NOW_NS + 9 * MINUTE_NS) == line.record.metrics.duration_ms
-    runs.add(text(line))  # read again
+    take(runs, text(line))  # read again
     assert runs.refresh(NOW_NS + 2 * NS_PER_SECOND) == ()
     assert runs_of(text(line), text(ended(line))).refresh(NOW_NS) == ()
 
@@ -107,7 +121,7 @@ def test_the_report_of_a_task_that_ecs_has_not_stopped_yet_is_its_end() -> None:
     line = checkpoint_at(NOW_NS)
     runs = runs_of(text(line))
     runs.refresh(NOW_NS, (task(line),))
-    runs.add(text(ended(line)))
+    take(runs, text(ended(line)))
     (run,) = runs.refresh(NOW_NS, (task(line),))
     assert run.report.record.status == "success"
     assert runs.refresh(NOW_NS, (task(line, "stopped"),)) == ()

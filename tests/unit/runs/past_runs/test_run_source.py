@@ -32,7 +32,7 @@ from profiler.runs.past_runs.run_source import (
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
-from tests.run_sources import ListedRuns
+from tests.run_sources import ListedRuns, log_event
 from tests.runs import checkpoint, history_of, report
 from tests.values import present
 
@@ -187,7 +187,7 @@ def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
     advice = present(
         find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides())
     )
-    assert advice.evidence.out_of_memory == 1
+    assert advice.evidence.outcomes.out_of_memory == 1
 
 
 def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ class PlayedGroup:
         yield {"events": []}
         if self.is_in_another_stream and "logStreamNames" in parameters:
             return
-        yield {"events": [{"message": text} for text in self.messages]}
+        yield {"events": [log_event(text) for text in self.messages]}
 
     def source(self, *groups: str) -> LogGroupRuns:
         return LogGroupRuns(self.read_pages, groups, shown_runs.NOW_NS)

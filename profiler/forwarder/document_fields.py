@@ -1,0 +1,165 @@
+"""The fields of search documents: of a record, of a task's event, and of the run that both make."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from profiler.core.ecs_terms import task_id
+from profiler.core.optional_math import known
+from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
+from profiler.forwarder.merged_run import MergedRun
+from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent, StreamClaim
+from profiler.forwarder.run_links import ecs_task, links_of_run
+from profiler.forwarder.task_lines import replace_lone_surrogates
+from profiler.record.metric_catalogue import RunView, view_of
+from profiler.record.record_model import Record
+from profiler.record.search_document_fields import FIELDS
+
+Fields: TypeAlias = dict[str, Any]
+_REPORT = "task.report"
+
+
+def run_fields(
+    run: MergedRun,
+    line: str | None,
+    kibana_url: str | None,
+    *,
+    moment: datetime | None = None,
+    claim: StreamClaim | None = None,
+) -> Fields:
+    """The document of a run.
+
+    ``moment``: its time if neither its end nor the time of a report is known.
+    """
+    written = run.written
+    finished = parse_datetime(run.record.finished_at)
+    ended = finished or written or moment
+    if ended is None:
+        raise ValueError("A run's document has a time.")
+    fields = record_fields(run.record, _REPORT, ended)
+    links = links_of_run(run, kibana_url).document_fields()
+    if links:
+        fields["links"] = links
+    if run.event is not None:
+        fields = merge_fields(fields, event_fields(run.event))
+    if claim is not None:
+        fields["task"] |= claim_fields(claim)
+    if run.is_confirmed is not None:
+        fields["task"]["confirmed"] = run.is_confirmed
+    fields["task"]["complete"] = run.is_complete
+    if line is not None:
+        fields["record"] = replace_lone_surrogates(line)
+    return fields
+
+
+def claim_fields(claim: StreamClaim) -> Fields:
+    """The fields of the task for a line whose log stream does not name the task."""
+    return {"confirmed": False, "voucher": claim.voucher, "voucher_stream": claim.stream}
+
+
+def event_fields(event: RunEvent) -> Fields:
+    """The fields that an event sets, also in a document that a report has written."""
+    fields: Fields = {}
+    for path, name in EVENT_FIELDS.items():
+        value = getattr(event, name)
+        if isinstance(value, tuple):
+            value = list(value) or None
+        if value is not None:
+            set_field(fields, path, value)
+    set_field(fields, "cloud.provider", "aws")
+    set_field(fields, "orchestrator.type", "ecs")
+    if event.status is not None:
+        set_field(fields, "event.outcome", event_outcome(event.status))
+    link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
+    if link is not None:
+        set_field(fields, "links.task", link)
+    return fields
+
+
+def set_field(fields: Fields, path: str, value: object) -> None:
+    """Set the field with this path."""
+    *objects, name = path.split(".")
+    for part in objects:
+        fields = fields.setdefault(part, {})
+    fields[name] = value
+
+
+def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
+    """The fields of a record, without its line."""
+    duration_ms = record.metrics.duration_ms
+    fields = _read_fields(view_of(record))
+    event = {
+        "kind": "metric",
+        "dataset": dataset,
+        "outcome": event_outcome(record.status),
+        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
+        **fields.pop("event", {}),
+    }
+    return {"@timestamp": format_datetime(moment), "event": drop_empty(event), **fields}
+
+
+def record_cost_fields(record: Record) -> Fields:
+    """The fields of a record's cost."""
+    cost: Fields = _read_fields(view_of(record)).get("cost", {})
+    return cost
+
+
+def event_outcome(status: str) -> str:
+    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
+    return status if status in {"success", "failure"} else "unknown"
+
+
+def _read_fields(run: RunView) -> Fields:
+    fields: Fields = {}
+    for objects, getters in _GETTERS:
+        values = {
+            name: value
+            for name, is_moment, get in getters
+            if (
+                value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
+            )
+            is not None
+        }
+        if values:
+            node = fields
+            for part in objects:
+                node = node.setdefault(part, {})
+            node.update(values)
+    return fields
+
+
+def drop_empty(fields: Fields) -> Fields:
+    """Leave out absent values, and objects that are empty as a result."""
+    kept: Fields = {}
+    for name, value in fields.items():
+        rest = drop_empty(value) if isinstance(value, dict) else value
+        if rest is not None and rest != {}:
+            kept[name] = rest
+    return kept
+
+
+def merge_fields(*parts: Mapping[str, Any]) -> Fields:
+    """Objects merged at every level; later parts win."""
+    merged: Fields = {}
+    for part in parts:
+        for name, value in part.items():
+            present = merged.get(name)
+            is_nested = isinstance(present, dict) and isinstance(value, dict)
+            merged[name] = merge_fields(present or {}, value) if is_nested else value
+    return merged
+
+
+# By the path of an object: its fields of a record, whether each is a time, and the function that
+# reads it.
+_GETTERS = [
+    (
+        path,
+        [
+            (one.name.rpartition(".")[2], one.index_type == "date", one.get)
+            for one in group
+            if one.get is not None
+        ],
+    )
+    for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
+]

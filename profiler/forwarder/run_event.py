@@ -1,0 +1,231 @@
+"""What ECS's event says of a run, and which report it vouches for.
+
+A document keeps all of it, so that a report that comes later is merged as one that came earlier.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.core.json_fields import mapping, text
+from profiler.core.optional_math import known
+from profiler.core.timestamps import format_datetime
+from profiler.record.record_model import Container, Metrics, Record, TaskSize
+from profiler.record.task_end import EventContainer, Outcome, StoppedTask
+
+# The statuses of an event that replace a report's status.
+KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
+# What vouches for a report whose log stream does not name its task.
+CONTAINER_ID = "container-id"
+
+
+class StreamClaim(Struct, frozen=True, kw_only=True):
+    """The log stream of a report that does not name the report's task.
+
+    ``voucher``: ``container-id`` for a stream named by Docker's container id, which the task's
+    event vouches for; any other word, such as ``trusted-group``, stays unconfirmed.
+    """
+
+    voucher: str
+    stream: str
+
+
+class RunEvent(Struct, frozen=True, kw_only=True):
+    """What ECS's event says of the run of one container. None or empty: it does not say.
+
+    It is made from the event, or read back from the document that has it (:data:`EVENT_FIELDS`).
+    Times are RFC 3339 texts. ``created_at`` and ``stopped_at`` are the task's: the bounds of the
+    container's start and end. ``runtime_ids`` are Docker's ids of the container and of the task's
+    monitor, which name their log streams. ``status`` is None if ECS does not report the end.
+    ``is_identified``: account, Region and family are the event's own.
+    """
+
+    account_id: str | None = None
+    region: str | None = None
+    availability_zone: str | None = None
+    cluster: str | None = None
+    task_arn: str | None = None
+    family: str | None = None
+    revision: str | None = None
+    launch_type: str | None = None
+    container_id: str | None = None
+    image: str | None = None
+    image_digests: tuple[str, ...] = ()
+    runtime_ids: tuple[str, ...] = ()
+    created_at: str | None = None
+    stopped_at: str | None = None
+    status: str | None = None
+    exit_code: int | None = None
+    stop_code: str | None = None
+    stop_category: str | None = None
+    stopped_reason: str | None = None
+    started_by: str | None = None
+    capacity_provider: str | None = None
+    out_of_memory: bool | None = None
+    retry_of: str | None = None
+    retried_as: str | None = None
+    is_identified: bool = False
+    # The run as the event alone shows it. None if the event was read back from a document.
+    alone: Record | None = None
+
+    def vouches_for(self, claim: StreamClaim | None) -> bool:
+        """Whether the run is confirmed: the task's identity is known, and the report's stream is
+        the task's. None: the stream names the task, or there is no report.
+        """
+        if not self.is_identified:
+            return False
+        return claim is None or claim.stream in self.runtime_ids
+
+    def refutes(self, claim: StreamClaim | None) -> bool:
+        """Whether the report is of another container: its stream is named by a container id that
+        is not one of the task's.
+        """
+        if claim is None or claim.voucher != CONTAINER_ID or not self.runtime_ids:
+            return False
+        return claim.stream not in self.runtime_ids
+
+
+# The fields of a document that only the event writes, with the event's attribute.
+EVENT_FIELDS: Mapping[str, str] = {
+    "cloud.account.id": "account_id",
+    "cloud.region": "region",
+    "cloud.availability_zone": "availability_zone",
+    "orchestrator.cluster.name": "cluster",
+    "service.name": "family",
+    "container.id": "container_id",
+    "container.image.name": "image",
+    "container.image.hash.all": "image_digests",
+    "task.arn": "task_arn",
+    "task.family": "family",
+    "task.revision": "revision",
+    "task.launch_type": "launch_type",
+    "task.runtime_ids": "runtime_ids",
+    "task.created_at": "created_at",
+    "task.stopped_at": "stopped_at",
+    "task.status": "status",
+    "task.exit_code": "exit_code",
+    "task.stop_code": "stop_code",
+    "task.stop_category": "stop_category",
+    "task.stopped_reason": "stopped_reason",
+    "task.started_by": "started_by",
+    "task.capacity_provider": "capacity_provider",
+    "task.out_of_memory": "out_of_memory",
+    "task.retry_of": "retry_of",
+    "task.retried_as": "retried_as",
+}
+
+
+def run_event(
+    task: StoppedTask,
+    outcome: Outcome,
+    container: str | None,
+    *,
+    log: LogTarget | None = None,
+    retry_of: str | None = None,
+    retried_as: str | None = None,
+) -> RunEvent:
+    """What the event says of the run of this container, the batch."""
+    batch = EventContainer(name="") if container is None else task.container(container)
+    is_known = outcome.status in KNOWN_END_STATUSES
+    return RunEvent(
+        account_id=task.account_id,
+        region=task.region,
+        availability_zone=task.availability_zone,
+        cluster=task.cluster,
+        task_arn=task.arn,
+        family=task.family,
+        revision=task.revision,
+        launch_type=task.launch_type,
+        container_id=batch.runtime_id,
+        image=batch.image,
+        image_digests=() if batch.image_digest is None else (batch.image_digest,),
+        runtime_ids=_runtime_ids(task, batch),
+        created_at=known(format_datetime, task.created_at),
+        stopped_at=known(format_datetime, task.stopped_at),
+        status=outcome.status if is_known else None,
+        exit_code=outcome.exit_code if is_known else None,
+        stop_code=task.stop_code,
+        stop_category=outcome.category,
+        stopped_reason=outcome.reason,
+        started_by=task.started_by,
+        capacity_provider=task.capacity_provider,
+        out_of_memory=outcome.out_of_memory,
+        retry_of=retry_of,
+        retried_as=retried_as,
+        is_identified=None not in (task.account_id, task.region, task.family),
+        alone=_event_record(task, batch, log),
+    )
+
+
+def _runtime_ids(task: StoppedTask, batch: EventContainer) -> tuple[str, ...]:
+    """The ids of the batch and of the task's monitor, which may speak for it."""
+    speakers = (batch, task.container(MONITOR_NAME))
+    return tuple(one.runtime_id for one in speakers if one.runtime_id is not None)
+
+
+def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | None) -> Record:
+    """The event's data as a record, without the end."""
+    size = None
+    if task.is_on_fargate:
+        size = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
+    return Record(
+        task_id=task.id,
+        task_arn=task.arn,
+        cluster=task.cluster,
+        family=task.family,
+        revision=task.revision,
+        region=task.region,
+        account_id=task.account_id,
+        availability_zone=task.availability_zone,
+        launch_type=task.launch_type,
+        task_size=size,
+        container=Container(
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
+        ),
+        log_group=None if log is None else log.group,
+        log_stream=None if log is None else log.stream,
+        log_region=None if log is None else log.region,
+        started_at=known(format_datetime, task.started_at),
+        finished_at=known(format_datetime, task.execution_stopped_at or task.stopped_at),
+        metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=batch.memory_mb),
+    )
+
+
+def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
+    """The event that a document has; None if none was written yet.
+
+    What the event does not say is read as the report said it. So the document itself says whether
+    the event was identified: it is not confirmed, or only because of the report's log stream.
+    """
+    task = mapping(fields.get("task"))
+    if task.get("stop_category") is None:
+        return None
+    values: dict[str, Any] = {}
+    for path, name in EVENT_FIELDS.items():
+        value: Any = fields
+        for part in path.split("."):
+            value = mapping(value).get(part)
+        if value is not None:
+            values[name] = value
+    if values.get("status") not in KNOWN_END_STATUSES:
+        values.pop("status", None)
+    is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
+    is_identified = task.get("confirmed") is True or is_claimed
+    return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
+
+
+def read_claim(fields: Mapping[str, Any]) -> StreamClaim | None:
+    """The log stream of the report in a document, if it does not name the task."""
+    task = mapping(fields.get("task"))
+    voucher = text(task.get("voucher"))
+    stream = text(task.get("voucher_stream"))
+    if voucher is None or stream is None:
+        return None
+    return StreamClaim(voucher=voucher, stream=stream)

@@ -1,0 +1,383 @@
+"""Whose word counts: decides whether a line of CloudWatch Logs may speak for a task.
+
+The forwarder and every reader of log groups ask this module. It is the threat model.
+
+Who is heard: everybody whose output is in a log group that is subscribed or read. With
+``--all-log-groups`` that includes a web function that logs the body of a request, so everybody on
+the internet. Nothing in a line is proof of its writer. CloudWatch Logs alone vouches for three
+things, which a writer cannot choose in the text of a line: the account of the log group, the name
+of the log stream, and the timestamp, which is at most 14 days old and 2 hours ahead.
+
+- **A task's stream.** ECS names the streams of awslogs ``PREFIX/CONTAINER/TASK-ID``. Such a stream
+  speaks for this task alone, and for this container alone; the stream of the container
+  ``task-monitor`` speaks for all containers of its task. No sidecar speaks for the batch, whatever
+  the line says of it. What runs in a container called ``task-monitor`` is the monitor.
+- **An instance monitor's log group** speaks for the tasks of its own cluster and account. The
+  stack that makes the monitor knows the group.
+- **A stream named by Docker's container id**: awslogs without a prefix, on EC2. Its name contains
+  no task, so the line is unconfirmed until the task's event names this container id
+  (``runtimeId``).
+- **A trusted log group** (``TRUSTED_LOG_GROUPS``), whose streams have other names, is its owner's
+  decision. Its lines stay unconfirmed. Streams of tasks in it speak for their task alone.
+- **Any other stream is not a task's**: its lines are *untrusted*. They are counted, and neither
+  indexed nor kept as failures, because an outsider must not fill the failure queue, either.
+
+A line is also untrusted if its account is not the log group's, or its task's ARN does not agree
+with its task, account and cluster. A line without an account is the log group's account's.
+
+**Times are CloudWatch's.** The start of a run names its index. A line is *invalid* if its time or
+its end is more than a day from the timestamp, if its start is more than a day after the timestamp
+or more than 60 days before its end, or if it took more than a day to start. So the lines of a
+stream can name at most four monthly or 79 daily indices of each kind, whoever writes them. An
+invalid line comes from a stream that may speak for its task: it is kept as a failure.
+
+Not defended: a batch can lie about its own numbers, because it shares the monitor's role and log
+stream. Whoever may call PutLogEvents on a task's stream counts as this task, and whoever may
+choose the names of streams in an account as all of its tasks.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, task_id
+from profiler.core.timestamps import parse_datetime
+from profiler.record.activity_model import StacksLine
+from profiler.record.family_identity import matches_any
+from profiler.record.notice_model import NoticeLine
+from profiler.record.record_model import Report, ReportHead
+
+MAX_CLOCK_DIFFERENCE = timedelta(days=1)
+MAX_RUN_LENGTH = timedelta(days=60)
+MAX_INIT_MS = 86_400_000
+
+# PREFIX/CONTAINER/TASK-ID; the prefix may contain slashes. A task id is 32 hexadecimal digits, in
+# old accounts with dashes. Streams of Lambda functions and of other programs have the same number
+# of parts.
+_TASK_STREAM = re.compile(
+    r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
+    re.DOTALL,
+)
+_CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
+_TASK_RESOURCE = "task/"
+_MAX_SHOWN_LENGTH = 100
+
+# What vouches for a line.
+Voucher = Literal["task-stream", "instance-monitor", "container-id", "trusted-group"]
+
+
+class InstanceMonitorGroup(Struct, frozen=True, kw_only=True):
+    """The log group of an instance monitor, and the cluster of its instance."""
+
+    account_id: str
+    log_group: str
+    cluster: str
+
+
+class TaskStream(Struct, frozen=True):
+    """The container and the task that a log stream's name contains."""
+
+    container: str
+    task_id: str
+
+
+def task_of_stream(log_stream: str) -> TaskStream | None:
+    """Return whose stream it is; None if the name is not ``PREFIX/CONTAINER/TASK-ID``."""
+    match = _TASK_STREAM.fullmatch(log_stream)
+    return None if match is None else TaskStream(match[1], match[2])
+
+
+def is_container_id(log_stream: str) -> bool:
+    """Whether a stream has the name that Docker gives it without a prefix: a container's id."""
+    return _CONTAINER_ID.fullmatch(log_stream) is not None
+
+
+class LineClaim(Struct, frozen=True, kw_only=True):
+    """What a line says about itself; None: it does not say.
+
+    ``time``, ``started_at`` and ``finished_at`` are RFC 3339 texts.
+    """
+
+    task_id: str
+    container: str
+    account_id: str | None = None
+    task_arn: str | None = None
+    cluster: str | None = None
+    time: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    init_duration_ms: float | None = None
+
+
+def claim_of(line: Report | NoticeLine) -> LineClaim:
+    """The claim of a report, a checkpoint or a notice."""
+    record = line.record
+    return LineClaim(
+        task_id=record.task_id,
+        container=record.container.name,
+        account_id=record.account_id,
+        task_arn=record.task_arn,
+        cluster=record.cluster,
+        time=line.time,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        init_duration_ms=record.metrics.init_duration_ms,
+    )
+
+
+def claim_of_head(head: ReportHead) -> LineClaim:
+    """The claim of a report or checkpoint of which only the head is decoded."""
+    record = head.record
+    return LineClaim(
+        task_id=record.task_id,
+        container=record.container.name,
+        account_id=record.account_id,
+        task_arn=record.task_arn,
+        cluster=record.cluster,
+        time=head.time,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+    )
+
+
+def claim_of_stacks(line: StacksLine) -> LineClaim:
+    """The claim of a line of call stacks, which has neither an account nor times."""
+    return LineClaim(task_id=line.task_id, container=line.container)
+
+
+class LineVerdict(Struct, frozen=True, kw_only=True):
+    """Whether a line counts: one of the three is set.
+
+    ``untrusted`` and ``invalid`` are sentences.
+    """
+
+    voucher: Voucher | None = None
+    untrusted: str | None = None
+    invalid: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        return self.voucher is not None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether CloudWatch Logs itself vouches for the task; else only the task's event can."""
+        return self.voucher in ("task-stream", "instance-monitor")
+
+    @property
+    def is_unconfirmed_container_id(self) -> bool:
+        """Whether the task's event vouches for the line if the log stream is the ``runtimeId``
+        of the line's container, or of the task's monitor.
+        """
+        return self.voucher == "container-id"
+
+
+# The same for nearly all lines.
+_OF_TASK_STREAM = LineVerdict(voucher="task-stream")
+_OF_INSTANCE_MONITOR = LineVerdict(voucher="instance-monitor")
+_OF_CONTAINER_ID = LineVerdict(voucher="container-id")
+_OF_TRUSTED_GROUP = LineVerdict(voucher="trusted-group")
+_NO_TASK_STREAM = LineVerdict(
+    untrusted="Its log stream is not a task's: the name is not PREFIX/CONTAINER/TASK-ID."
+)
+
+
+class StreamTrust(Struct, frozen=True, kw_only=True):
+    """What one log stream vouches for. ``account_id``: the log group's; None if unknown.
+
+    ``monitor`` is the name of the task's monitor.
+    """
+
+    account_id: str | None
+    monitor: str = MONITOR_NAME
+    task: TaskStream | None = None
+    is_container_id: bool = False
+    instance_cluster: str | None = None
+    is_trusted_group: bool = False
+
+    @property
+    def speaks_for_tasks(self) -> bool:
+        """Whether any line of the stream can count."""
+        return (
+            self.task is not None
+            or self.is_container_id
+            or self.instance_cluster is not None
+            or self.is_trusted_group
+        )
+
+    def judge(self, claim: LineClaim, timestamp_ms: int | None) -> LineVerdict:
+        """Judge a line by its claim and CloudWatch's timestamp, in milliseconds since 1970.
+
+        Without a timestamp, times are not judged.
+        """
+        verdict = self._voucher(claim)
+        if not verdict.counts:
+            return verdict
+        foreign = self._foreign_account(claim) or _foreign_arn(claim, self.account_id)
+        if foreign is not None:
+            return LineVerdict(untrusted=foreign)
+        if timestamp_ms is not None:
+            invalid = _impossible_times(claim, timestamp_ms)
+            if invalid is not None:
+                return LineVerdict(invalid=invalid)
+        return verdict
+
+    def _voucher(self, claim: LineClaim) -> LineVerdict:
+        """What vouches for the line's task. The order matters: the narrowest comes first."""
+        if self.instance_cluster is not None:
+            if cluster_name(claim.cluster) == self.instance_cluster:
+                return _OF_INSTANCE_MONITOR
+            return LineVerdict(
+                untrusted="Its cluster is not the cluster of the log group's instance monitor."
+            )
+        if self.task is not None:
+            return self._of_task(self.task, claim)
+        if self.is_container_id:
+            return _OF_CONTAINER_ID
+        if self.is_trusted_group:
+            return _OF_TRUSTED_GROUP
+        return _NO_TASK_STREAM
+
+    def _of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
+        if claim.task_id != stream.task_id:
+            return LineVerdict(
+                untrusted=f"It contains task {_shown(claim.task_id)}, but its log stream belongs "
+                f"to task {stream.task_id}."
+            )
+        if stream.container not in (claim.container, self.monitor):
+            return LineVerdict(
+                untrusted=f"It contains container {_shown(claim.container)}, but its log stream "
+                f"belongs to container {_shown(stream.container)}."
+            )
+        return _OF_TASK_STREAM
+
+    def _foreign_account(self, claim: LineClaim) -> str | None:
+        if not claim.account_id or self.account_id in (None, claim.account_id):
+            return None
+        return (
+            f"It contains account {_shown(claim.account_id)}, but its log group belongs to "
+            f"account {_shown(self.account_id or 'unknown')}."
+        )
+
+
+class TrustedGroups(Struct, frozen=True, kw_only=True):
+    """The log groups that are known on purpose: of instance monitors, and globs of others."""
+
+    instance_monitors: tuple[InstanceMonitorGroup, ...] = ()
+    globs: tuple[str, ...] = ()
+
+    def of_stream(
+        self,
+        account_id: str | None,
+        log_group: str,
+        log_stream: str,
+        *,
+        monitor: str = MONITOR_NAME,
+    ) -> StreamTrust:
+        """What a log stream vouches for; ``account_id`` is its log group's, None if unknown.
+
+        ``monitor``: the name of the task's monitor, where the task's definition is known.
+        """
+        cluster = None
+        for known in self.instance_monitors:
+            if (known.account_id, known.log_group) == (account_id, log_group):
+                cluster = known.cluster
+        return StreamTrust(
+            account_id=account_id,
+            monitor=monitor,
+            task=task_of_stream(log_stream),
+            is_container_id=is_container_id(log_stream),
+            instance_cluster=cluster,
+            is_trusted_group=bool(self.globs) and matches_any(log_group, self.globs),
+        )
+
+
+class AccountTrust(Struct, frozen=True, kw_only=True):
+    """Which lines count for a reader of the log groups of one account; None: it is unknown.
+
+    Without an account nothing is confirmed.
+    """
+
+    account_id: str | None = None
+    groups: TrustedGroups = TrustedGroups()
+
+    def of_stream(self, log_group: str, log_stream: str) -> StreamTrust:
+        return self.groups.of_stream(self.account_id, log_group, log_stream)
+
+
+def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The globs of trusted log groups in ``TRUSTED_LOG_GROUPS``, separated by commas."""
+    words = environment.get("TRUSTED_LOG_GROUPS", "").split(",")
+    return tuple(word.strip() for word in words if word.strip())
+
+
+def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:
+    """The reason not to trust a line whose ARN is another task's, whose document and notices it
+    would change.
+    """
+    arn = claim.task_arn
+    if arn is None:
+        return None
+    reason = (
+        f"Its ARN {_shown(arn)} does not agree with its task, its cluster and the account of its "
+        "log group."
+    )
+    resource = arn_part(arn, 5) or ""
+    if arn_part(arn, 2) != "ecs" or not resource.startswith(_TASK_RESOURCE):
+        return reason
+    if task_id(arn) != claim.task_id:
+        return reason
+    if account_id is not None and arn_part(arn, 4) != account_id:
+        return reason
+    cluster = cluster_of_arn(arn)
+    if cluster is not None and cluster_name(claim.cluster) not in (None, cluster):
+        return reason
+    return None
+
+
+def cluster_of_arn(arn: str) -> str | None:
+    """The cluster in a task's ARN; None in one of an old account: ``task/ID``."""
+    parts = (arn_part(arn, 5) or "").split("/")
+    return parts[1] if len(parts) == 3 else None  # noqa: PLR2004  task/CLUSTER/ID
+
+
+def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str | None:
+    """The reason why a line's times cannot be those of its run.
+
+    A time that is no time counts as absent.
+    """
+    arrived = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
+    written = parse_datetime(claim.time)
+    finished = parse_datetime(claim.finished_at)
+    started = parse_datetime(claim.started_at)
+    for name, text, moment in (
+        ("time", claim.time, written),
+        ("end", claim.finished_at, finished),
+    ):
+        if moment is not None and abs(moment - arrived) > MAX_CLOCK_DIFFERENCE:
+            return (
+                f"Its {name} {_shown(text or '')} is more than a day from the timestamp of its log "
+                "event."
+            )
+    if started is not None:
+        if started - arrived > MAX_CLOCK_DIFFERENCE:
+            return (
+                f"Its start {_shown(claim.started_at or '')} is more than a day after the "
+                "timestamp of its log event."
+            )
+        end = finished or written or arrived
+        if end - started > MAX_RUN_LENGTH:
+            return (
+                f"Its start {_shown(claim.started_at or '')} is more than "
+                f"{MAX_RUN_LENGTH.days} days before its end."
+            )
+    if (claim.init_duration_ms or 0) > MAX_INIT_MS:
+        return "It took more than a day to start."
+    return None
+
+
+def _shown(text: str) -> str:
+    return text[:_MAX_SHOWN_LENGTH]

@@ -1,0 +1,425 @@
+"""Whose word counts in a run's document: attacks by reports, in both orders of arrival.
+
+A report's line can say anything. The task's event is ECS's.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.forwarder.document_fields import event_fields
+from profiler.forwarder.documents import Document, report_document, unconfirmed
+from profiler.forwarder.event_document import event_documents, find_indexed_report
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.merged_run import merge, within_task
+from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.run_event import (
+    EVENT_FIELDS,
+    RunEvent,
+    StreamClaim,
+    read_run_event,
+    run_event,
+)
+from profiler.forwarder.run_export import exported_run
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
+from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.record.search_document_fields import FIELDS
+from profiler.record.task_end import StoppedTask, determine_outcome
+from tests.fake_search import FakeSearchCluster
+from tests.fakes import FakeInvocationTime
+from tests.notices import report_line
+from tests.stopped_tasks import report
+from tests.task_events import task
+from tests.values import present
+
+KIBANA = "https://kibana.example.com"
+SETTINGS = ForwarderSettings(kibana_url=KIBANA)
+DOCKER_ID = "ab" * 32
+OTHER_ID = "cd" * 32
+MONITOR_ID = "ef" * 32
+ON_EC2 = task(
+    containers=[
+        {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID},
+        {"name": "task-monitor", "runtimeId": MONITOR_ID},
+        {"name": "xray", "runtimeId": "12" * 32},
+    ]
+)
+NO_IDS = task(containers=[{"name": "batch", "exitCode": 0}])
+NO_FAMILY = task(taskDefinitionArn=None)
+FORGED = report(
+    family="payroll", revision="1", cluster="vault", region="eu-west-1", accountId="999988887777"
+)
+
+
+def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
+    made = report_document(report_line(text).report, text, SETTINGS)
+    assert isinstance(made, Document)
+    return [made if claim is None else unconfirmed(made, claim)]
+
+
+def ended(stopped: StoppedTask, text: str | None = None) -> EndedTask:
+    return EndedTask(
+        task=stopped,
+        outcome=determine_outcome(stopped, stopped.container("batch")),
+        container="batch",
+        report_line=None if text is None else report_line(text),
+    )
+
+
+def of_event(stopped: StoppedTask, text: str | None = None) -> list[Document]:
+    return [*event_documents(ended(stopped, text), SETTINGS)]
+
+
+def write(cluster: FakeSearchCluster, *writes: Sequence[Document]) -> int:
+    """Write each part in a delivery of its own; returns how many documents were written."""
+    indexed = 0
+    for documents in writes:
+        result = deliver(cluster, FakeInvocationTime(), documents)
+        assert result.rejected == ()
+        indexed += result.indexed
+    return indexed
+
+
+def written(*writes: Sequence[Document]) -> dict[str, Any]:
+    cluster = FakeSearchCluster()
+    write(cluster, *writes)
+    (document,) = cluster.documents.values()
+    return document
+
+
+def in_both_orders(text: str, stopped: StoppedTask) -> dict[str, Any]:
+    """The document, which is the same in each order."""
+    first = written(of_report(text), of_event(stopped))
+    assert written(of_event(stopped), of_report(text)) == first
+    assert written(of_event(stopped), of_event(stopped), of_report(text)) == first
+    assert written(of_event(stopped, text)) == first
+    assert written(of_report(text), of_event(stopped), of_event(stopped), of_report(text)) == first
+    return first
+
+
+# Identity
+
+
+def test_a_report_of_another_family_becomes_a_run_of_the_events_family() -> None:
+    document = in_both_orders(FORGED, task())
+    assert document["task"]["family"] == "nightly"
+    assert document["service"]["name"] == "nightly"
+    assert document["task"]["revision"] == "5"
+    assert document["orchestrator"]["cluster"]["name"] == "jobs"
+    assert document["cloud"]["region"] == "us-west-2"
+    assert document["cloud"]["account"]["id"] == "111122223333"
+    assert document["task"]["confirmed"] is True
+    assert document["usage"]["memory"]["used_mb"]["max"] == 500
+    assert "region=us-west-2" in document["links"]["task"]
+    assert "payroll" not in json.dumps({**document, "record": ""})
+
+
+def test_until_the_event_comes_a_run_is_not_confirmed() -> None:
+    document = written(of_report(FORGED))
+    assert document["task"]["family"] == "payroll"
+    assert "confirmed" not in document["task"]
+
+
+def test_a_report_of_a_container_that_the_task_does_not_have_stays_unconfirmed() -> None:
+    cluster = FakeSearchCluster()
+    ghost = report(container={"name": "ghost"})
+    write(cluster, of_report(ghost), of_event(task()), of_report(ghost))
+    confirmed = {name: one["task"].get("confirmed") for (_, name), one in cluster.documents.items()}
+    assert confirmed == {f"{task().id}/ghost": None, f"{task().id}/batch": True}
+
+
+@pytest.mark.parametrize(
+    "stopped", [NO_FAMILY, replace(task(), account_id=None), replace(task(), region=None)]
+)
+def test_an_event_without_account_region_or_family_confirms_nothing(stopped: StoppedTask) -> None:
+    event = run_event(stopped, ended(stopped).outcome, "batch")
+    assert merge(report_line(report()).report, event).is_confirmed is False
+
+
+def test_the_family_of_a_report_is_not_confirmed_by_an_event_without_one() -> None:
+    document = in_both_orders(report(accountId="1", family="payroll"), NO_FAMILY)
+    assert document["task"]["family"] == "payroll"
+    assert document["task"]["confirmed"] is False
+
+
+def test_an_event_of_nulls_leaves_the_report_as_it_is() -> None:
+    bare = StoppedTask(arn=task().arn, created_at=task().created_at)
+    document = in_both_orders(report(), bare)
+    assert document["task"]["family"] == "nightly"
+    assert document["task"]["status"] == "failure"
+    assert document["task"]["confirmed"] is False
+    assert document["usage"]["duration_ms"] == 60000
+
+
+def test_sixty_lines_of_one_task_are_one_run() -> None:
+    """With sixty starts, of three months."""
+    lines = [report(startedAt=f"2026-0{1 + n % 3}-0{1 + n % 9}T00:00:00Z") for n in range(60)]
+    together: list[Document] = []
+    for line in lines:
+        together += of_report(line)
+    cluster = FakeSearchCluster()
+    write(cluster, together)
+    assert len(cluster.documents) == 1
+    apart = FakeSearchCluster()
+    write(apart, *(of_report(line) for line in lines), of_event(task()))
+    (document,) = apart.documents.values()
+    assert document["task"]["confirmed"] is True
+
+
+# Start and end
+
+
+def test_the_times_of_a_report_stay_within_the_tasks_life() -> None:
+    text = report(startedAt="2026-03-01T09:00:00Z", finishedAt="2026-03-01T23:00:00Z")
+    document = in_both_orders(text, task())
+    assert document["event"]["start"] == "2026-03-01T10:11:07.314Z"
+    assert document["event"]["end"] == "2026-03-01T10:12:56.341Z"
+    assert document["@timestamp"] == "2026-03-01T10:12:56.341Z"
+    assert (
+        "from:'2026-03-01T10:06:07.314Z',to:'2026-03-01T10:17:56.341Z'"
+        in (document["links"]["run"])
+    )
+
+
+def test_a_clock_that_is_a_minute_off_changes_nothing() -> None:
+    text = report(startedAt="2026-03-01T10:10:08Z", finishedAt="2026-03-01T10:13:56Z")
+    document = in_both_orders(text, task())
+    assert document["event"]["start"] == "2026-03-01T10:10:08.000Z"
+    assert document["event"]["end"] == "2026-03-01T10:13:56.000Z"
+
+
+@pytest.mark.parametrize("text", [None, "never", ""])
+def test_what_is_no_time_is_not_changed(text: str | None) -> None:
+    assert within_task(text, run_event(task(), ended(task()).outcome, "batch")) == text
+
+
+@pytest.mark.parametrize("start", ["2026-01-10T00:00:00Z", "2026-02-28T00:00:00Z"])
+def test_a_false_start_makes_no_second_document_of_a_run(start: str) -> None:
+    """The index is that of the start."""
+    text = report(startedAt=start)
+    for index_period in ("month", "day"):
+        settings = ForwarderSettings(index_period=index_period)
+        reported = report_document(report_line(text).report, text, settings)
+        assert isinstance(reported, Document)
+        of_task = [*event_documents(ended(task()), settings)]
+        assert of_task[0].index != reported.index
+        for writes in ([[reported], of_task], [of_task, [reported]]):
+            document = written(*writes, *writes)
+            assert document["task"]["confirmed"] is True
+            assert document["task"]["complete"] is True
+            assert document["event"]["start"] == "2026-03-01T10:11:07.314Z"
+
+
+def test_a_report_after_two_weeks_completes_the_run_of_the_event() -> None:
+    """CloudWatch Logs accepts lines that are as old."""
+    late = json.loads(report(startedAt="2026-02-28T10:00:00Z"))
+    text = json.dumps({**late, "time": "2026-03-15T10:00:00Z"})
+    document = in_both_orders(text, task())
+    assert document["@timestamp"] == "2026-03-01T10:12:56.341Z"
+
+
+def test_where_a_search_is_late_only_one_document_is_confirmed() -> None:
+    cluster = FakeSearchCluster()
+    cluster.is_stale = True
+    write(cluster, of_event(task()), of_report(report(startedAt="2026-01-10T00:00:00Z")))
+    confirmed = [one["task"].get("confirmed") for one in cluster.documents.values()]
+    assert confirmed == [True, None]
+
+
+class Unsearchable(FakeSearchCluster):
+    """Refuses each search, as it does a user without the privilege to read."""
+
+    def indices_of_runs(
+        self, searched: str, document_ids: Sequence[str], timeout_seconds: float
+    ) -> dict[str, str]:
+        raise SearchClusterError("HTTP 403", status=403)
+
+
+def test_without_an_answer_to_the_search_everything_is_written() -> None:
+    cluster = Unsearchable()
+    assert write(cluster, of_report(report()), of_event(task())) == 2
+    (document,) = cluster.documents.values()
+    assert document["task"]["confirmed"] is True
+
+
+def test_one_search_is_enough_for_all_reports_of_a_delivery() -> None:
+    cluster = FakeSearchCluster()
+    reports: list[Document] = []
+    for number in range(1500):
+        reports += of_report(report(taskId=f"{number:032}"))
+    write(cluster, reports)
+    assert (cluster.searches, len(cluster.documents)) == (2, 1500), "at most 1,000 ids a search"
+
+
+# Streams that do not name the task
+
+
+def claim(stream: str = DOCKER_ID, voucher: str = "container-id") -> StreamClaim:
+    return StreamClaim(voucher=voucher, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [DOCKER_ID, MONITOR_ID])
+def test_the_event_confirms_the_stream_of_the_containers_docker_id(stream: str) -> None:
+    reported = of_report(report(), claim(stream))
+    assert written(reported)["task"]["confirmed"] is False
+    document = written(reported, of_event(ON_EC2))
+    assert document == written(of_event(ON_EC2), reported)
+    assert document["task"]["confirmed"] is True
+    assert document["task"]["complete"] is True
+
+
+@pytest.mark.parametrize("stream", [OTHER_ID, "12" * 32], ids=["foreign", "sidecar"])
+def test_a_report_from_the_stream_of_another_container_does_not_count(stream: str) -> None:
+    foreign = of_report(FORGED, claim(stream))
+    alone = written(of_event(ON_EC2))
+    assert written(foreign, of_event(ON_EC2)) == alone
+    assert written(of_event(ON_EC2), foreign) == alone
+    cluster = FakeSearchCluster()
+    assert write(cluster, of_event(ON_EC2), foreign) == 1, "it is not counted as indexed"
+
+
+@pytest.mark.parametrize(
+    ("stopped", "unproven"),
+    [(NO_IDS, claim()), (ON_EC2, claim("build-7", "trusted-group")), (NO_IDS, claim("x", "later"))],
+)
+def test_a_report_that_the_event_cannot_vouch_for_stays_unconfirmed(
+    stopped: StoppedTask, unproven: StreamClaim
+) -> None:
+    reported = of_report(report(), unproven)
+    document = written(reported, of_event(stopped))
+    assert document == written(of_event(stopped), reported)
+    assert document["task"]["confirmed"] is False
+    assert document["task"]["complete"] is True
+
+
+@pytest.mark.parametrize("unproven", [claim(OTHER_ID), claim("build-7", "trusted-group")])
+def test_an_unproven_report_never_replaces_one_of_the_tasks_own_stream(
+    unproven: StreamClaim,
+) -> None:
+    own, forged = of_report(report()), of_report(FORGED, unproven)
+    for event in ([], of_event(NO_IDS)):
+        expected = written(own, event)
+        assert written(own, forged, event) == expected
+        assert written(forged, own, event) == expected
+        assert written(own, event, forged) == expected
+
+
+class OneDocument(FakeSearchCluster):
+    """Returns the only document, whatever is asked for."""
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Any:
+        (document,) = self.documents.values()
+        return document
+
+
+@pytest.mark.parametrize(
+    ("stopped", "unproven", "is_found"),
+    [
+        (ON_EC2, None, True),
+        (ON_EC2, claim(), True),
+        (ON_EC2, claim(OTHER_ID), False),
+        (NO_IDS, claim(), False),
+        (ON_EC2, claim("build-7", "trusted-group"), False),
+    ],
+)
+def test_a_notification_has_the_numbers_of_a_confirmed_report_alone(
+    stopped: StoppedTask, unproven: StreamClaim | None, *, is_found: bool
+) -> None:
+    cluster = OneDocument()
+    write(cluster, of_report(report(), unproven))
+    found = find_indexed_report(
+        cluster, FakeInvocationTime(), SETTINGS, stopped, stopped.container("batch")
+    )
+    assert (found is not None) == is_found
+
+
+# Two writers at once
+
+
+class Racing(FakeSearchCluster):
+    """Another writer comes before the second request of a writer, once."""
+
+    def __init__(self, other: Sequence[Document]) -> None:
+        super().__init__()
+        self.other: Sequence[Document] = other
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        other = self.other
+        if other and any(document.stored is not None for document in documents):
+            self.other = ()
+            super().bulk(other, timeout_seconds)
+        return super().bulk(documents, timeout_seconds)
+
+
+LATE = report(startedAt="2026-03-01T09:00:00Z", family="payroll")
+
+
+@pytest.mark.parametrize(
+    ("before", "writes", "between"),
+    [
+        (of_report(LATE), of_event(task()), of_report(LATE)),
+        (of_event(task()), of_report(LATE), of_event(task())),
+        (of_event(task()), of_report(LATE), of_report(LATE)),
+    ],
+    ids=["report before an event's correction", "event before a report", "two reports"],
+)
+def test_a_writer_between_the_two_requests_of_another_is_not_overwritten(
+    before: list[Document], writes: list[Document], between: list[Document]
+) -> None:
+    cluster = Racing(between)
+    write(cluster, before)
+    assert deliver(cluster, FakeInvocationTime(), writes) == DeliveryResult(indexed=1)
+    assert cluster.other == (), "the other writer came"
+    (document,) = cluster.documents.values()
+    assert document == written(of_report(LATE), of_event(task()))
+
+
+# The other outputs
+
+
+def test_notification_and_export_have_the_events_identity() -> None:
+    run = ended(task(), FORGED)
+    record = present(run.record)
+    assert (run.family, record.family, record.account_id) == ("nightly", "nightly", "111122223333")
+    assert (record.region, record.cluster, record.revision) == ("us-west-2", "jobs", "5")
+    links = run.links(KIBANA)
+    assert "region=us-west-2" in present(links.ecs_task)
+    exported = exported_run(run, 1).record
+    assert (exported.family, exported.region) == ("nightly", "us-west-2")
+    assert exported.metrics.max_memory_used_mb == 500
+
+
+def test_a_run_has_a_report_or_an_event() -> None:
+    with pytest.raises(ValueError, match="a report, or a task's event"):
+        merge(None, None)
+
+
+def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
+    every = run_event(
+        ON_EC2,
+        determine_outcome(task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container("batch")),
+        "batch",
+        retry_of="8" * 32,
+        retried_as="9" * 32,
+    )
+    for event in (every, run_event(task(), ended(task()).outcome, "batch")):
+        fields = event_fields(event)
+        fields["task"]["confirmed"] = True
+        assert read_run_event(fields) == replace(event, alone=None)
+    assert read_run_event(of_report(report())[0].fields) is None
+
+
+def test_the_events_fields_are_those_of_documents() -> None:
+    assert set(EVENT_FIELDS) <= {field.name for field in FIELDS}
+    assert set(EVENT_FIELDS.values()) == set(RunEvent.__struct_fields__) - {
+        *("alone", "is_identified")
+    }
+
+
+def test_a_document_is_encoded_once() -> None:
+    (document,) = of_report(report())
+    assert document.lines is document.lines
