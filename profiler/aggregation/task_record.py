@@ -9,13 +9,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
-from profiler.aggregation.run_end import (
-    RunEnd,
-    ended,
-    may_have_missed_a_kill,
-    out_of_memory,
-    with_clock_shift,
-)
+from profiler.aggregation.out_of_memory import may_have_missed_a_kill, out_of_memory
+from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings

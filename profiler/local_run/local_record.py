@@ -15,8 +15,9 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
+from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
+from profiler.aggregation.process_tree_usage import GroupPeak
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     build_batch_record,

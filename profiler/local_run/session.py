@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.memory_evidence import choose_peak, observed
-from profiler.aggregation.process_totals import lacks_memory
+from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.task_record import build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import COMMAND, Collectors, with_collected
@@ -51,8 +51,8 @@ from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB, format_memory, mebibytes
 
 if TYPE_CHECKING:
+    from profiler.aggregation.process_table import ProcessTotals
     from profiler.aggregation.time_breakdown import TimeAccount
-    from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.readers.linux.waited_target import Wait
@@ -308,9 +308,9 @@ class _Session:
 
     def _new_details(self) -> _Details:
         import profiler.readers.linux.program_names  # noqa: F401
+        from profiler.aggregation.process_table import ProcessTotals
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
-        from profiler.aggregation.usage_by_command import ProcessTotals
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 

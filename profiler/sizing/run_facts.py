@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.run_end import may_have_lost_a_child
+from profiler.aggregation.out_of_memory import may_have_lost_a_child
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns

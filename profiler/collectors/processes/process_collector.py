@@ -19,8 +19,10 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_totals import GroupPeak, lacks_memory
-from profiler.aggregation.run_end import RunEnd, may_have_missed_a_kill, out_of_memory
+from profiler.aggregation.out_of_memory import may_have_missed_a_kill, out_of_memory
+from profiler.aggregation.process_table import ShowArguments
+from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
+from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.task_record import (
     RecordPart,
     build_interval,
@@ -32,7 +34,6 @@ from profiler.aggregation.task_record import (
 )
 from profiler.aggregation.time_breakdown import wait_warnings
 from profiler.aggregation.time_series import DeviceReadings, with_columns
-from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.processes.batch_processes import BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
