@@ -311,6 +311,7 @@ class _Session:
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.aggregation.usage_by_command import ProcessTotals
+        from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
@@ -325,7 +326,11 @@ class _Session:
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
-            threads=ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode),
+            threads=ThreadReader(
+                time.thread_time_ns,
+                peer_inode=ask_peer_inode,
+                open_pressure=open_group_pressure,
+            ),
             time=TimeAccount(started_ns, interval_ns, idle_ns),
         )
 
