@@ -311,6 +311,7 @@ class _Session:
         from profiler.aggregation.process_table import ProcessTotals
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
+        from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
@@ -325,13 +326,17 @@ class _Session:
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
-            threads=ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode),
+            threads=ThreadReader(
+                time.thread_time_ns,
+                peer_inode=ask_peer_inode,
+                open_pressure=open_group_pressure,
+            ),
             time=TimeAccount(started_ns, interval_ns, idle_ns),
         )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         record = with_warnings(self._record_so_far(), (_PROFILER_WAS_KILLED,))
-        return report(record, self._clock.wall_ns()), self._history_series()
+        return report(record, self._clock.wall_ns()), self._history_series(record)
 
     def _observed_so_far(self) -> RunObservation:
         peak_bytes = self._sampler.peak_bytes
@@ -465,7 +470,7 @@ class _Session:
         return RunResult(
             exit_code=ending.exit_code,
             report=report(record, now_ns),
-            series=self._history_series(),
+            series=self._history_series(record),
             stacks_line=plan.collectors.stacks_line(record),
             warnings=plan.collectors.startup_errors(),
             got_stop_signal=ending.got_stop_signal,
@@ -479,9 +484,15 @@ class _Session:
             self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus
         )
 
-    def _history_series(self) -> RunSeries | None:
+    def _history_series(self, record: Record) -> RunSeries | None:
         series = self._samples.usage.series if self._plan.max_history_steps else None
-        return None if series is None else series.copy(min_step_ms=self._min_series_step_ms)
+        if series is None:
+            return None
+        series = series.copy(min_step_ms=self._min_series_step_ms)
+        written_bytes = record.metrics.block_write_bytes
+        if written_bytes is not None:
+            series.limit_written(written_bytes)
+        return series
 
     @property
     def _min_series_step_ms(self) -> float:
