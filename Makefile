@@ -112,8 +112,9 @@ page-types: $(VENV)/.dev ## Write the JavaScript types of the report page's rows
 kibana: $(VENV)/.dev ## Write the dashboards and the index templates
 	$(BIN)/python kibana/build.py
 
-commands: $(VENV)/.dev ## Write docs/commands.md from the commands
+commands: $(VENV)/.dev ## Write docs/commands.md from the commands, and what resize leaves alone
 	$(BIN)/python tools/commands_page.py
+	$(BIN)/python tools/left_alone.py
 
 lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time
 	$(BIN)/python -m profiler.aws_account.setup.forwarder_zip dist/task-profiler-forwarder.zip

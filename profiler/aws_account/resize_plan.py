@@ -1,7 +1,6 @@
 """Plans the size of families' task definitions by their runs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,17 +12,11 @@ from profiler.core.json_fields import mapping
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_task_size
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import (
-    Resize,
-    ResizePolicy,
-    SizeBefore,
-    SizedRevision,
-    decide,
-    size_before,
-)
-from profiler.sizing.run_facts import RunFacts, size_of
+from profiler.sizing.resize_decision import decide
+from profiler.sizing.resize_policy import Resize, ResizePolicy
+from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, size_before
 from profiler.task_definitions.definition_json import (
     ChangedDefinition,
     TaskDefinitionDocument,
@@ -50,7 +43,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     ``describe`` reads an older revision.
     """
 
-    runs: Mapping[FamilyKey, Sequence[RunFacts]]
+    runs: Mapping[FamilyKey, FamilyWindow]
     policy: ResizePolicy
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
@@ -59,8 +52,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
-        runs, size = self._runs(family, document.arn), definition_size(document.definition)
-        seen = _seen_memory(runs, self.policy.size.memory_margin_percent)
+        window = self._window(family, document.arn)
+        size = definition_size(document.definition)
+        seen = _seen_memory(window, size, self.policy.size.memory_margin_percent)
         limits = [
             f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
             for name, limit_mb in seen.killed_limits(document.definition).items()
@@ -72,10 +66,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         revision = SizedRevision(
             revision=None, size=size, killed_limit=limits[0] if limits else None
         )
-        decision = self._decision(family, document, runs, policy, revision)
-        left_alone = _left_alone(document, decision)
-        if left_alone is not None:
-            decision = replace(decision, action="none", reason=left_alone)
+        decision = self._decision(family, document, window, policy, revision)
+        is_left_alone = _circumstances(document) != Circumstances()
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
@@ -89,41 +81,44 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             changed = replace(changed, notes=tuple(map(as_sentence, limits)))
         return PlannedFamily(
             family=family,
-            action=decision.action if left_alone is None else "refused",  # its schedules stay, too
+            action="refused" if is_left_alone else decision.action,  # its schedules stay, too
             notes=(as_sentence(decision.reason), *changed.notes),
             document=document,
             changed=changed,
             resize=decision,
         )
 
-    def _runs(self, family: str, arn: str | None) -> Sequence[RunFacts]:
+    def _window(self, family: str, arn: str | None) -> FamilyWindow:
         account, region = arn_account(arn), arn_region(arn)
-        found = {
-            key: runs
-            for key, runs in self.runs.items()
-            if key.name == family
-            and (
-                arn is None or (key.account_id in (None, account) and key.region in (None, region))
-            )
-        }
-        if arn is None and len(found) > 1:
+        windows = []
+        for key, window in self.runs.items():
+            is_here = key.account_id in (None, account) and key.region in (None, region)
+            if key.name == family and (arn is None or is_here):
+                windows.append(window)
+        if arn is None and len(windows) > 1:
             raise TaskProfilerError(
                 f"The runs of {family} are of several accounts or Regions: use a source with one."
             )
-        return sorted(
-            (run for runs in found.values() for run in runs),
-            key=lambda run: (run.began_ns, run.key),
-        )
+        if len(windows) == 1:
+            return windows[0]
+        total = FamilyWindow(windows[0].span if windows else WindowSpan(now_ns=0))
+        for window in windows:
+            total.merge(window)
+        return total
 
     def _decision(
         self,
         family: str,
         document: TaskDefinitionDocument,
-        runs: Sequence[RunFacts],
+        window: FamilyWindow,
         policy: ResizePolicy,
         revision: SizedRevision,
     ) -> Resize:
-        decide_on = partial(decide, runs, policy=policy, price_overrides=self.price_overrides)
+        circumstances = _circumstances(document)
+
+        def decide_on(revision: SizedRevision) -> Resize:
+            return decide(window, revision, circumstances, policy, self.price_overrides)
+
         if document.arn is None:
             return decide_on(revision)
         number, tags = document.arn.rpartition(":")[2], document.tags
@@ -137,10 +132,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         is_ours = revision.resized_from is not None or revision.reverted_from is not None
         if decision.action != "resize" or is_ours:
             return decision
-        return decide_on(self._with_past(family, number, runs, revision))
+        return decide_on(self._with_past(family, number, window, revision))
 
     def _with_past(
-        self, family: str, number: str, runs: Sequence[RunFacts], revision: SizedRevision
+        self, family: str, number: str, window: FamilyWindow, revision: SizedRevision
     ) -> SizedRevision:
         """The revision, with the size that a plan has registered, if later revisions have the
         size before it.
@@ -148,7 +143,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         If the first of those is a plan's own, its tag counts. The runs show the sizes of most
         revisions without a call.
         """
-        seen, size = {run.record.revision: size_of(run.record) for run in runs}, revision.size
+        size = revision.size
+        seen = {}
+        for seen_size, runs in window.sizes.items():
+            seen.update(dict.fromkeys(runs.revisions, seen_size))
         newest = int(number) if number.isdecimal() else 1
         for earlier in range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1):
             if seen.get(str(earlier)) == size:
@@ -205,43 +203,33 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return replace(changed, definition=with_size_tag(changed.definition, key, tag))
 
 
-def _left_alone(document: TaskDefinitionDocument, decision: Resize) -> str | None:
-    """Why a definition is not changed, whatever its runs say."""
-    system = str(mapping(document.definition.get("runtimePlatform")).get("operatingSystemFamily"))
-    if system.upper().startswith("WINDOWS"):
-        return f"it is for {system}, which is not measured"
-    if document.tags.get(f"{TAG_PREFIX}resize") == "off":
-        return f"its tag {TAG_PREFIX}resize is off"
-    if document.stack is not None:
-        size = decision.size
-        values = (
-            ""
-            if size is None
-            else f": set {format_task_size(size.vcpu, size.memory_mb)} in its template"
-        )
-        return f"the stack {document.stack} of CloudFormation owns it{values}"
-    return None
+def _circumstances(document: TaskDefinitionDocument) -> Circumstances:
+    """What the definition alone says, whatever its runs do."""
+    platform = mapping(document.definition.get("runtimePlatform"))
+    system = str(platform.get("operatingSystemFamily"))
+    is_windows = system.upper().startswith("WINDOWS")
+    tag = f"{TAG_PREFIX}resize"
+    return Circumstances(
+        operating_system=system if is_windows else None,
+        off_tag=tag if document.tags.get(tag) == "off" else None,
+        stack=document.stack,
+    )
 
 
-def _seen_memory(runs: Sequence[RunFacts], margin_percent: float) -> SeenMemory:
-    """The largest memory of each measured container, and the limits of kills, with the margin."""
+def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) -> SeenMemory:
+    """The largest memory of each measured container, and the limits of kills at the definition's
+    size, with the margin.
+    """
     factor = 1 + margin_percent / 100
     needs_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
-    for record in (run.record for run in runs):
-        name, limit_mb = record.container.name, record.metrics.memory_size_mb
-        used = {name: record.metrics, **{one.name: one.metrics for one in record.containers}}
-        used_mb = [
-            (one, known.max_memory_used_mb) for one, known in used.items() if known is not None
-        ]
-        if (
-            record.likely_out_of_memory
-            and limit_mb is not None
-            and limit_mb < (size_of(record).memory_mb or 0)
-        ):
-            killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
-            used_mb.append((name, max(limit_mb, (limit_mb + 1) / factor)))
-        for one, amount_mb in used_mb:
-            if amount_mb is not None:
-                needs_mb[one] = max(needs_mb.get(one, 0), amount_mb * factor)
+    for runs_size, runs in window.sizes.items():
+        for name, memory in runs.containers.items():
+            if memory.used_mb is not None:
+                needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * factor)
+            limit_mb = memory.killed_limit_mb
+            if limit_mb is not None and runs_size == size:
+                killed_mb[name] = limit_mb
+                least_mb = max(limit_mb * factor, limit_mb + 1)
+                needs_mb[name] = max(needs_mb.get(name, 0), least_mb)
     return SeenMemory(needs_mb=needs_mb, killed_mb=killed_mb)

@@ -174,7 +174,7 @@ def _headers(advices: Sequence[Advice]) -> Iterator[str]:
             "machine counts as the current size unless the task has one, and whole seconds are "
             "billed, at least 60."
         )
-    if any(advice.evidence.is_by_minute for advice in advices):
+    if any(advice.evidence.precision.is_by_minute for advice in advices):
         yield (
             "Container Insights: runs were sampled each minute. The monitor also sees short "
             "peaks and short runs."
@@ -225,7 +225,9 @@ def _below_the_table(
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
-            whose = " (all GPUs of its instances)" if advice.evidence.has_gpus_of_others else ""
+            whose = (
+                " (all GPUs of its instances)" if advice.evidence.usage.has_gpus_of_others else ""
+            )
             yield from wrapped(
                 f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width
             )
@@ -245,7 +247,7 @@ def _rows(
             yield (
                 f"{indent}{family.name}",
                 *(get(family) or UNKNOWN for _, get in places),
-                str(advice.evidence.runs),
+                str(advice.evidence.outcomes.runs),
                 size_text(choice.current),
                 Span(
                     size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""

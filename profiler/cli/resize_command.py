@@ -20,7 +20,6 @@ from profiler.cli.options import (
     WholeNumber,
     flag,
     gathered,
-    last_option,
     option,
     past_run_options,
     policy_options,
@@ -44,19 +43,19 @@ from profiler.cli.rollout_progress import (
 from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides
+from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.json_fields import text
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_usd
-from profiler.runs.past_runs.families import read_runs
+from profiler.runs.past_runs.families import read_windows
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
 from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS
+from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import Resize, ResizePolicy
-from profiler.sizing.run_facts import RunFacts
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import (
     change_text,
@@ -67,8 +66,7 @@ from profiler.task_definitions.definition_texts import (
 from profiler.task_definitions.size_changes import definition_size
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
-# Enough for the runs before and after a change, and those since it was put back.
-_RUNS_OF_A_FAMILY = 200
+_MIN_DAYS, _MAX_DAYS = 14, 400
 _COLUMNS = (
     Column("FAMILY", folds=True),
     Column("ACTION"),
@@ -91,7 +89,13 @@ _COLUMNS = (
     "--update-schedules",
     "With --register: move schedules pinned to a revision that differs only by the size.",
 )
-@last_option(10_000, LAST_RUNS, "Use the N newest runs of each family for its size.")
+@option(
+    "--days",
+    "N",
+    "Use the runs of the last N days.",
+    type=WholeNumber(_MIN_DAYS, _MAX_DAYS),
+    default=WINDOW_DAYS,
+)
 @policy_options
 @option(
     "--min-saving min_saving_percent", "PERCENT", "Minimum saving.", type=Number(0, 100), default=10
@@ -113,7 +117,7 @@ def resize(
     request: RolloutRequest,
     options: SourceOptions,
     policy: Policy,
-    last: int,
+    days: int,
     min_saving_percent: float,
     min_runs: int,
     files: tuple[str, ...],
@@ -126,19 +130,18 @@ def resize(
     too small, the old size comes back.
     """
     check_update_schedules(request)
-    limits = ResizePolicy(
-        size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs, last=last
-    )
+    limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
+    span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     if files:
         if request != RolloutRequest():
             raise UsageError(
                 "--apply takes the families of its files: leave out FAMILY, --cluster, "
                 "--scheduled, --register."
             )
-        return _apply(files, options, limits, as_json=as_json)
+        return _apply(files, options, span, limits, as_json=as_json)
     open_client = open_clients(options.region, options.profile)
     definitions = TaskDefinitions(open_client("ecs"))
-    runs: dict[FamilyKey, Sequence[RunFacts]] = {}
+    runs: dict[FamilyKey, FamilyWindow] = {}
     plans = SizePlans(
         runs=runs, policy=limits, price_overrides=price_overrides(), describe=definitions.describe
     )
@@ -152,7 +155,7 @@ def resize(
     )
     families = rollout.families()
     is_selected = bool(request.globs or request.clusters or request.scheduled)
-    runs.update(_read_runs(options, families if is_selected else (), last))
+    runs.update(_read_runs(options, families if is_selected else (), span))
     if not is_selected:
         names = {key.name for key in runs}
         families = tuple(family for family in families if family in names)
@@ -176,16 +179,21 @@ def resize(
 
 
 def _read_runs(
-    options: SourceOptions, families: Sequence[str], last: int
-) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+    options: SourceOptions, families: Sequence[str], span: WindowSpan
+) -> Mapping[FamilyKey, FamilyWindow]:
     source = open_source(options)
     selection = RunFilter(families=tuple(map(pattern_of, families)))
     with warned_notes(source):
-        return read_runs(source, selection, max(_RUNS_OF_A_FAMILY, last))
+        return read_windows(source, selection, span)
 
 
 def _apply(
-    files: Sequence[str], options: SourceOptions, policy: ResizePolicy, *, as_json: bool
+    files: Sequence[str],
+    options: SourceOptions,
+    span: WindowSpan,
+    policy: ResizePolicy,
+    *,
+    as_json: bool,
 ) -> int:
     """Write the sizes into the files, but for Terraform say where.
 
@@ -204,7 +212,7 @@ def _apply(
         dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found)))
     )
     plans = SizePlans(
-        runs=_read_runs(options, families, policy.last) if families else {},
+        runs=_read_runs(options, families, span) if families else {},
         policy=policy,
         price_overrides=price_overrides(),
     )

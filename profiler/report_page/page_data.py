@@ -170,7 +170,9 @@ def size_rows(
     runs first.
     """
     measured = (evidence for evidence in evidences if evidence is not None)
-    for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
+    for evidence in sorted(
+        measured, key=lambda evidence: (-evidence.outcomes.runs, evidence.family.order)
+    ):
         advice = advise(evidence, Policy(), price_overrides)
         choice = advice.choice
         advised = as_json(advice)
@@ -189,7 +191,7 @@ def size_rows(
                 "family": labels[evidence.family],
                 "changes": choice.changes,
                 "fits": choice.is_right and advice.risk is None,
-                "onlyFailures": not evidence.has_success or None,
+                "onlyFailures": not evidence.outcomes.has_success or None,
                 "resize": resize,
                 "risk": advice.risk,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),

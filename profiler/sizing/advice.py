@@ -42,11 +42,11 @@ class Advice(Struct, frozen=True, kw_only=True):
         A kill at a size below the current one does not count.
         """
         evidence, size_mb = self.evidence, self.choice.current.memory_mb
-        oom_size_mb, peak_mb = evidence.oom_size_mb, evidence.required_memory_mb
-        if evidence.out_of_memory and (
+        oom_size_mb, peak_mb = evidence.needs.oom_size_mb, evidence.needs.required_memory_mb
+        if evidence.outcomes.out_of_memory and (
             size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb
         ):
-            return f"{format_count(evidence.out_of_memory, 'run')} ran out of memory"
+            return f"{format_count(evidence.outcomes.out_of_memory, 'run')} ran out of memory"
         if size_mb is not None and peak_mb is not None and is_near_limit(peak_mb, size_mb):
             return (
                 f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of "
@@ -69,7 +69,7 @@ class Advice(Struct, frozen=True, kw_only=True):
             or is_outgrown
         ):
             return "too small"
-        if choice.current == TaskSize() or not self.evidence.has_success:
+        if choice.current == TaskSize() or not self.evidence.outcomes.has_success:
             return "not known"
         is_cheaper = (
             saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
@@ -127,14 +127,14 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
     evidence, choice, saturated_percent = (
         advice.evidence,
         advice.choice,
-        advice.evidence.saturated_percent,
+        advice.evidence.usage.saturated_percent,
     )
     return {
         "family": evidence.family.name,
         "accountId": evidence.family.account_id,
         "region": evidence.family.region,
         **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
-        "runs": evidence.runs,
+        "runs": evidence.outcomes.runs,
         "current": size_object(choice.current),
         "recommended": size_object(choice.size),
         "savingPercent": choice.saving_percent,
@@ -144,21 +144,21 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
         "sizes": [_option(option) for option in choice.options],
         "reasons": list(advice.reasons),
         "evidence": {
-            "runs": evidence.runs,
-            "failed": evidence.failed,
-            "outOfMemory": evidence.out_of_memory,
-            "ignored": evidence.ignored,
-            "peakMB": as_number(evidence.required_memory_mb),
+            "runs": evidence.outcomes.runs,
+            "failed": evidence.outcomes.failed,
+            "outOfMemory": evidence.outcomes.out_of_memory,
+            "ignored": evidence.outcomes.ignored,
+            "peakMB": as_number(evidence.needs.required_memory_mb),
             "p95Vcpu": None
-            if evidence.required_vcpu is None
-            else round(evidence.required_vcpu, VCPU_DIGITS),
+            if evidence.needs.required_vcpu is None
+            else round(evidence.needs.required_vcpu, VCPU_DIGITS),
             "saturatedPercent": None
             if saturated_percent is None
             else as_number(round(saturated_percent, 1)),
-            "peakSource": evidence.peak_source,
-            "statsPeriodMs": evidence.stats_period_ms,
-            "from": evidence.first_started_at,
-            "to": evidence.last_started_at,
+            "peakSource": evidence.precision.peak_source,
+            "statsPeriodMs": evidence.precision.stats_period_ms,
+            "from": evidence.outcomes.first_started_at,
+            "to": evidence.outcomes.last_started_at,
         },
     }
 

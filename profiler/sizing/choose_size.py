@@ -11,10 +11,11 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import as_number
-from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, Evidence, smaller_vcpus
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.run_facts import vcpu_limit
+from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
@@ -42,7 +43,8 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
     ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``outgrown`` would be enough
     without the growth; None if that does not change the size. ``chosen`` and the table of
-    ``options``, by vCPU, exist on Fargate only.
+    ``options``, by vCPU, exist on Fargate only, and ``ranked``: all sizes that are enough, the best
+    one first, which is ``chosen`` unless a faster one was asked for.
     """
 
     current: TaskSize
@@ -56,6 +58,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     outgrown: TaskSize | None = None
     chosen: SizeOption | None = None
     options: tuple[SizeOption, ...] = ()
+    ranked: tuple[SizeOption, ...] = ()
 
     @property
     def factor(self) -> SlowdownBounds:
@@ -105,10 +108,10 @@ def recommend_size(
 
     A size that the growing peak passes within 30 runs is too small.
     """
-    if evidence.is_by_minute:
+    if evidence.precision.is_by_minute:
         margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
         policy = replace(policy, memory_margin_percent=margin_percent)
-    trend = growth(evidence.needs_mb)
+    trend = growth(evidence.needs.needs_mb)
     need = _memory_need(evidence, policy)
     decision = _decide(evidence, policy, price_overrides, need)
     soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
@@ -126,7 +129,9 @@ def _decide(
 ) -> SizeDecision:
     task, current = evidence.latest, evidence.size
     # A machine on which every run failed is no size of Fargate to compare with.
-    is_unproven = evidence.is_moved and not (evidence.has_success or evidence.out_of_memory)
+    is_unproven = evidence.is_moved and not (
+        evidence.outcomes.has_success or evidence.outcomes.out_of_memory
+    )
     if task.launch_type != FARGATE or is_unproven:
         size = _round_up(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
@@ -151,14 +156,15 @@ def _decide(
             or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb)
         )
     ]
+    ranked = sorted(
+        fitting,
+        key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb),
+    )
     larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
-    if larger and policy.faster and evidence.is_saturated:
+    if larger and policy.faster and evidence.usage.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
     else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
-        chosen = min(
-            fitting,
-            key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb),
-        )
+        chosen = ranked[0]
     return SizeDecision(
         current=current,
         size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
@@ -169,6 +175,7 @@ def _decide(
         needs_more_memory=needs_more_memory,
         chosen=chosen,
         options=what_if.table(chosen.size),
+        ranked=tuple(ranked),
     )
 
 
@@ -177,16 +184,16 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
 
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
     """
-    current, memory_mb = evidence.size, evidence.required_memory_mb
+    current, memory_mb = evidence.size, evidence.needs.required_memory_mb
     needed_mb = (
         current.memory_mb or 0
         if memory_mb is None
         else memory_mb * (1 + policy.memory_margin_percent / 100)
     )
-    keeps_size = evidence.is_too_short or not evidence.has_success
+    keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
-    least_mb = max(evidence.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
-    return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.oom_size_mb or 0)
+    least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
+    return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.needs.oom_size_mb or 0)
 
 
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
@@ -194,23 +201,27 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     or slows no run down.
     """
     vcpu = memory_mb = None
-    if evidence.required_vcpu is not None:
-        rounded, limit = _step_up(evidence.required_vcpu, 0, 0.25), vcpu_limit(evidence.latest)
-        if limit is not None and evidence.required_vcpu <= limit:
+    if evidence.needs.required_vcpu is not None:
+        rounded, limit = (
+            _step_up(evidence.needs.required_vcpu, 0, 0.25),
+            vcpu_limit(evidence.latest),
+        )
+        if limit is not None and evidence.needs.required_vcpu <= limit:
             rounded = min(rounded, limit)
         not_slower = None
-        if evidence.slowdowns is not None and evidence.vcpu_without_slowdown is None:
+        if evidence.needs.slowdowns is not None and evidence.needs.vcpu_without_slowdown is None:
             factors = (
-                (vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit)
+                (vcpu, evidence.needs.slowdowns.get(vcpu, SAME_DURATION))
+                for vcpu in smaller_vcpus(limit)
             )
             not_slower = next(
                 (vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None
             )
         vcpu = as_number(min(rounded, not_slower or rounded))
-    if evidence.has_memory:
+    if evidence.needs.has_memory:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))
     current = evidence.size
-    if not evidence.has_success:  # failures show only that a size was too small
+    if not evidence.outcomes.has_success:  # failures show only that a size was too small
         is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
         return replace(current, memory_mb=memory_mb) if is_too_small else current
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import first_names
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import (
@@ -52,47 +53,50 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
 
 
 def _basis(evidence: Evidence) -> str:
-    outcomes = [
-        f"{count} {outcome}"
-        for count, outcome in (
-            (evidence.failed, "failed"),
-            (evidence.stopped, "stopped"),
-            (evidence.out_of_memory - evidence.out_of_memory_unmeasured, "out of memory"),
-        )
-        if count
-    ]
-    runs = format_count(evidence.runs, "run") + (f" ({', '.join(outcomes)})" if outcomes else "")
-    parts = []
-    if evidence.required_memory_mb is not None:
-        source = f" ({evidence.peak_source})" if evidence.peak_source is not None else ""
-        parts.append(f"at most {format_memory(evidence.required_memory_mb)} of memory{source}")
-    if evidence.required_vcpu is not None:
-        parts.append(f"for 95 % of the time at most {format_vcpu(evidence.required_vcpu)}")
-    others_mb = (evidence.required_memory_mb or 0) - (
-        evidence.batch_peak_mb or evidence.required_memory_mb or 0
-    )
-    others_text = (
-        f"; {format_memory(others_mb)} of this memory is for the other containers"
-        if others_mb >= 1
-        else ""
-    )
-    unmeasured = evidence.out_of_memory_unmeasured
-    unmeasured_text = (
-        f"; {unmeasured} more ran out of memory before the first measurement" if unmeasured else ""
-    )
-    return f"{runs} used {' and '.join(parts)}{others_text}{unmeasured_text}."
+    """How many runs there were, over which time, and what they used."""
+    outcomes = evidence.outcomes
+    needs = evidence.needs
+    endings = []
+    for count, ending in (
+        (outcomes.failed, "failed"),
+        (outcomes.stopped, "stopped"),
+        (outcomes.out_of_memory - outcomes.out_of_memory_unmeasured, "out of memory"),
+    ):
+        if count:
+            endings.append(f"{count} {ending}")
+    runs = format_count(outcomes.runs, "run")
+    if evidence.usage.window_ns and outcomes.runs > 1:
+        runs += f" in {format_duration(evidence.usage.window_ns / NS_PER_MS)}"
+    if endings:
+        runs += f" ({', '.join(endings)})"
+    used = []
+    if needs.required_memory_mb is not None:
+        peak_source = evidence.precision.peak_source
+        source = "" if peak_source is None else f" ({peak_source})"
+        used.append(f"at most {format_memory(needs.required_memory_mb)} of memory{source}")
+    if needs.required_vcpu is not None:
+        used.append(f"for 95 % of the time at most {format_vcpu(needs.required_vcpu)}")
+    text = f"{runs} used {' and '.join(used)}"
+    if needs.required_memory_mb is not None and needs.batch_peak_mb is not None:
+        others_mb = needs.required_memory_mb - needs.batch_peak_mb
+        if others_mb >= 1:
+            text += f"; {format_memory(others_mb)} of this memory is for the other containers"
+    unmeasured = outcomes.out_of_memory_unmeasured
+    if unmeasured:
+        text += f"; {unmeasured} more ran out of memory before the first measurement"
+    return f"{text}."
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb, oom_size_mb, required_mb = (
         choice.current.memory_mb,
-        evidence.oom_size_mb,
-        evidence.required_memory_mb,
+        evidence.needs.oom_size_mb,
+        evidence.needs.required_memory_mb,
     )
-    if not (evidence.has_success or evidence.out_of_memory or choice.changes):
+    if not (evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes):
         succeeded = (
             "succeeded"
-            if evidence.failed + evidence.stopped == evidence.runs
+            if evidence.outcomes.failed + evidence.outcomes.stopped == evidence.outcomes.runs
             else "is known to have succeeded"
         )
         yield (
@@ -101,10 +105,10 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
-    elif evidence.reached_size_mb is not None:
+    elif evidence.needs.reached_size_mb is not None:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
-            f"have been killed there: less than {format_memory(evidence.reached_size_mb)} is not "
+            f"have been killed there: less than {format_memory(evidence.needs.reached_size_mb)} is not "
             "recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
@@ -127,8 +131,8 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of
     it.
     """
-    percent, vcpu = evidence.saturated_percent, vcpu_limit(evidence.latest)
-    if not evidence.is_saturated or percent is None or not vcpu:
+    percent, vcpu = evidence.usage.saturated_percent, vcpu_limit(evidence.latest)
+    if not evidence.usage.is_saturated or percent is None or not vcpu:
         return
     used = (
         f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
@@ -158,7 +162,7 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not
     have its own.
     """
-    waited, saturated = evidence.cpu_wait_percent, evidence.saturated_percent
+    waited, saturated = evidence.usage.cpu_wait_percent, evidence.usage.saturated_percent
     if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
         return
     although = ""
@@ -168,7 +172,7 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
             f" although the task {rarely if saturated else 'was never saturated'}: it shares its "
             "CPU with others, or its threads run in short bursts"
         )
-    least = "at least " if evidence.is_cpu_wait_partial else ""
+    least = "at least " if evidence.usage.is_cpu_wait_partial else ""
     yield (
         f"Threads that could run waited for a CPU {least}{format_percent(waited)} of the "
         f"time{although}."
@@ -184,16 +188,16 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if choice.size.memory_mb == LARGEST.memory_mb:
         ending = ": split the work" if choice.needs_more_memory else ""
         yield f"{format_memory(LARGEST.memory_mb)} is the largest memory that Fargate has{ending}."
-    if not evidence.has_cpu:
+    if not evidence.needs.has_cpu:
         yield "CPU use was not measured, so the vCPU size stays as it is."
-    if not evidence.has_memory:
+    if not evidence.needs.has_memory:
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
 def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     saving_percent, chosen = choice.saving_percent, choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
-        if choice.is_fargate and choice.is_right and evidence.has_success:
+        if choice.is_fargate and choice.is_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -252,7 +256,7 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
     if (
-        not (choice.is_fargate and evidence.has_memory and evidence.has_success)
+        not (choice.is_fargate and evidence.needs.has_memory and evidence.outcomes.has_success)
         or vcpu is None
         or memory_mb is None
     ):
@@ -269,7 +273,9 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             f"{format_vcpu(vcpu)}."
         )
     elif (
-        choice.need.above_mb < smaller_mb and choice.outgrown is None and not evidence.is_too_short
+        choice.need.above_mb < smaller_mb
+        and choice.outgrown is None
+        and not evidence.precision.is_too_short
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
@@ -286,7 +292,10 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     smaller = max(
         (size.vcpu for size in LEGAL_SIZES if vcpu is not None and size.vcpu < vcpu), default=None
     )
-    if not (choice.is_fargate and evidence.has_cpu and evidence.has_success) or smaller is None:
+    if (
+        not (choice.is_fargate and evidence.needs.has_cpu and evidence.outcomes.has_success)
+        or smaller is None
+    ):
         return
     name = format_vcpu(smaller)
     option = next(
@@ -306,7 +315,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     elif option.factor is None:
         yield (
             f"{name} was not considered: some runs used up to "
-            f"{format_vcpu(evidence.vcpu_without_slowdown or 0)} for 95 % of the time, and their "
+            f"{format_vcpu(evidence.needs.vcpu_without_slowdown or 0)} for 95 % of the time, and their "
             "reports do not show how much longer they would take."
         )
     elif option.factor.max > 1:
@@ -350,7 +359,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     container's own limit.
     """
     needed, size_mb = choice.growth, choice.size.memory_mb
-    passed_mb = max(evidence.oom_size_mb or 0, evidence.required_memory_mb or 0)
+    passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
     if needed is not None and choice.outgrown is not None:
         grows = (
@@ -379,9 +388,9 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         passes = f": it will pass {' and '.join(passed)}" if passed else ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
     own_limit_mb = evidence.latest.metrics.memory_size_mb
-    peak_mb = max(evidence.oom_size_mb or 0, *evidence.peaks_mb, 0)
+    peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
     if own_limit_mb is not None and peak_mb < own_limit_mb < (current_mb or math.inf):
-        batch = growth(evidence.peaks_mb)
+        batch = growth(evidence.needs.peaks_mb)
         own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
         if own_limit is not None:
             yield (
@@ -398,14 +407,14 @@ def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
 
 
 def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
-    peak_mb, p99_mb = evidence.batch_peak_mb, evidence.batch_p99_mb
+    peak_mb, p99_mb = evidence.needs.batch_peak_mb, evidence.needs.batch_p99_mb
     if peak_mb is not None and p99_mb is not None and p99_mb < 0.5 * peak_mb:
         yield (
             f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the "
             f"time, at most {format_memory(p99_mb)} otherwise."
         )
     if (
-        evidence.gpus_idle and evidence.runs > 1
+        evidence.usage.gpus_idle and evidence.outcomes.runs > 1
     ):  # the record of a single run has a warning for each GPU
         yield (
             "The GPUs were allocated but never used in any run: run the task without GPUs, or "
@@ -414,37 +423,42 @@ def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
 
 
 def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    if evidence.runs < MIN_RUNS:
-        runs = f"{format_count(evidence.runs, 'run')} {'is' if evidence.runs == 1 else 'are'}"
+    if evidence.outcomes.runs < MIN_RUNS:
+        runs = f"{format_count(evidence.outcomes.runs, 'run')} {'is' if evidence.outcomes.runs == 1 else 'are'}"
         yield f"{runs} a small sample: check again after more runs, with different input."
-    if not evidence.has_run_at_current_vcpu and choice.options and evidence.billed:
+    if not evidence.usage.has_run_at_current_vcpu and choice.options and evidence.usage.billed:
         yield (
             f"No measured run had {format_vcpu(choice.current.vcpu or 0)}: the costs come from "
             "runs with other vCPU sizes."
         )
-    if evidence.stopped and evidence.runs == evidence.stopped:
+    if evidence.outcomes.stopped and evidence.outcomes.runs == evidence.outcomes.stopped:
         yield "Every run was stopped before its end, so the task may need more."
-    if evidence.is_by_minute:
+    if evidence.precision.is_by_minute:
         yield (
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
             f"included, so the memory has a margin of {choice.policy.memory_margin_percent:g} %."
         )
-    if evidence.is_too_short:
+    if evidence.precision.is_too_short:
         yield (
             f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: "
             "less memory than now is not recommended."
         )
-    is_coarse = (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS and not evidence.is_by_minute
-    if evidence.peak_source == "sampled" and is_coarse:
-        period = format_duration(round(evidence.stats_period_ms or 0, -2))
+    is_coarse = (
+        evidence.precision.stats_period_ms or 0
+    ) > MAX_FINE_PERIOD_MS and not evidence.precision.is_by_minute
+    if evidence.precision.peak_source == "sampled" and is_coarse:
+        period = format_duration(round(evidence.precision.stats_period_ms or 0, -2))
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
 
 
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
-    if len(evidence.processors) > 1:
+    if len(evidence.precision.processors) > 1:
         listed = first_names(
-            [f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors]
+            [
+                f"{name} ({format_count(count, 'run')})"
+                for name, count in evidence.precision.processors
+            ]
         )
         yield (
             "The runs had different processors, so their durations and CPU use are hard to "
@@ -452,7 +466,10 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     others = evidence.latest.containers
     for what, names in (
-        ("memory of {} was not measured and has no limit to use instead", evidence.unknown_memory),
+        (
+            "memory of {} was not measured and has no limit to use instead",
+            evidence.precision.unknown_memory,
+        ),
         (
             "CPU use of {} was not measured",
             [other.name for other in others if vcpu_p95(other.metrics) is None],
@@ -463,7 +480,9 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
                 f"The {what.format(first_names([repr(name) for name in names]))}: it is not "
                 "included."
             )
-    if not choice.is_fargate and (evidence.has_success or evidence.out_of_memory or choice.changes):
+    if not choice.is_fargate and (
+        evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes
+    ):
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""

@@ -1,7 +1,7 @@
 """The facts of a run that size recommendations use: what its task needed, and how the run went."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,6 +38,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     of 95th percentiles, at most the size. ``slowdown`` has the bounds for each vCPU size at which
     the run would have been slower; None for records of schema 1.0 and without CPU measurements.
     ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
+    ``is_confirmed``: its source vouches for the task and its family; only then it is a reason to
+    change something.
     """
 
     record: Record
@@ -48,6 +50,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     needed_vcpu: float | None
     slowdown: Mapping[float, SlowdownBounds] | None
     is_moved: bool
+    is_confirmed: bool = True
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -60,7 +63,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         return self.needed_memory_mb is not None or self.needed_vcpu is not None
 
 
-def facts_of(report: Report, on_fargate: str | None = None) -> RunFacts:
+def facts_of(
+    report: Report, on_fargate: str | None = None, *, is_confirmed: bool = True
+) -> RunFacts:
     """The facts of a final report; with a Region, as if its run had been on Fargate there."""
     given = report.record
     record = without_course(given if on_fargate is None else record_on_fargate(given, on_fargate))
@@ -78,7 +83,13 @@ def facts_of(report: Report, on_fargate: str | None = None) -> RunFacts:
         else min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
+        is_confirmed=is_confirmed,
     )
+
+
+def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
+    """The runs in the order of time."""
+    return sorted(runs, key=lambda run: (run.began_ns, run.key))
 
 
 def vcpu_limit(record: Record) -> Number | None:

@@ -6,16 +6,12 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
-from profiler.sizing.evidence import (
-    FACTOR_DIGITS,
-    SAME_DURATION,
-    BilledTasks,
-    Evidence,
-    mean_billed_ms,
-)
+from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.run_facts import vcpu_limit
+from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 from profiler.sizing.trend import MIN_RUNS
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
@@ -130,7 +126,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             is_fast_enough=(
                 factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
                 if factor is not None
-                else not self.evidence.has_cpu and size.vcpu >= (self.evidence.size.vcpu or 0)
+                else not self.evidence.needs.has_cpu and size.vcpu >= (self.evidence.size.vcpu or 0)
             ),
             hour_usd=hour_usd,
             comparable_hour_usd=(
@@ -139,7 +135,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
                 else hour_usd
             ),
             current_hour_usd=None if self.current is None else self._hour_usd(self.current),
-            billed=self.evidence.billed,
+            billed=self.evidence.usage.billed,
         )
 
     @property
@@ -160,20 +156,24 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         evidence, current_vcpu = self.evidence, self.evidence.size.vcpu
         seen_vcpu = vcpu_limit(evidence.latest)
         if seen_vcpu and vcpu > seen_vcpu:
-            saturated = (evidence.saturated_percent or 0) / 100 if evidence.is_saturated else 0
+            saturated = (
+                (evidence.usage.saturated_percent or 0) / 100 if evidence.usage.is_saturated else 0
+            )
             return SlowdownBounds(
                 min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1
             )
         if current_vcpu is not None and vcpu >= current_vcpu:
             return SAME_DURATION
-        if not evidence.has_cpu or (not evidence.has_success and vcpu < (seen_vcpu or 0)):
-            return None
-        if (
-            evidence.vcpu_without_slowdown is not None
-            and vcpu < evidence.vcpu_without_slowdown - ROUNDING
+        if not evidence.needs.has_cpu or (
+            not evidence.outcomes.has_success and vcpu < (seen_vcpu or 0)
         ):
             return None
-        return (evidence.slowdowns or {}).get(vcpu, SAME_DURATION)
+        if (
+            evidence.needs.vcpu_without_slowdown is not None
+            and vcpu < evidence.needs.vcpu_without_slowdown - ROUNDING
+        ):
+            return None
+        return (evidence.needs.slowdowns or {}).get(vcpu, SAME_DURATION)
 
     def _hour_usd(self, size: Size) -> float | None:
         """Return the price of an hour.
@@ -202,10 +202,10 @@ def runs_per_month(evidence: Evidence) -> float | None:
     """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window
     shorter than a day.
     """
-    steps = evidence.window_tasks - 1
-    if steps < MIN_RUNS - 1 or evidence.window_ns < NS_PER_DAY:
+    steps = evidence.usage.window_tasks - 1
+    if steps < MIN_RUNS - 1 or evidence.usage.window_ns < NS_PER_DAY:
         return None
-    return steps / (evidence.window_ns / NS_PER_DAY) * (365.25 / 12)
+    return steps / (evidence.usage.window_ns / NS_PER_DAY) * (365.25 / 12)
 
 
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:
@@ -218,5 +218,5 @@ def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
     """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate
     of the runs.
     """
-    hours, monthly_runs = evidence.idle_gpu_hours, runs_per_month(evidence)
+    hours, monthly_runs = evidence.usage.idle_gpu_hours, runs_per_month(evidence)
     return None if hours is None or monthly_runs is None else round(hours * monthly_runs, 6)

@@ -21,6 +21,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report, encode
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
+from tests.family_windows import lately
 from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
 from tools.moto_server import FakeAws, fake_aws, start_by_schedule
@@ -71,7 +72,7 @@ class Account:
                 "task_id": f"{family}-{number}",
             }
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
-        self.file.write_bytes(lines(self.reports))
+        self.file.write_bytes(lines(lately(self.reports, time.time_ns())))
 
     def resized(self) -> None:
         """A family that the command has made smaller, by its runs."""
@@ -259,7 +260,7 @@ def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_f
     assert rows["nightly"]["action"] == "none"
     assert rows["nightly"]["reason"].startswith("a smaller size has failed")
     account.runs("nightly", 40, revision=4, peak_mb=700)
-    rows, _ = account.rows()
+    rows, _ = account.rows("--days", "100")
     assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
         "resize",
         {"vcpu": 0.25, "memoryMB": 1024},
@@ -379,7 +380,7 @@ def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
     account.reverted()
     account.runs("nightly", 60, revision=3, peak_mb=700)
-    assert account.resize("--register").returncode == 0
+    assert account.resize("--register", "--days", "100").returncode == 0
     found, tags = account.described("nightly")
     assert (found["revision"], found["memory"]) == (4, "1024")
     assert tags == {

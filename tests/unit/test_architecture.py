@@ -41,7 +41,6 @@ LONGER_AT_100_COLUMNS = {
     "_processes_values",
     "handle",
     "run_of_minutes",
-    "evidence_of_runs",
 }
 MAX_NESTING = 4
 MAX_CONSTRUCTOR_PARAMETERS = 8

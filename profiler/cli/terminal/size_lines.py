@@ -9,8 +9,8 @@ from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
@@ -30,7 +30,9 @@ def find_advice(
 
 def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
-    if advice is None or not (advice.evidence.has_cpu and advice.evidence.has_success):
+    if advice is None or not (
+        advice.evidence.needs.has_cpu and advice.evidence.outcomes.has_success
+    ):
         return
     evidence = advice.evidence
     options = advice.choice.options
@@ -46,10 +48,10 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
             if option.factor is not None:
                 slower = f"{_factor_text(option.factor)}{_saving_text(option.saving_percent)}"
             yield f"{format_task_size(option.size.vcpu, option.size.memory_mb)}: {slower}"
-    elif evidence.slowdowns is not None:
+    elif evidence.needs.slowdowns is not None:
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
-        factors = [evidence.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
+        factors = [evidence.needs.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
         texts = [
             f"{format_vcpu(vcpu)}: {_factor_text(factor)}"
             for vcpu, factor in zip(vcpus, factors, strict=True)
@@ -79,7 +81,7 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     if advice is not None:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
-        runs = advice.evidence.runs + advice.evidence.out_of_memory_unmeasured
+        runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'})"
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
@@ -87,7 +89,7 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
         yield from advice.reasons[
-            1 : 1 + (_MAX_REASONS if not is_kept else int(not advice.evidence.has_success))
+            1 : 1 + (_MAX_REASONS if not is_kept else int(not advice.evidence.outcomes.has_success))
         ]
     texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
     yield from (text for text in texts if text is not None)

@@ -26,7 +26,8 @@ from profiler.runs.past_runs.run_source import (
     pattern_of,
 )
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
-from profiler.sizing.run_facts import RunFacts
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.run_facts import facts_of
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
@@ -54,13 +55,30 @@ def read_families(
     )
 
 
-def read_runs(
-    source: RunSource, selection: RunFilter, last: int
-) -> Mapping[FamilyKey, Sequence[RunFacts]]:
-    """The ``last`` newest matching runs of each family, in the order of time."""
-    families = Families(last)
-    _add_runs(families, source, selection, last)
-    return families.runs()
+def read_windows(
+    source: RunSource, selection: RunFilter, span: WindowSpan
+) -> Mapping[FamilyKey, FamilyWindow]:
+    """The matching runs of each family within a span, and the newest ones of rarer families from
+    before it.
+    """
+    windows: dict[FamilyKey, FamilyWindow] = {}
+    since_ns = span.since_ns
+    for run in source.runs(replace(selection, since_ns=since_ns)):
+        _add_to_window(windows, run, span)
+    for run in source.last_runs(replace(selection, until_ns=since_ns), span.min_runs):
+        _add_to_window(windows, run, span)
+    for window in windows.values():
+        window.close()
+    return windows
+
+
+def _add_to_window(windows: dict[FamilyKey, FamilyWindow], run: PastRun, span: WindowSpan) -> None:
+    """Add a run that has ended."""
+    report = final_report(run)
+    if report is None or not _counts(run, report):
+        return
+    facts = facts_of(report, is_confirmed=run.is_confirmed)
+    windows.setdefault(facts.family, FamilyWindow(span)).add(facts)
 
 
 def family_evidence(
@@ -110,9 +128,13 @@ def _add(families: Families, run: PastRun) -> bool:
     A task that never started does not count as a last run.
     """
     report = final_report(run)
-    if report is not None and (run.line is not None or report.record.started_at is not None):
-        families.add(report)
+    if report is not None and _counts(run, report):
+        families.add(report, is_confirmed=run.is_confirmed)
     return report is not None
+
+
+def _counts(run: PastRun, report: Report) -> bool:
+    return run.line is not None or report.record.started_at is not None
 
 
 def final_report(run: PastRun) -> Report | None:

@@ -21,6 +21,7 @@ from profiler.cli.setup.setup_commands import stack
 from tests.cloudformation import TEMPLATE, broken_rules
 from tests.documentation import ROOT, blocks, commands_of, pages, synopses
 from tests.values import present
+from tools import left_alone
 from tools.commands_page import PAGE, leaves, text
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
@@ -168,6 +169,12 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(
 
 def test_the_page_of_commands_is_that_of_the_commands() -> None:
     assert PAGE.read_text() == text(), "run make commands"
+
+
+def test_the_page_lists_what_resize_leaves_alone_by_its_rules() -> None:
+    page = left_alone.PAGE.read_text()
+    assert page == left_alone.with_list(page), "run make commands"
+    assert "- with the tag" in page
 
 
 def targets() -> set[str]:

@@ -31,8 +31,8 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import cost_on
 from profiler.sizing.advice import as_json, with_recommendation
+from profiler.sizing.billed_tasks import mean_billed_ms
 from profiler.sizing.choose_size import GROWTH_RUNS
-from profiler.sizing.evidence import mean_billed_ms
 from profiler.sizing.prices import (
     PRICE_TABLE_DATE,
     PriceOverrides,
@@ -138,7 +138,7 @@ def test_the_recommended_size_holds_every_straight_growth_for_30_runs(
     per_run: float, runs: int, first: int
 ) -> None:
     found = advice(growing(per_run, runs=runs, first_mb=first))
-    need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs_mb
+    need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs.needs_mb
     trend = present(growth(need))
     assert (found.choice.size.memory_mb or 0) >= trend.after(GROWTH_RUNS) - 1e-6
 
@@ -323,17 +323,19 @@ def test_a_task_with_several_reports_is_paid_once() -> None:
     one = [billed(n, 3600) for n in range(6)]
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]
     both, alone = evidence_of([*one, *other]), evidence_of(one)
-    assert mean_billed_ms(both.billed, 1) == mean_billed_ms(alone.billed, 1) == 3_600_000
-    assert mean_billed_ms(alone.billed, 2) == 3_600_000 + 590_000, (
+    assert (
+        mean_billed_ms(both.usage.billed, 1) == mean_billed_ms(alone.usage.billed, 1) == 3_600_000
+    )
+    assert mean_billed_ms(alone.usage.billed, 2) == 3_600_000 + 590_000, (
         "the time before the start does not change"
     )
     known = report(metrics={"init_duration_ms": 5000})
-    assert [mean_billed_ms(evidence_of([known]).billed, factor) for factor in (1, 2)] == [
+    assert [mean_billed_ms(evidence_of([known]).usage.billed, factor) for factor in (1, 2)] == [
         600_000,
         1_185_000,
     ]
     assert runs_per_month(both) == runs_per_month(alone)
-    assert both.runs == 12
+    assert both.outcomes.runs == 12
 
 
 def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more: Any) -> Report:

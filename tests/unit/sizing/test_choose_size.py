@@ -38,7 +38,10 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 
     together = advice([report(peak_mb=800, p95=0.2, others=beside(100, 0.05))])
     assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.25, 2048)
-    assert (together.evidence.required_memory_mb, together.evidence.required_vcpu) == (900, 0.25)
+    assert (together.evidence.needs.required_memory_mb, together.evidence.needs.required_vcpu) == (
+        900,
+        0.25,
+    )
     assert "100 MB of this memory is for the other containers" in together.reasons[0]
     apart = [
         report(0, peak_mb=800, p95=0.2),
@@ -89,7 +92,9 @@ def test_failed_stopped_and_killed_runs_count() -> None:
     ]
     found = advice(runs)
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (1, 3072)
-    assert found.reasons[0].startswith("4 runs (2 failed, 1 stopped, 1 out of memory) used ")
+    assert found.reasons[0].startswith(
+        "4 runs in 3d 00h (2 failed, 1 stopped, 1 out of memory) used "
+    )
 
 
 KILLED_HERE = {
@@ -148,7 +153,12 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     found = advice([report(0, peak_mb=300), unmeasured, report(2, peak_mb=None, p95=None)])
     assert found.choice.size.memory_mb == 3072
     evidence = found.evidence
-    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_tasks) == (
+    assert (
+        evidence.outcomes.runs,
+        evidence.outcomes.out_of_memory,
+        evidence.outcomes.ignored,
+        evidence.usage.window_tasks,
+    ) == (
         1,
         1,
         1,
@@ -251,9 +261,7 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
 
 def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     runs = [report(n, metrics={"memory_peak_source": "kernel"}) for n in range(12)]
-    kernels = (
-        "12 runs used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
-    )
+    kernels = "12 runs in 11d 00h used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
     assert reasons(*runs).startswith(kernels)
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 
@@ -350,7 +358,7 @@ def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> 
         report(n, p95=3.9, size=(4, 8192), others=beside, launch_type=launch_type) for n in range(6)
     ]
     found = advice(busy)
-    assert (found.evidence.required_vcpu, found.choice.size.vcpu) == (4, 4)
+    assert (found.evidence.needs.required_vcpu, found.choice.size.vcpu) == (4, 4)
     assert size([report(p95=3.3, size=(3.3, 8192), launch_type="EC2")])[0] == 3.3
 
     # Bursts of 3.9 vCPU for a twentieth of the time: the what-if table calls 2 vCPU not slower, so
@@ -377,8 +385,8 @@ def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
     random.Random(7).shuffle(runs)
     assert size(runs) == (0.25, 512)
     assert size(runs, last=51) == (0.5, 3072)
-    assert advice(runs).evidence.runs == 50
-    assert advice(runs, last=3).evidence.runs == 3
+    assert advice(runs).evidence.outcomes.runs == 50
+    assert advice(runs, last=3).evidence.outcomes.runs == 3
 
 
 @given(families, st.randoms(use_true_random=False))

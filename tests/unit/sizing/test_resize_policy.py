@@ -6,18 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.record.record_model import Report, TaskSize
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import (
-    Resize,
-    ResizePolicy,
-    SizeBefore,
-    SizedRevision,
-    decide,
-    size_before,
-)
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.resize_policy import Resize
+from profiler.sizing.sized_revision import SizeBefore, SizedRevision, size_before
+from tests.fakes import START_NS
+from tests.family_windows import decision_on, window_of
 from tests.runs import report
 from tests.values import present
 
@@ -42,7 +37,7 @@ def at_new(count: int, **more: Any) -> list[Report]:
 
 
 def decision(reports: Iterable[Report], revision: SizedRevision, **policy: Any) -> Resize:
-    return decide(list(map(facts_of, reports)), revision, ResizePolicy(**policy), PriceOverrides())
+    return decision_on(window_of(reports), revision, **policy)
 
 
 def resized(
@@ -98,7 +93,7 @@ FAILING = runs(
         (
             runs(30, launch_type="EC2"),
             FIRST,
-            "its runs are not on Fargate, where the size is a reservation",
+            "its runs are on EC2, where the size is only a reservation",
         ),
         (runs(30, peak_mb=None, p95=None), FIRST, "no run was measured"),
         (runs(19), FIRST, "19 of 20 runs seen"),
@@ -127,7 +122,7 @@ def test_what_is_left_alone_and_why(
 
 def test_a_new_size_is_kept_with_what_it_saved() -> None:
     early = resized(*at_new(9))
-    assert (early.action, early.reason) == ("none", "9 of 10 runs seen")
+    assert (early.action, early.reason) == ("none", "9 of 10 successes seen")
     found = resized(*at_new(10))
     assert (found.action, found.reason) == ("keep", "10 runs at the new size went well")
     verdict = present(found.verdict)
@@ -148,7 +143,7 @@ def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_rever
         revision="5", size=OLD, reverted_from=SizeBefore(revision="3", size=NEW)
     )
     found = decision([*past, *runs(50, "4", start=32), *runs(10, "5", start=82)], reverted)
-    assert found.reason == "this size, or a larger one, has failed before"
+    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
 
 
 def slow(longer: float = 2) -> dict[str, Any]:
@@ -159,7 +154,7 @@ def slow(longer: float = 2) -> dict[str, Any]:
     ("own", "action", "reason"),
     [
         (at_new(1, **KILLED), "revert", "1 run ran out of memory"),
-        (at_new(4, **slow()), "none", "4 of 10 runs seen"),
+        (at_new(4, **slow()), "none", "4 of 10 successes seen"),
         (at_new(5, **slow()), "revert", "runs take 100 % longer"),
         (at_new(10, **slow(1.2)), "keep", "10 runs at the new size went well"),
     ],
@@ -215,7 +210,11 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     soon = decision([*past, *runs(59, "3", start=31)], reverted)
     alone = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
     assert (soon.action, soon.reason) == ("none", alone)
-    later = decision([*past, *runs(60, "3", start=31)], reverted)
+    known = decision([*past, *runs(60, "3", start=31)], reverted)
+    assert (known.action, known.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
+    # The kill is no longer in the window.
+    long_ago = replace(reverted, registered_ns=START_NS)
+    later = decision_on(window_of([*past, *runs(90, "3", start=31)], days=35), long_ago)
     assert (later.action, later.reason) == ("none", "this size, or a larger one, has failed before")
     other = decision([*past, *runs(60, "3", start=31, peak_mb=700)], reverted)
     assert (other.action, other.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))

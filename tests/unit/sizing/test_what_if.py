@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from profiler.record.record_model import Metrics, Processor, Report, Sampling, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of, vcpu_limit
+from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
 from profiler.sizing.what_if import runs_per_month
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, rows, runs_of, size
@@ -70,10 +71,10 @@ def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_
     ]
     for vcpu, percents in ((1, (65, 25)), (2, (100, 90)), (4, (None, None))):
         evidence = evidence_of([*reports, report(4, size=(vcpu, 2048 * vcpu))])
-        assert (evidence.saturated_percent, evidence.cpu_wait_percent) == percents
+        assert (evidence.usage.saturated_percent, evidence.usage.cpu_wait_percent) == percents
     for duration_ms, percent in ((None, 50), (0, None)):
         unknown = measured(saturated=50.0, metrics={"duration_ms": duration_ms})
-        assert evidence_of([unknown]).saturated_percent == percent
+        assert evidence_of([unknown]).usage.saturated_percent == percent
 
 
 # --- the table and the choice -----------------------------------------------------------------
@@ -225,6 +226,11 @@ def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
 DAY_NS = 24 * 3600 * 10**9
 
 
+def of_window(evidence: Evidence, tasks: int, window_ns: int) -> Evidence:
+    usage = replace(evidence.usage, window_tasks=tasks, window_ns=window_ns)
+    return replace(evidence, usage=usage)
+
+
 @pytest.mark.parametrize(
     ("runs", "window_ns", "by_month"),
     [
@@ -238,7 +244,7 @@ def test_runs_by_month_need_five_runs_and_a_day(
     runs: int, window_ns: int, by_month: float | None
 ) -> None:
     evidence = evidence_of([measured()])
-    found = runs_per_month(replace(evidence, window_tasks=runs, window_ns=window_ns))
+    found = runs_per_month(of_window(evidence, runs, window_ns))
     assert found == (None if by_month is None else pytest.approx(by_month, rel=0.01))
 
 
@@ -247,7 +253,7 @@ def test_runs_by_month_need_five_runs_and_a_day(
     [(4, "30 runs"), (30, "4.1 runs"), (4 * 30.4, "1 run"), (4 * 91.3, "0.33 runs")],
 )
 def test_a_rare_batch_has_a_part_of_a_run_in_a_month(days: float, text: str) -> None:
-    evidence = replace(evidence_of([measured()]), window_tasks=5, window_ns=round(days * DAY_NS))
+    evidence = of_window(evidence_of([measured()]), 5, round(days * DAY_NS))
     (monthly,) = re.findall(
         r"a month at (\S+ runs?)\b", " ".join(advise(evidence, Policy(), PriceOverrides()).reasons)
     )
@@ -351,11 +357,14 @@ def factor_of(found: Advice, vcpu: float) -> float | None:
     """The upper bound, None if unknown, straight from the definition."""
     current = found.choice.current
     evidence = found.evidence
-    if vcpu >= (current.vcpu or 0) or not evidence.has_cpu:
+    if vcpu >= (current.vcpu or 0) or not evidence.needs.has_cpu:
         return 1.0 if vcpu >= (current.vcpu or 0) else None
-    if evidence.vcpu_without_slowdown is not None and vcpu < evidence.vcpu_without_slowdown:
+    if (
+        evidence.needs.vcpu_without_slowdown is not None
+        and vcpu < evidence.needs.vcpu_without_slowdown
+    ):
         return None
-    return (evidence.slowdowns or {}).get(vcpu, SlowdownBounds(min=1, max=1)).max
+    return (evidence.needs.slowdowns or {}).get(vcpu, SlowdownBounds(min=1, max=1)).max
 
 
 @given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=300))
@@ -370,13 +379,13 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
     evidence, current = chosen.evidence, chosen.choice.current
     need_mb = (
         current.memory_mb or 0
-        if evidence.required_memory_mb is None
-        else evidence.required_memory_mb * (1 + margin_percent / 100)
+        if evidence.needs.required_memory_mb is None
+        else evidence.needs.required_memory_mb * (1 + margin_percent / 100)
     )
     holding = [
         one
         for one in LEGAL_SIZES
-        if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.oom_size_mb or 0)
+        if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.needs.oom_size_mb or 0)
     ]
     if not holding:
         assert (chosen.choice.size.vcpu, chosen.choice.size.memory_mb) == (32, 244 * GB)
@@ -416,17 +425,22 @@ def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(
     made = advice(runs_of(found, launch_type))
     evidence, chosen = made.evidence, made.choice.size.vcpu
     limit = vcpu_limit(evidence.latest)
-    if chosen is None or evidence.slowdowns is None or evidence.vcpu_without_slowdown is not None:
+    if (
+        chosen is None
+        or evidence.needs.slowdowns is None
+        or evidence.needs.vcpu_without_slowdown is not None
+    ):
         return
     held = {row.size.vcpu for row in made.choice.options if row.holds_memory}
     for vcpu in smaller_vcpus(limit):
         is_slower = (
-            evidence.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max >= MIN_SLOWER_FACTOR
+            evidence.needs.slowdowns.get(vcpu, SlowdownBounds(min=1, max=1)).max
+            >= MIN_SLOWER_FACTOR
         )
         assert vcpu >= chosen or is_slower or (launch_type == "FARGATE" and vcpu not in held)
     assert (
         limit is None
         or launch_type == "FARGATE"
-        or (evidence.required_vcpu or 0) > limit
+        or (evidence.needs.required_vcpu or 0) > limit
         or chosen <= limit
     )

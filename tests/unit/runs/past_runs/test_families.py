@@ -41,7 +41,9 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
         + [past(20, family="weekly", peak_mb=None, p95=None)]
     )
     found = read_families(listed, RunFilter(), 3).families
-    peaks = {family.name: evidence and evidence.peaks_mb for family, evidence in found.items()}
+    peaks = {
+        family.name: evidence and evidence.needs.peaks_mb for family, evidence in found.items()
+    }
     assert peaks == {"nightly": (106, 107, 108), "weekly": None}
     assert listed.read == 10
 
@@ -70,7 +72,7 @@ def test_reading_stops_when_the_only_family_is_complete(last: int, read: int) ->
     listed = ListedRuns(past(n) for n in range(9))
     only = filter_of(FamilyKey("nightly", None, "us-east-1"))
     (evidence,) = read_families(listed, only, last).families.values()
-    assert (present(evidence).runs, listed.read) == (min(last, 9), read)
+    assert (present(evidence).outcomes.runs, listed.read) == (min(last, 9), read)
 
 
 @pytest.mark.parametrize("status", ["running", "failure", "pausing"])
@@ -80,7 +82,7 @@ def test_a_run_without_a_report_and_an_event_is_left_out_with_a_note(status: str
     report_of_status = replace(last, record=replace(last.record, status=status))
     seen = PastRun(report=report_of_status, line=encode(report_of_status))
     unfinished = read_families(ListedRuns([past(0), seen]), RunFilter(), 50)
-    assert [present(evidence).runs for evidence in unfinished.families.values()] == [1]
+    assert [present(evidence).outcomes.runs for evidence in unfinished.families.values()] == [1]
     assert unfinished.notes == ("the list: skipped 1 run with checkpoints but no report.",)
     ended = replace(seen, event=TaskEvent(stop_category="oom"))
     assert read_families(ListedRuns([past(0), ended]), RunFilter(), 50).notes == ()
@@ -189,7 +191,11 @@ def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> No
     ):  # the whole line, or its record alone
         families = families_in(document(record, task=task))
         found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-        assert (found.runs, found.latest.container.name, present(found.latest.cost).usd) == (
+        assert (
+            found.outcomes.runs,
+            found.latest.container.name,
+            present(found.latest.cost).usd,
+        ) == (
             1,
             "batch",
             0.006,
@@ -256,7 +262,7 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     task: dict[str, Any] = {"id": "a", "family": "nightly", "launch_type": "FARGATE"}
     task |= {"size": {"vcpu": 1, "memory_mb": 2048}}
     found = present(*families_in(document(None, usage=usage, task=task)).families.values())
-    assert (found.required_memory_mb, found.required_vcpu) == (400.5, 0.3)
+    assert (found.needs.required_memory_mb, found.needs.required_vcpu) == (400.5, 0.3)
     assert found.latest.task_size == TaskSize(vcpu=1, memory_mb=2048)
     assert json.dumps(found.latest.metrics.duration_ms) == "60000", "as in the record of the run"
 
@@ -264,7 +270,7 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     usage = {**usage, "cpu": {"size": "many", "used": {"p95": {}}}, "duration_ms": "long"}
     task = {**task, "stop_code": 5, "status": ["success"], "out_of_memory": "perhaps"}
     found = present(*families_in(document(None, usage=usage, task=task)).families.values())
-    assert (found.required_memory_mb, found.required_vcpu) == (400.5, None)
+    assert (found.needs.required_memory_mb, found.needs.required_vcpu) == (400.5, None)
     found = present(*families_in(document(encode(report()).decode(), task=task)).families.values())
     assert (found.latest.status, found.latest.likely_out_of_memory) == ("success", False)
 

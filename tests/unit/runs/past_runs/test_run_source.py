@@ -187,7 +187,7 @@ def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
     advice = present(
         find_advice(PastRun(report=killed), local_runs(tmp_path, killed), PriceOverrides())
     )
-    assert advice.evidence.out_of_memory == 1
+    assert advice.evidence.outcomes.out_of_memory == 1
 
 
 def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""What a time of a family's runs shows, in memory that hardly grows with their number.
+
+The order in which runs are added does not matter, and windows of parts of the runs can be merged.
+A run takes 64 bits, by which its repeated line is known; what else is kept is bounded.
+"""
+
+import heapq
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.record_model import TaskSize
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.kept_items import Kept
+from profiler.sizing.run_counts import RunCounts
+from profiler.sizing.run_facts import RunFacts, size_of
+from profiler.sizing.runs_at_size import RunsAtSize
+
+WINDOW_DAYS: Final = 35
+MIN_RUNS: Final = 20
+# Older revisions are counted together.
+REVISIONS: Final = 100
+OLDER_REVISIONS: Final = ""
+_LEGAL_SIZES: Final = frozenset(LEGAL_SIZES)
+
+
+class WindowSpan(Struct, frozen=True, kw_only=True):
+    """The runs that count: those of the last ``days``, and the newest ``min_runs`` of a family
+    that has fewer.
+    """
+
+    now_ns: int
+    days: int = WINDOW_DAYS
+    min_runs: int = MIN_RUNS
+
+    @property
+    def since_ns(self) -> int:
+        return self.now_ns - self.days * NS_PER_DAY
+
+
+class FamilyWindow:
+    """The runs of one family within a span of time.
+
+    A repeated run is ignored. A run that nobody vouches for is counted in ``unconfirmed``, and
+    changes nothing else. ``close`` comes after the last run.
+    """
+
+    def __init__(self, span: WindowSpan) -> None:
+        self.span = span
+        self.sizes: dict[TaskSize, RunsAtSize] = {}
+        self.older: Kept[RunFacts] = Kept(span.min_runs)
+        self.identities: set[int] = set()
+        self.unconfirmed = 0
+        # A heap: the lowest of the newest revisions is first.
+        self._revisions: list[int] = []
+
+    @property
+    def counts(self) -> RunCounts:
+        """The counts of all runs that count."""
+        total = RunCounts()
+        for runs in self.sizes.values():
+            total.merge(runs.counts)
+        return total
+
+    def add(self, run: RunFacts) -> None:
+        """Add a run, in any order."""
+        if not run.is_confirmed:
+            self.unconfirmed += run.began_ns >= self.span.since_ns
+            return
+        identity = _identity(run)
+        if run.began_ns < self.span.since_ns:
+            self.older.add(run.began_ns, identity, run)
+            return
+        if identity in self.identities:
+            return
+        self.identities.add(identity)
+        self._count(identity, run)
+
+    def add_counted(self, run: RunFacts) -> None:
+        """Add a run that :meth:`add_counts` counts, because it may decide."""
+        self._at_size(size_of(run.record)).keep(_identity(run), run)
+
+    def add_counts(
+        self, revision: str, size: TaskSize, counts: RunCounts, durations_ms: Iterable[float] = ()
+    ) -> None:
+        """Add counts of runs that are not added one by one.
+
+        ``durations_ms`` is a sample of the successes' durations, or their percentiles.
+        """
+        runs = self._at_size(size).of_revision(self._known_revision(revision))
+        runs.counts.merge(counts)
+        for number, duration_ms in enumerate(durations_ms):
+            runs.durations_ms.add(number, number, duration_ms)
+
+    def merge(self, other: "FamilyWindow") -> None:
+        """Add the runs of another window of the same span, which has other runs."""
+        for size, runs in other.sizes.items():
+            for revision in runs.revisions:
+                self._known_revision(revision)
+            self._at_size(size).merge(runs)
+        self._fold_revisions()
+        self.older.merge(other.older)
+        self.identities |= other.identities
+        self.unconfirmed += other.unconfirmed
+
+    def close(self) -> None:
+        """Add the newest runs from before the span, if it has fewer than ``min_runs``."""
+        missing = self.span.min_runs - self.counts.runs
+        older = sorted(self.older, key=lambda item: (item[1].began_ns, item[0]))
+        if missing > 0:
+            for identity, run in older[-missing:]:
+                self._count(identity, run)
+        self.older = Kept(self.span.min_runs)
+
+    def _count(self, identity: int, run: RunFacts) -> None:
+        record = run.record
+        at_size = self._at_size(size_of(record))
+        of_revision = at_size.of_revision(self._known_revision(record.revision or ""))
+        of_revision.counts.add(run)
+        of_revision.add_duration(identity, record)
+        at_size.keep(identity, run)
+
+    def _at_size(self, size: TaskSize) -> RunsAtSize:
+        """The runs at a size; those at sizes that Fargate does not have are together."""
+        is_legal = (
+            size.vcpu is not None
+            and size.memory_mb is not None
+            and Size(size.vcpu, size.memory_mb) in _LEGAL_SIZES
+        )
+        return self.sizes.setdefault(size if is_legal else TaskSize(), RunsAtSize())
+
+    def _known_revision(self, revision: str) -> str:
+        """The revision, if it is one of the newest."""
+        if not revision.isdecimal():
+            return OLDER_REVISIONS
+        number = int(revision)
+        if number in self._revisions:
+            return revision
+        if len(self._revisions) < REVISIONS:
+            heapq.heappush(self._revisions, number)
+            return revision
+        if number < self._revisions[0]:
+            return OLDER_REVISIONS
+        heapq.heapreplace(self._revisions, number)
+        self._fold_revisions()
+        return revision
+
+    def _fold_revisions(self) -> None:
+        """Count the revisions that are no longer among the newest together."""
+        kept = {str(number) for number in self._revisions}
+        for runs in self.sizes.values():
+            for revision in list(runs.revisions):
+                if revision not in kept and revision != OLDER_REVISIONS:
+                    runs.of_revision(OLDER_REVISIONS).merge(runs.revisions.pop(revision))
+
+
+def _identity(run: RunFacts) -> int:
+    """64 bits of a digest, which is the same in every process: samples do not change."""
+    digest = blake2b("\0".join(run.key).encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")

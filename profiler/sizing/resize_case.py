@@ -1,0 +1,374 @@
+"""A family whose size is decided on: what its runs, its definition and its account show together.
+
+Each property answers one question, and the rules of :mod:`profiler.sizing.resize_rules` ask them.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from statistics import median
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.record_model import Record, TaskSize
+from profiler.record.units import as_number, format_duration, format_task_size
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.resize_verdict import MIN_FAILURES, Judged, runs_since, runs_until
+from profiler.sizing.run_counts import RevisionRuns
+from profiler.sizing.run_facts import RunFacts, in_order, size_of
+from profiler.sizing.runs_at_size import RunsAtSize
+from profiler.sizing.sized_revision import Circumstances, SizedRevision
+from profiler.sizing.slowdown_factors import SAME_DURATION
+from profiler.sizing.what_if import SizeOption
+from profiler.sizing.window_evidence import evidence_at, with_all_needs
+
+# Without one of them, no size goes down: a week's and a month's largest runs come again.
+MIN_DAYS = 14
+_MIN_DAYS_BETWEEN = 13
+# A reverted family is left alone for this number of runs, or for this time.
+RUNS_AFTER_REVERT = 60
+_DAYS_AFTER_REVERT = 90
+# A run may take this share of the time between two starts.
+_MAX_SHARE_OF_INTERVAL = 0.9
+
+
+class ChosenSize(Struct, frozen=True, kw_only=True):
+    """A size, and why a better one may not be taken."""
+
+    option: SizeOption
+    refused: str | None = None
+
+    @property
+    def size(self) -> TaskSize:
+        return TaskSize(
+            vcpu=as_number(self.option.size.vcpu), memory_mb=as_number(self.option.size.memory_mb)
+        )
+
+    @property
+    def usd_saved(self) -> float | None:
+        """The saving of a run at the upper bound of its duration."""
+        return self.option.usd_saved_at((self.option.factor or SAME_DURATION).max)
+
+
+class ResizeCase:
+    """A family whose size is decided on. The window is closed."""
+
+    def __init__(
+        self,
+        window: FamilyWindow,
+        revision: SizedRevision,
+        circumstances: Circumstances,
+        policy: ResizePolicy,
+        price_overrides: PriceOverrides,
+    ) -> None:
+        self.window = window
+        self.revision = revision
+        self.circumstances = circumstances
+        self.policy = policy
+        self._price_overrides = price_overrides
+
+    # What the runs are.
+
+    @cached_property
+    def newest(self) -> list[RunFacts]:
+        """The newest runs of each size, in the order of time."""
+        return in_order(run for runs in self.window.sizes.values() for _, run in runs.newest)
+
+    @cached_property
+    def size(self) -> TaskSize:
+        """The definition's size. A file may have a parameter in its place: then, the newest run's
+        size.
+        """
+        defined = self.revision.size
+        if self.revision.revision is None:
+            for run in reversed(self.newest):
+                seen = size_of(run.record)
+                if defined.vcpu in (None, seen.vcpu) and defined.memory_mb in (
+                    None,
+                    seen.memory_mb,
+                ):
+                    return seen
+        return defined
+
+    @cached_property
+    def runs(self) -> RunsAtSize:
+        """The runs at the definition's size, which alone judge it."""
+        return self.window.sizes.get(self.size) or RunsAtSize()
+
+    @cached_property
+    def own(self) -> RevisionRuns:
+        """The runs at the definition's size since its change, else of the newest revision; for a
+        file, all.
+        """
+        change = self.revision.resized_from or self.revision.reverted_from
+        if change is not None:
+            return runs_since(self.window, self.size, change)
+        total = RevisionRuns()
+        for revision, runs in self.runs.revisions.items():
+            if self.revision.revision in (None, revision):
+                total.merge(runs)
+        return total
+
+    @cached_property
+    def judging_runs(self) -> int:
+        """The number of runs that may call for a change: those since the last change."""
+        if self.revision.resized_from is not None:
+            return self.own.counts.runs
+        return self.runs.counts.runs
+
+    @property
+    def newest_record(self) -> Record | None:
+        return self.newest[-1].record if self.newest else None
+
+    @cached_property
+    def sizes_of_revision(self) -> list[TaskSize]:
+        """The sizes of the newest revision's runs, of a file's all."""
+        revision = self.revision.revision
+        return [
+            size
+            for size, runs in self.window.sizes.items()
+            if revision is None or revision in runs.revisions
+        ]
+
+    @property
+    def runs_of_older_revisions(self) -> int:
+        """The runs since the registration of the newest revision that had another one."""
+        registered_ns = self.revision.registered_ns
+        if registered_ns is None:
+            return 0
+        later = [run for run in self.newest if run.began_ns > registered_ns]
+        return sum(run.record.revision != self.revision.revision for run in later)
+
+    # What they show.
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """Of the runs at the definition's size."""
+        return evidence_at(self.window, self.size)
+
+    @cached_property
+    def advice(self) -> Advice | None:
+        """By the runs at the definition's size."""
+        if self.evidence is None:
+            return None
+        return advise(self.evidence, self.policy.size, self._price_overrides, brief=True)
+
+    @cached_property
+    def advice_of_all(self) -> Advice | None:
+        """With what runs at any size needed."""
+        if self.evidence is None:
+            return None
+        evidence = with_all_needs(self.evidence, self.window)
+        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
+
+    @property
+    def is_fargate(self) -> bool:
+        return self.advice is not None and self.advice.choice.is_fargate
+
+    @property
+    def usd_per_run_before(self) -> float | None:
+        """What a run cost at the size before the last change."""
+        before = self.revision.resized_from
+        evidence = None if before is None else evidence_at(self.window, before.size)
+        if evidence is None:
+            return None
+        advice = advise(evidence, self.policy.size, self._price_overrides, brief=True)
+        return advice.usd_per_run
+
+    @cached_property
+    def was_killed(self) -> bool:
+        """Whether a run was killed at the definition's size, or at a container's limit."""
+        if self.revision.killed_limit is not None:
+            return True
+        if self.evidence is None or not self.runs.counts.outcomes["killed"]:
+            return False
+        killed_at_mb = self.evidence.needs.oom_size_mb
+        return killed_at_mb is None or killed_at_mb >= (self.size.memory_mb or 0)
+
+    @property
+    def has_few_runs(self) -> bool:
+        return self.judging_runs < self.policy.min_runs
+
+    @property
+    def days_seen(self) -> int:
+        """The days between the first success and now."""
+        first_ns = self.window.counts.first_success_ns
+        if first_ns is None:
+            return 0
+        return max((self.window.span.now_ns - first_ns) // NS_PER_DAY, 0)
+
+    @property
+    def has_few_days(self) -> bool:
+        counts = self.window.counts
+        between_ns = (counts.last_success_ns or 0) - (counts.first_success_ns or 0)
+        return self.days_seen < MIN_DAYS and between_ns < _MIN_DAYS_BETWEEN * NS_PER_DAY
+
+    # The last change.
+
+    @cached_property
+    def judged(self) -> Judged | None:
+        """The verdict on the last change; None without one."""
+        before = self.revision.resized_from
+        if before is None:
+            return None
+        return Judged(
+            own=self.own,
+            before=runs_until(self.window, before),
+            max_slowdown_percent=self.policy.size.max_slowdown_percent,
+        )
+
+    @property
+    def is_larger_than_before(self) -> bool:
+        """Whether the last change gave more. At the old size, a limit of a container was raised."""
+        before = self.revision.resized_from
+        if before is None:
+            return False
+        has_more = (self.size.memory_mb or 0) > (before.size.memory_mb or 0)
+        return self.size == before.size or has_more
+
+    @property
+    def was_reverted_recently(self) -> bool:
+        if self.revision.reverted_from is None or self.revision.resized_from is not None:
+            return False
+        counts = self.own.counts
+        since_ns = self.revision.registered_ns
+        if since_ns is None:
+            since_ns = counts.first_ns
+        days = 0 if since_ns is None else (self.window.span.now_ns - since_ns) / NS_PER_DAY
+        return counts.runs < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
+
+    def has_failed_before(self, size: TaskSize) -> bool:
+        """Whether a size is the reverted one, or smaller, in the dimension that failed."""
+        failed = self.revision.reverted_from
+        if failed is None:
+            return False
+        of_failed = runs_until(self.window, failed).counts
+        present = self.size
+        least_memory_mb = min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
+        has_its_memory = (size.memory_mb or 0) <= least_memory_mb
+        has_fewer_vcpus = (size.vcpu or 0) < (present.vcpu or 0)
+        has_its_vcpu = has_fewer_vcpus and (size.vcpu or 0) <= (failed.size.vcpu or 0)
+        if of_failed.outcomes["killed"]:
+            return has_its_memory
+        had_fewer_vcpus = (failed.size.vcpu or 0) < (present.vcpu or 0)
+        if of_failed.runs and of_failed.outcomes["failed"] < MIN_FAILURES and had_fewer_vcpus:
+            return has_its_vcpu  # its runs were slow
+        return has_its_memory or has_its_vcpu  # such as a heap that follows the limit
+
+    # The sizes.
+
+    @property
+    def calls_for_more(self) -> bool:
+        """Whether the runs at the definition's size need more than it has."""
+        if self.advice is None:
+            return False
+        choice = self.advice.choice
+        needs_more_vcpu = (choice.size.vcpu or 0) > (choice.current.vcpu or math.inf)
+        return choice.has_more_memory or needs_more_vcpu
+
+    @cached_property
+    def larger(self) -> ChosenSize | None:
+        """The best larger size. It has no fewer vCPUs than now if little is known of those."""
+        return next(self._allowed(self._larger_options, self._refused_by_target), None)
+
+    @property
+    def refusal_of_larger(self) -> str | None:
+        """Why the best larger size may not be taken."""
+        options = self._larger_options
+        return self._refused_by_target(options[0]) if options else None
+
+    @cached_property
+    def _larger_options(self) -> list[SizeOption]:
+        if self.advice is None or self.advice_of_all is None or not self.calls_for_more:
+            return []
+        keeps_vcpu = self.has_few_runs or self.has_few_days or self.revision.reverted_from
+        options = []
+        for option in self.advice.choice.ranked:
+            vcpu = option.size.vcpu
+            has_more_memory = option.size.memory_mb > (self.size.memory_mb or 0)
+            has_fewer_vcpus = vcpu < (self.size.vcpu or 0)
+            is_slower = has_fewer_vcpus and not self._is_fast_enough(vcpu)
+            if has_more_memory and not (has_fewer_vcpus and keeps_vcpu) and not is_slower:
+                options.append(option)
+        return options
+
+    @cached_property
+    def smaller(self) -> ChosenSize | None:
+        """The best smaller size that may be taken."""
+        return next(self._allowed(self._smaller_options, self.refusal_of), None)
+
+    @cached_property
+    def best_smaller(self) -> ChosenSize | None:
+        """The best smaller size, whether or not it may be taken."""
+        options = self._smaller_options
+        return ChosenSize(option=options[0]) if options else None
+
+    @cached_property
+    def _smaller_options(self) -> list[SizeOption]:
+        advice = self.advice_of_all
+        if advice is None or self.calls_for_more or not advice.evidence.outcomes.has_success:
+            return []
+        options = []
+        for option in advice.choice.ranked:
+            pair = TaskSize(vcpu=option.size.vcpu, memory_mb=option.size.memory_mb)
+            if pair == self.size:
+                break  # the others cost more
+            has_room = option.size.memory_mb <= (self.size.memory_mb or 0)
+            if has_room and option.size.vcpu <= (self.size.vcpu or 0):
+                options.append(option)
+        return options
+
+    def _is_fast_enough(self, vcpu: float) -> bool:
+        """Whether runs at any size allow this vCPU size."""
+        advice = self.advice_of_all
+        return advice is not None and any(
+            option.size.vcpu == vcpu and option.is_fast_enough for option in advice.choice.ranked
+        )
+
+    def _allowed(
+        self, options: list[SizeOption], refusal: Callable[[SizeOption], str | None]
+    ) -> Iterator[ChosenSize]:
+        first_refusal = None
+        for option in options:
+            refused = refusal(option)
+            if refused is None:
+                yield ChosenSize(option=option, refused=first_refusal)
+            first_refusal = first_refusal or refused
+
+    def refusal_of(self, option: SizeOption) -> str | None:
+        """Why a smaller size may not be taken."""
+        return self._refused_by_target(option) or self._refused_by_overlap(option)
+
+    def _refused_by_target(self, option: SizeOption) -> str | None:
+        for override in self.circumstances.overrides:
+            if not override.allows(option.size):
+                size = format_task_size(option.size.vcpu, option.size.memory_mb)
+                return f"{override.target} overrides sizes, so ECS would refuse it with {size}"
+        return None
+
+    def _refused_by_overlap(self, option: SizeOption) -> str | None:
+        interval_ms = self.circumstances.shortest_interval_ms
+        durations_ms = self._durations_ms
+        if interval_ms is None or not durations_ms:
+            return None
+        longest_ms = median(durations_ms) * (option.factor or SAME_DURATION).max
+        if longest_ms <= _MAX_SHARE_OF_INTERVAL * interval_ms:
+            return None
+        size = format_task_size(option.size.vcpu, option.size.memory_mb)
+        return (
+            f"with {size}, a run would take up to {format_duration(longest_ms)}, and the next one "
+            f"is due {format_duration(interval_ms)} after its start"
+        )
+
+    @cached_property
+    def _durations_ms(self) -> list[float]:
+        """A sample of the successes' durations at the definition's size."""
+        total = RevisionRuns()
+        for runs in self.runs.revisions.values():
+            total.merge(runs)
+        return total.known_durations_ms

@@ -1,0 +1,389 @@
+"""The rules by which the size of a task definition changes, or does not: the first that applies
+decides. docs/from-advice-to-effect.md lists those that leave a family alone.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import FARGATE
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_count, format_percent, format_task_size
+from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
+from profiler.sizing.resize_policy import (
+    ResizeAction,
+)
+from profiler.sizing.resize_verdict import MIN_SUCCESSES_TO_KEEP
+
+# So many runs of an older revision show that something passes it.
+_MIN_RUNS_OF_OLDER_REVISION = 20
+_PLACES: Final = {"EC2": "on EC2", "EXTERNAL": "on external instances"}
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """One row of the table.
+
+    ``docs``: what is left alone, for the documentation; None for a rule that is no such case.
+    ``reason``: None if the rule does not apply. ``size``: the new size; of action ``none``, the one
+    that would be better. ``shows_later``: it is the one of the first later rule that applies.
+    ``remedy`` is added to the reason if that size is known. ``allows_revert``: what this command
+    has registered may be put back.
+    """
+
+    action: ResizeAction
+    reason: Callable[[ResizeCase], str | None]
+    docs: str | None = None
+    size: Callable[[ResizeCase], ChosenSize | TaskSize | None] | None = None
+    shows_later: bool = False
+    remedy: str = ""
+    allows_revert: bool = False
+
+
+# What the account decides.
+
+
+def _is_windows(case: ResizeCase) -> str | None:
+    system = case.circumstances.operating_system or ""
+    if not system.upper().startswith("WINDOWS"):
+        return None
+    return f"it is for {system}, which is not measured"
+
+
+def _is_off(case: ResizeCase) -> str | None:
+    tag = case.circumstances.off_tag
+    return None if tag is None else f"its tag {tag} is off"
+
+
+def _is_service(case: ResizeCase) -> str | None:
+    return "a service runs it" if case.circumstances.is_service else None
+
+
+def _is_owned(case: ResizeCase) -> str | None:
+    stack = case.circumstances.stack
+    return None if stack is None else f"the stack {stack} of CloudFormation owns it"
+
+
+def _may_be_owned(case: ResizeCase) -> str | None:
+    right = case.circumstances.missing_right
+    if right is None:
+        return None
+    return f"without the right {right}, it is not known whether a stack of CloudFormation owns it"
+
+
+def _is_not_on_fargate(case: ResizeCase) -> str | None:
+    record = case.newest_record
+    if record is None or record.launch_type == FARGATE:
+        return None
+    place = _PLACES.get(record.launch_type or "", "not on Fargate")
+    return f"its runs are {place}, where the size is only a reservation"
+
+
+def _reservation(case: ResizeCase) -> TaskSize | None:
+    return None if case.advice is None else case.advice.choice.size
+
+
+# What is not known yet.
+
+
+def _passes_old_revision(case: ResizeCase) -> str | None:
+    runs = case.runs_of_older_revisions
+    if case.sizes_of_revision or runs < _MIN_RUNS_OF_OLDER_REVISION:
+        return None
+    starters = case.circumstances.starters
+    by = f", started by {', '.join(starters)}" if starters else ""
+    return (
+        f"{format_count(runs, 'run')} since its registration had an older revision{by}: start the "
+        "family without a revision"
+    )
+
+
+def _has_no_run(case: ResizeCase) -> str | None:
+    if case.sizes_of_revision:
+        return None
+    revision = case.revision.revision
+    of_revision = "" if revision is None else f" of revision {revision}"
+    return f"no run{of_revision} is known yet"
+
+
+def _has_no_effect(case: ResizeCase) -> str | None:
+    if case.size in case.sizes_of_revision:
+        return None
+    revision = case.revision.revision
+    seen = TaskSize()
+    for run in case.newest:
+        if revision is None or run.record.revision == revision:
+            seen = run.record.task_size or TaskSize()
+    shown = format_task_size(seen.vcpu, seen.memory_mb) or "an unknown size"
+    if revision is None:
+        return f"its newest run has {shown}, not the size of the file"
+    return f"its runs have {shown}, so the definition's size has no effect"
+
+
+def _is_not_measured(case: ResizeCase) -> str | None:
+    return "no run was measured" if case.evidence is None else None
+
+
+def _is_from_insights(case: ResizeCase) -> str | None:
+    outcomes = case.runs.counts.outcomes
+    if outcomes["success"] or not outcomes["not known"]:
+        return None
+    return "Container Insights knows neither the peaks nor the ends of its runs"
+
+
+# The last change.
+
+
+def _is_too_small(case: ResizeCase) -> str | None:
+    if case.judged is None or case.is_larger_than_before:
+        return None
+    return case.judged.failure
+
+
+def _old_size(case: ResizeCase) -> TaskSize | None:
+    before = case.revision.resized_from
+    return None if before is None else before.size
+
+
+def _has_few_successes(case: ResizeCase) -> str | None:
+    judged = case.judged
+    if judged is None or judged.successes >= MIN_SUCCESSES_TO_KEEP:
+        return None
+    if judged.failure is not None and case.is_larger_than_before:
+        return None
+    return f"{judged.successes} of {MIN_SUCCESSES_TO_KEEP} successes seen"
+
+
+def _is_overwritten(case: ResizeCase) -> str | None:
+    if case.revision.overwritten is None:
+        return None
+    return "a later revision has the old size again: set the size at its source"
+
+
+def _better_or_overwritten(case: ResizeCase) -> ChosenSize | TaskSize | None:
+    return case.smaller or case.revision.overwritten
+
+
+def _was_reverted_recently(case: ResizeCase) -> str | None:
+    if not case.was_reverted_recently or case.was_killed:
+        return None
+    return (
+        f"a smaller size has failed, so the size is left alone for {RUNS_AFTER_REVERT} runs or 90 "
+        "days"
+    )
+
+
+# A larger size.
+
+
+def _is_at_risk(case: ResizeCase) -> str | None:
+    """A kill needs no number of runs."""
+    if case.larger is None or case.advice is None:
+        return None
+    if case.has_few_runs and not case.was_killed:
+        return None
+    return case.advice.risk or case.revision.killed_limit
+
+
+def _larger_size(case: ResizeCase) -> ChosenSize | None:
+    return case.larger
+
+
+# A smaller size: each of these is a reason against it.
+
+
+def _has_few_runs(case: ResizeCase) -> str | None:
+    if not case.has_few_runs:
+        return None
+    return f"{case.judging_runs} of {case.policy.min_runs} runs seen"
+
+
+def _has_no_success(case: ResizeCase) -> str | None:
+    if case.advice is not None and case.advice.evidence.outcomes.has_success:
+        return None
+    return "no run has succeeded"
+
+
+def _fits(case: ResizeCase) -> str | None:
+    return "the size fits" if case.best_smaller is None else None
+
+
+def _has_few_days(case: ResizeCase) -> str | None:
+    return f"{case.days_seen} of {MIN_DAYS} days seen" if case.has_few_days else None
+
+
+def _may_not_be_taken(case: ResizeCase) -> str | None:
+    if case.smaller is not None or case.best_smaller is None:
+        return None
+    return case.refusal_of(case.best_smaller.option)
+
+
+def _saves_little(case: ResizeCase) -> str | None:
+    if case.smaller is None:
+        return None
+    saving_percent = case.smaller.option.saving_percent
+    if saving_percent is not None and saving_percent >= case.policy.min_saving_percent:
+        return None
+    if case.smaller.refused is not None:
+        return case.smaller.refused
+    shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
+    return f"the recommended size saves only {shown}"
+
+
+def _has_failed_before(case: ResizeCase) -> str | None:
+    if case.smaller is None or not case.has_failed_before(case.smaller.size):
+        return None
+    return "this size, or a larger one, has failed before"
+
+
+def _better_size(case: ResizeCase) -> ChosenSize | None:
+    return case.smaller or case.best_smaller
+
+
+def _saves(case: ResizeCase) -> str | None:
+    if case.smaller is None or any(rule.reason(case) for rule in REASONS_AGAINST):
+        return None
+    saves = f"saves {format_percent(case.smaller.option.saving_percent or 0)}"
+    return saves if case.smaller.refused is None else f"{saves}; {case.smaller.refused}"
+
+
+def _smaller_size(case: ResizeCase) -> ChosenSize | None:
+    return case.smaller
+
+
+# No other size.
+
+
+def _limit_is_too_small(case: ResizeCase) -> str | None:
+    if case.policy.size.least_memory_mb > (case.size.memory_mb or 0):
+        return None
+    return case.revision.killed_limit
+
+
+def _present_size(case: ResizeCase) -> TaskSize:
+    return case.size
+
+
+def _went_badly(case: ResizeCase) -> str | None:
+    if case.judged is None or case.judged.failure is None or case.revision.killed_limit:
+        return None
+    return f"{case.judged.failure}; a larger size is not put back"
+
+
+def _went_well(case: ResizeCase) -> str | None:
+    if case.judged is None:
+        return None
+    runs = f"{format_count(case.judged.own.counts.runs, 'run')} at the new size"
+    if not case.judged.failed:
+        return f"{runs} went well"
+    return f"{case.judged.failed} of {runs} failed, which is no reason to put the old size back"
+
+
+def _larger_may_not_be_taken(case: ResizeCase) -> str | None:
+    """A larger size would be needed, and every one is refused."""
+    if not case.calls_for_more or case.larger is not None or case.advice is None:
+        return None
+    if case.advice.risk is None:
+        return None
+    return case.refusal_of_larger
+
+
+def _needs_no_change(_: ResizeCase) -> str:
+    return "the size fits"
+
+
+REASONS_AGAINST: Final = (
+    Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs at its size"),
+    Rule(action="none", reason=_has_no_success, docs="without a success"),
+    Rule(action="none", reason=_fits),
+    Rule(
+        action="none",
+        reason=_has_few_days,
+        size=_better_size,
+        docs=f"seen for fewer than {MIN_DAYS} days",
+    ),
+    Rule(
+        action="none",
+        reason=_may_not_be_taken,
+        size=_better_size,
+        docs="whose slower run could overlap the next one, or whose schedule overrides sizes that "
+        "do not fit",
+    ),
+    Rule(
+        action="none",
+        reason=_has_failed_before,
+        size=_better_size,
+        docs="of which that size has failed",
+    ),
+    Rule(action="none", reason=_saves_little),
+)
+RULES: Final = (
+    Rule(action="none", reason=_is_windows, shows_later=True, docs="for Windows"),
+    Rule(
+        action="none",
+        reason=_is_off,
+        shows_later=True,
+        docs="with the tag `task-profiler:resize` = `off`",
+    ),
+    Rule(action="none", reason=_is_service, shows_later=True, docs="that a service runs"),
+    Rule(
+        action="none",
+        reason=_is_owned,
+        shows_later=True,
+        remedy=": set {size} in its template",
+        allows_revert=True,
+        docs="that a stack of CloudFormation owns",
+    ),
+    Rule(action="none", reason=_may_be_owned, shows_later=True, allows_revert=True),
+    Rule(
+        action="none",
+        reason=_is_not_on_fargate,
+        size=_reservation,
+        docs="on EC2 or external instances, where the size is only a reservation",
+    ),
+    Rule(
+        action="none",
+        reason=_passes_old_revision,
+        docs="of which something starts an older revision",
+    ),
+    Rule(action="none", reason=_has_no_run, docs="without a run of the newest revision"),
+    Rule(
+        action="none",
+        reason=_has_no_effect,
+        docs="none of whose runs has the definition's size",
+    ),
+    Rule(action="none", reason=_is_not_measured, docs="without a measurement"),
+    Rule(
+        action="none",
+        reason=_is_from_insights,
+        shows_later=True,
+        docs="that only Container Insights knows",
+    ),
+    Rule(action="revert", reason=_is_too_small, size=_old_size),
+    Rule(action="none", reason=_has_few_successes),
+    Rule(
+        action="none",
+        reason=_is_overwritten,
+        size=_better_or_overwritten,
+        docs="whose old size someone registered again: set the size at its source",
+    ),
+    Rule(
+        action="none",
+        reason=_was_reverted_recently,
+        size=_better_size,
+        docs=f"reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
+    ),
+    Rule(action="resize", reason=_is_at_risk, size=_larger_size),
+    Rule(action="none", reason=_larger_may_not_be_taken),
+    Rule(action="none", reason=_went_badly),
+    Rule(action="resize", reason=_saves, size=_smaller_size),
+    Rule(action="resize", reason=_limit_is_too_small, size=_present_size),
+    Rule(action="keep", reason=_went_well),
+    *REASONS_AGAINST,
+    Rule(action="none", reason=_needs_no_change),
+)
+
+
+def left_alone() -> tuple[str, ...]:
+    """The families that are left alone, in the order of the rules, for the documentation."""
+    return tuple(rule.docs for rule in RULES if rule.docs is not None)

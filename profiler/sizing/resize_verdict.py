@@ -1,0 +1,109 @@
+"""What became of the last change of a size: the runs since then, compared with those before."""
+
+from statistics import median, quantiles
+
+from msgspec import Struct
+
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_count, format_percent
+from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.run_counts import RevisionRuns
+from profiler.sizing.sized_revision import SizeBefore
+
+MIN_RUNS_OF_DURATION = 5
+MIN_SUCCESSES_TO_KEEP = 10
+MIN_FAILURES = 2
+_MIN_RUNS_BEFORE = 10
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """The runs of a revision at its size, and those before the change at the old size.
+
+    ``max_slowdown_percent`` is how much longer runs may take.
+    """
+
+    own: RevisionRuns
+    before: RevisionRuns
+    max_slowdown_percent: float
+
+    @property
+    def killed(self) -> int:
+        return self.own.counts.outcomes["killed"]
+
+    @property
+    def failed(self) -> int:
+        """The runs that failed otherwise: a heap that follows the limit ends with an exit code,
+        not with a kill.
+        """
+        return self.own.counts.outcomes["failed"]
+
+    @property
+    def successes(self) -> int:
+        return self.own.counts.outcomes["success"]
+
+    @property
+    def duration_change_percent(self) -> float | None:
+        """The change of the median duration of the successes."""
+        then_ms = self.before.known_durations_ms
+        now_ms = self.own.known_durations_ms
+        if not then_ms or not now_ms:
+            return None
+        return 100 * (median(now_ms) / median(then_ms) - 1)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the new size is too small; None if nothing shows it."""
+        if self.killed:
+            return f"{format_count(self.killed, 'run')} ran out of memory"
+        change_percent = self.duration_change_percent
+        if self._is_slower and change_percent is not None:
+            return f"runs take {format_percent(round(change_percent))} longer"
+        return self._more_failures()
+
+    @property
+    def _is_slower(self) -> bool:
+        then_ms = self.before.known_durations_ms
+        now_ms = self.own.known_durations_ms
+        if self.own.counts.runs < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
+            return False
+        usual_ms = quantiles(then_ms, n=10, method="inclusive")[-1]
+        return median(now_ms) > usual_ms * (1 + self.max_slowdown_percent / 100)
+
+    def _more_failures(self) -> str | None:
+        ended = self.own.counts.ended
+        ended_before = self.before.counts.ended
+        # Without enough runs before, it is not known what is usual: most runs have to fail.
+        is_known = ended_before >= _MIN_RUNS_BEFORE
+        least_share = 0.5
+        if is_known:
+            least_share = 2 * self.before.counts.outcomes["failed"] / ended_before + 0.1
+        if self.failed < MIN_FAILURES or self.failed / ended < least_share:
+            return None
+        failed = f"{self.failed} of {format_count(ended, 'run')} failed"
+        return f"{failed}, which was rarer before" if is_known else failed
+
+
+def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
+    """The runs at a size, of revisions later than the one before a change."""
+    total = RevisionRuns()
+    runs = window.sizes.get(size)
+    if runs is not None:
+        for revision, of_revision in runs.revisions.items():
+            if _is_after(revision, change):
+                total.merge(of_revision)
+    return total
+
+
+def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
+    """The runs at the size before a change, of its revision and earlier ones."""
+    total = RevisionRuns()
+    runs = window.sizes.get(change.size)
+    if runs is not None:
+        for revision, of_revision in runs.revisions.items():
+            if not _is_after(revision, change):
+                total.merge(of_revision)
+    return total
+
+
+def _is_after(revision: str, change: SizeBefore) -> bool:
+    return revision.isdecimal() and int(revision) > int(change.revision)

@@ -1,0 +1,110 @@
+"""How the runs of one revision at one size ended: counts, and a sample of their durations."""
+
+from collections import Counter
+from typing import Final, Literal
+
+from msgspec import Struct, field
+
+from profiler.core.optional_math import max_known, min_known
+from profiler.record.record_model import Record, is_sampled_each_minute
+from profiler.sizing.kept_items import Kept
+from profiler.sizing.run_facts import RunFacts
+
+SAMPLED_DURATIONS: Final = 200
+
+Outcome = Literal["success", "killed", "failed", "stopped", "not known"]
+
+
+def outcome_of(record: Record) -> Outcome:
+    """How a run ended.
+
+    Without a known end, it failed. Container Insights never knows the end. One that was stopped by
+    a person or Spot is neither a success nor a failure.
+    """
+    if record.likely_out_of_memory:
+        return "killed"
+    if record.status == "success":
+        return "success"
+    if record.status == "stopped":
+        return "stopped"
+    if record.status == "unknown" and is_sampled_each_minute(record):
+        return "not known"
+    return "failed"
+
+
+class RunCounts(Struct, kw_only=True):
+    """Counts of runs of one revision at one size, such as a search cluster computes.
+
+    ``containers`` has the number of runs by the container's name: each container of a task may
+    have a report. ``first_success_ns`` and ``last_success_ns`` are of measured runs.
+    """
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    containers: Counter[str] = field(default_factory=Counter)
+    measured: int = 0
+    killed_unmeasured: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    first_success_ns: int | None = None
+    last_success_ns: int | None = None
+
+    @property
+    def runs(self) -> int:
+        return self.outcomes.total()
+
+    @property
+    def ended(self) -> int:
+        """The runs that succeeded or failed: a stopped one is neither."""
+        return self.runs - self.outcomes["stopped"] - self.outcomes["not known"]
+
+    @property
+    def tasks(self) -> int:
+        return max(self.containers.values(), default=0)
+
+    def add(self, run: RunFacts) -> None:
+        record = run.record
+        outcome = outcome_of(record)
+        self.outcomes[outcome] += 1
+        self.containers[record.container.name] += 1
+        self.first_ns = min_known(self.first_ns, run.began_ns)
+        self.last_ns = max_known(self.last_ns, run.began_ns)
+        if run.is_measured:
+            self.measured += 1
+        elif outcome == "killed":
+            self.killed_unmeasured += 1
+        if run.is_measured and outcome in ("success", "not known"):
+            self.first_success_ns = min_known(self.first_success_ns, run.began_ns)
+            self.last_success_ns = max_known(self.last_success_ns, run.began_ns)
+
+    def merge(self, other: "RunCounts") -> None:
+        self.outcomes.update(other.outcomes)
+        self.containers.update(other.containers)
+        self.measured += other.measured
+        self.killed_unmeasured += other.killed_unmeasured
+        self.first_ns = min_known(self.first_ns, other.first_ns)
+        self.last_ns = max_known(self.last_ns, other.last_ns)
+        self.first_success_ns = min_known(self.first_success_ns, other.first_success_ns)
+        self.last_success_ns = max_known(self.last_success_ns, other.last_success_ns)
+
+
+class RevisionRuns:
+    """The runs of one revision at one size: counts, and a sample of the successes' durations."""
+
+    def __init__(self) -> None:
+        self.counts = RunCounts()
+        self.durations_ms: Kept[float] = Kept(SAMPLED_DURATIONS)
+
+    @property
+    def known_durations_ms(self) -> list[float]:
+        """The sample, in order."""
+        return sorted(duration_ms for _, duration_ms in self.durations_ms)
+
+    def add_duration(self, identity: int, record: Record) -> None:
+        """Nothing can be compared with a duration of 0."""
+        duration_ms = record.metrics.duration_ms
+        if duration_ms and outcome_of(record) == "success":
+            self.durations_ms.add(identity, identity, duration_ms)
+
+    def merge(self, other: "RevisionRuns") -> None:
+        self.counts.merge(other.counts)
+        self.durations_ms.merge(other.durations_ms)

@@ -1,0 +1,174 @@
+"""The runs whose tasks had one size: counts by revision, and the runs that decide.
+
+Whole runs are kept only where they decide: those with the largest needs, the newest ones, and a
+sample.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.optional_math import max_known
+from profiler.record.record_model import Record
+from profiler.sizing.kept_items import Kept
+from profiler.sizing.run_counts import RevisionRuns, RunCounts
+from profiler.sizing.run_facts import (
+    RunFacts,
+    in_order,
+    oom_size_mb,
+    reached_size_mb,
+    size_of,
+    stats_period_ms,
+)
+from profiler.sizing.slowdown_factors import Factors, factors_of_run, larger_factors
+
+NEWEST_RUNS: Final = 100
+SAMPLED_RUNS: Final = 100
+
+
+def _needed_memory_mb(run: RunFacts) -> float | None:
+    return run.needed_memory_mb
+
+
+def _needed_vcpu(run: RunFacts) -> float | None:
+    return run.needed_vcpu
+
+
+def _reached_size_mb(run: RunFacts) -> float | None:
+    return reached_size_mb(run.record)
+
+
+def _stats_period_ms(run: RunFacts) -> float | None:
+    return stats_period_ms(run.record)
+
+
+def _vcpu_without_slowdown(run: RunFacts) -> float | None:
+    return run.needed_vcpu if run.slowdown is None else None
+
+
+def _killed_at_mb(run: RunFacts) -> float | None:
+    return oom_size_mb(run.record) if run.record.likely_out_of_memory else None
+
+
+# The run with the largest value of each decides.
+_DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
+    _needed_memory_mb,
+    _needed_vcpu,
+    _vcpu_without_slowdown,
+    _killed_at_mb,
+    _reached_size_mb,
+    _stats_period_ms,
+)
+
+
+class ContainerMemory(Struct, frozen=True, kw_only=True):
+    """The largest memory that a container used, and the largest limit of its own at which it was
+    killed.
+    """
+
+    used_mb: float | None = None
+    killed_limit_mb: float | None = None
+
+    def with_larger(self, other: "ContainerMemory") -> "ContainerMemory":
+        return ContainerMemory(
+            used_mb=max_known(self.used_mb, other.used_mb),
+            killed_limit_mb=max_known(self.killed_limit_mb, other.killed_limit_mb),
+        )
+
+
+class RunsAtSize:
+    """The runs whose tasks had one size."""
+
+    def __init__(self) -> None:
+        self.revisions: dict[str, RevisionRuns] = {}
+        self.newest: Kept[RunFacts] = Kept(NEWEST_RUNS)
+        self.sample: Kept[RunFacts] = Kept(SAMPLED_RUNS)
+        self.containers: dict[str, ContainerMemory] = {}
+        # By the vCPU size with which another one is compared.
+        self.factors: dict[float, Factors] = {}
+        self.extremes: dict[int, tuple[float, int, RunFacts]] = {}
+
+    @property
+    def counts(self) -> RunCounts:
+        """The counts of all revisions."""
+        total = RunCounts()
+        for revision in self.revisions.values():
+            total.merge(revision.counts)
+        return total
+
+    def deciding(self) -> Sequence[RunFacts]:
+        """The kept runs, in the order of time."""
+        runs = dict(self.newest) | dict(self.sample)
+        runs.update({identity: run for _, identity, run in self.extremes.values()})
+        return in_order(runs.values())
+
+    @property
+    def largest_need(self) -> RunFacts | None:
+        """The run that needed the most memory."""
+        extreme = self.extremes.get(_DECIDING_VALUES.index(_needed_memory_mb))
+        return None if extreme is None else extreme[2]
+
+    def of_revision(self, revision: str) -> RevisionRuns:
+        return self.revisions.setdefault(revision, RevisionRuns())
+
+    def keep(self, identity: int, run: RunFacts) -> None:
+        """Keep what decides of a run. A run that was kept changes nothing."""
+        self.newest.add(run.began_ns, identity, run)
+        if run.is_measured:
+            self.sample.add(identity, identity, run)
+        for number, value_of in enumerate(_DECIDING_VALUES):
+            value = value_of(run)
+            if value is not None:
+                self._keep_extreme(number, value, identity, run)
+        if run.slowdown:
+            for vcpu in VCPU_SIZES:
+                self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
+        for name, memory in _memory_by_container(run.record):
+            self._add_container(name, memory)
+
+    def merge(self, other: "RunsAtSize") -> None:
+        for revision, runs in other.revisions.items():
+            self.of_revision(revision).merge(runs)
+        self.newest.merge(other.newest)
+        self.sample.merge(other.sample)
+        for number, (value, identity, run) in other.extremes.items():
+            self._keep_extreme(number, value, identity, run)
+        for vcpu, factors in other.factors.items():
+            self._add_factors(vcpu, factors)
+        for name, memory in other.containers.items():
+            self._add_container(name, memory)
+
+    def _keep_extreme(self, number: int, value: float, identity: int, run: RunFacts) -> None:
+        present = self.extremes.get(number)
+        if present is None or (value, identity) > present[:2]:
+            self.extremes[number] = (value, identity, run)
+
+    def _add_factors(self, vcpu: float, factors: Factors) -> None:
+        if factors:
+            self.factors[vcpu] = larger_factors(self.factors.get(vcpu, {}), factors)
+
+    def _add_container(self, name: str, memory: ContainerMemory) -> None:
+        self.containers[name] = memory.with_larger(self.containers.get(name, ContainerMemory()))
+
+
+def _memory_by_container(record: Record) -> Iterator[tuple[str, ContainerMemory]]:
+    metrics = record.metrics
+    name = record.container.name
+    limit_mb = metrics.memory_size_mb
+    is_killed_at_own_limit = (
+        bool(record.likely_out_of_memory)
+        and limit_mb is not None
+        and limit_mb < (size_of(record).memory_mb or 0)
+    )
+    yield (
+        name,
+        ContainerMemory(
+            used_mb=metrics.max_memory_used_mb,
+            killed_limit_mb=limit_mb if is_killed_at_own_limit else None,
+        ),
+    )
+    for container in record.containers:
+        if container.metrics is not None:
+            yield container.name, ContainerMemory(used_mb=container.metrics.max_memory_used_mb)

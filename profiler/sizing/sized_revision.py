@@ -1,0 +1,92 @@
+"""What is known of a task definition and its surroundings, when its size is decided on."""
+
+from msgspec import Struct
+
+from profiler.record.record_model import TaskSize
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+
+_CPU_UNITS = 1024
+_TAG_PARTS = 3
+
+
+class SizeBefore(Struct, frozen=True, kw_only=True):
+    """The size of an earlier revision, as a tag remembers it: ``REVISION/CPU/MEMORY``."""
+
+    revision: str
+    size: TaskSize
+
+    @property
+    def tag(self) -> str:
+        units = (self.size.vcpu or 0) * _CPU_UNITS
+        return f"{self.revision}/{units:.0f}/{self.size.memory_mb or 0:.0f}"
+
+
+def size_before(tag: str | None) -> SizeBefore | None:
+    """The size in a tag, None without one or for another text."""
+    parts = (tag or "").split("/")
+    if len(parts) != _TAG_PARTS or not all(part.isdecimal() for part in parts):
+        return None
+    revision, cpu, memory = parts
+    return SizeBefore(
+        revision=revision, size=TaskSize(vcpu=int(cpu) / _CPU_UNITS, memory_mb=int(memory))
+    )
+
+
+class SizedRevision(Struct, frozen=True, kw_only=True):
+    """The newest revision of a family, and the sizes that it remembers; of a file, without a
+    ``revision``.
+
+    ``overwritten`` is a plan's size, if a later revision has the old one. ``killed_limit`` is a
+    container's, in words. ``registered_ns``: when the revision was registered.
+    """
+
+    revision: str | None
+    size: TaskSize
+    resized_from: SizeBefore | None = None
+    reverted_from: SizeBefore | None = None
+    overwritten: TaskSize | None = None
+    killed_limit: str | None = None
+    registered_ns: int | None = None
+
+
+class TargetOverride(Struct, frozen=True, kw_only=True):
+    """The sizes with which a schedule or rule starts the family.
+
+    ``target`` names it in a sentence: "the schedule nightly". ``vcpu`` and ``memory_mb`` replace
+    the task's. ``least_vcpu`` and ``least_memory_mb`` are what its containers need of the task's,
+    with their overrides: ECS refuses to start them in a smaller one.
+    """
+
+    target: str
+    vcpu: float | None = None
+    memory_mb: float | None = None
+    least_vcpu: float = 0
+    least_memory_mb: float = 0
+
+    def allows(self, size: Size) -> bool:
+        """Whether ECS would start the target, if the definition had this size."""
+        if self.vcpu is not None and self.memory_mb is not None:
+            return True
+        vcpu = size.vcpu if self.vcpu is None else self.vcpu
+        memory_mb = size.memory_mb if self.memory_mb is None else self.memory_mb
+        has_room = vcpu >= self.least_vcpu and memory_mb >= self.least_memory_mb
+        return has_room and Size(vcpu, memory_mb) in LEGAL_SIZES
+
+
+class Circumstances(Struct, frozen=True, kw_only=True):
+    """What the account says about a family, beside its runs. By default, nothing is in the way.
+
+    ``off_tag`` is the tag by which its owner forbids changes. ``missing_right`` is the one without
+    which nobody knows whether a stack owns the definition. ``shortest_interval_ms`` is the shortest
+    time between two due times of its schedules and rules. ``starters`` name what starts its runs,
+    in words, as far as it is known: "AWS Step Functions".
+    """
+
+    operating_system: str | None = None
+    off_tag: str | None = None
+    is_service: bool = False
+    stack: str | None = None
+    missing_right: str | None = None
+    shortest_interval_ms: float | None = None
+    overrides: tuple[TargetOverride, ...] = ()
+    starters: tuple[str, ...] = ()

@@ -1,0 +1,73 @@
+"""How much longer runs take with fewer vCPUs than now.
+
+A run would take slowdown(c) ÷ slowdown(current) times as long with ``c`` vCPUs as with the current
+ones. Both are known as bounds only: the quotient is from min(c) ÷ max(current) to max(c) ÷
+min(current), and at most current ÷ c, because half the vCPUs take at most twice as long. For a
+family, the largest bounds of any run count.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.record.record_model import SlowdownBounds
+from profiler.sizing.run_facts import RunFacts
+
+FACTOR_DIGITS = 3
+# From here on, a run counts as slower.
+MIN_SLOWER_FACTOR = 1.05
+SAME_DURATION = SlowdownBounds(min=1, max=1)
+
+# By vCPU size; without an entry, a run takes as long as now.
+Factors = Mapping[float, SlowdownBounds]
+
+
+def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Factors | None:
+    """The factors of the vCPU sizes at which a run would be slower than now; None if no run has
+    a slowdown.
+    """
+    slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
+    if not slowdowns:
+        return None
+    factors: Factors = {}
+    for slowdown in slowdowns:
+        factors = larger_factors(factors, factors_of_run(slowdown, current_vcpu))
+    return factors
+
+
+def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
+    """The factors of one run, by its slowdown at each vCPU size."""
+    now = slowdown.get(current_vcpu or 0, SAME_DURATION)
+    factors = {}
+    for vcpu in smaller_vcpus(current_vcpu):
+        there = slowdown.get(vcpu)
+        if there is None:
+            continue
+        limit = math.inf if current_vcpu is None else current_vcpu / vcpu
+        most = _quotient(there.max, now.min, limit)
+        if most > 1:
+            factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)
+    return factors
+
+
+def larger_factors(factors: Factors, others: Factors) -> Factors:
+    """The larger bounds of each size."""
+    largest = dict(factors)
+    for vcpu, other in others.items():
+        present = largest.get(vcpu, SAME_DURATION)
+        largest[vcpu] = SlowdownBounds(
+            min=max(present.min, other.min), max=max(present.max, other.max)
+        )
+    return largest
+
+
+def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
+    """Return Fargate's vCPU sizes below the current one; without a current size, all."""
+    return [vcpu for vcpu in VCPU_SIZES if current_vcpu is None or vcpu < current_vcpu]
+
+
+def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
+    """Divide a bound at another size by a bound at the current size; the result is between 1 and
+    ``limit``.
+    """
+    return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)

@@ -1,0 +1,116 @@
+"""The evidence of a window of runs: exact counts and extremes, and the sample's mean times."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import format_ms
+from profiler.record.record_model import TaskSize
+from profiler.sizing.evidence import (
+    Evidence,
+    Needs,
+    Outcomes,
+    Usage,
+    needs_of,
+    precision_of,
+    usage_of,
+)
+from profiler.sizing.family_window import FamilyWindow
+from profiler.sizing.run_counts import RunCounts
+from profiler.sizing.run_facts import RunFacts, in_order
+from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
+from profiler.sizing.slowdown_factors import Factors, larger_factors
+
+
+def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
+    """What the runs at a size show; None if none of them was measured."""
+    runs = window.sizes.get(size)
+    if runs is None:
+        return None
+    measured = [run for run in runs.deciding() if run.is_measured]
+    if not measured:
+        return None
+    newest = measured[-1]
+    return Evidence(
+        family=newest.family,
+        latest=newest.record,
+        outcomes=_outcomes(runs.counts),
+        needs=_needs_at(runs, size.vcpu),
+        usage=_usage(runs, size.vcpu),
+        precision=precision_of(measured),
+    )
+
+
+def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
+    """The evidence, with the largest needs of the runs at any size."""
+    vcpu = evidence.size.vcpu
+    needs = evidence.needs
+    newest: list[RunFacts] = []
+    for runs in window.sizes.values():
+        needs = _larger_needs(needs, _needs_at(runs, vcpu))
+        newest += [run for _, run in runs.newest]
+    return replace(evidence, needs=_with_course(needs, newest))
+
+
+def _outcomes(counts: RunCounts) -> Outcomes:
+    return Outcomes(
+        runs=counts.measured,
+        failed=counts.outcomes["failed"],
+        stopped=counts.outcomes["stopped"],
+        has_success=counts.outcomes["success"] + counts.outcomes["not known"] > 0,
+        out_of_memory=counts.outcomes["killed"],
+        out_of_memory_unmeasured=counts.killed_unmeasured,
+        ignored=counts.runs - counts.measured - counts.killed_unmeasured,
+        first_started_at=format_ms(counts.first_ns or 0),
+        last_started_at=format_ms(counts.last_ns or 0),
+    )
+
+
+def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
+    needs = needs_of(runs.deciding(), vcpu)
+    factors: Factors | None = needs.slowdowns
+    if vcpu is not None:
+        factors = runs.factors.get(vcpu, factors)
+    return _with_course(replace(needs, slowdowns=factors), [run for _, run in runs.newest])
+
+
+def _with_course(needs: Needs, newest: Sequence[RunFacts]) -> Needs:
+    """The needs, with those of the newest runs in the order of time."""
+    course = in_order(run for run in newest if run.is_measured)[-NEWEST_RUNS:]
+    peaks_mb = [run.record.metrics.max_memory_used_mb for run in course]
+    needs_mb = [run.needed_memory_mb for run in course]
+    return replace(
+        needs,
+        peaks_mb=tuple(peak_mb for peak_mb in peaks_mb if peak_mb is not None),
+        needs_mb=tuple(need_mb for need_mb in needs_mb if need_mb is not None),
+    )
+
+
+def _larger_needs(needs: Needs, other: Needs) -> Needs:
+    largest = needs
+    if (other.required_memory_mb or 0) > (needs.required_memory_mb or 0):
+        largest = other
+    slowdowns = needs.slowdowns
+    if slowdowns is None:
+        slowdowns = other.slowdowns
+    elif other.slowdowns is not None:
+        slowdowns = larger_factors(slowdowns, other.slowdowns)
+    return Needs(
+        required_memory_mb=largest.required_memory_mb,
+        batch_peak_mb=largest.batch_peak_mb,
+        batch_p99_mb=largest.batch_p99_mb,
+        required_vcpu=max_known(needs.required_vcpu, other.required_vcpu),
+        slowdowns=slowdowns,
+        vcpu_without_slowdown=max_known(needs.vcpu_without_slowdown, other.vcpu_without_slowdown),
+        oom_size_mb=max_known(needs.oom_size_mb, other.oom_size_mb),
+        reached_size_mb=max_known(needs.reached_size_mb, other.reached_size_mb),
+    )
+
+
+def _usage(runs: RunsAtSize, vcpu: float | None) -> Usage:
+    counts = runs.counts
+    usage = usage_of(in_order(run for _, run in runs.sample), vcpu)
+    return replace(
+        usage, window_ns=(counts.last_ns or 0) - (counts.first_ns or 0), window_tasks=counts.tasks
+    )

@@ -1,0 +1,181 @@
+"""What a window of a family's runs keeps, and that order, repetition and parts do not matter."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.record_model import TaskSize
+from profiler.sizing.family_window import REVISIONS, FamilyWindow, WindowSpan
+from profiler.sizing.resize_policy import Resize
+from profiler.sizing.run_counts import RunCounts
+from profiler.sizing.run_facts import RunFacts, facts_of
+from profiler.sizing.sized_revision import SizedRevision
+from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from tests.fakes import START_NS
+from tests.family_windows import decision_on, window_of, window_of_runs
+from tests.runs import report, slowdown
+from tests.values import present
+
+SIZE = TaskSize(vcpu=1, memory_mb=2048)
+LATER_NS = START_NS + 40 * NS_PER_DAY
+FIRST = SizedRevision(revision="1", size=SIZE)
+
+
+def fact(number: int, *, is_confirmed: bool = True, **more: Any) -> RunFacts:
+    return facts_of(report(number, **{"revision": "1"} | more), is_confirmed=is_confirmed)
+
+
+ENDINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {},
+    {"status": "failure", "exit_code": 1},
+    {"status": "stopped"},
+    {"status": "lost"},
+    {"likely_out_of_memory": True, "status": "failure"},
+)
+facts = st.builds(
+    lambda number, peak, size, revision, ending, factor: fact(
+        number,
+        peak_mb=min(peak, size[1]),
+        size=size,
+        revision=str(revision),
+        metrics={"slowdown_at_vcpu": slowdown(v0_25=(1, factor), v0_5=(1, factor / 2))},
+        **ending,
+    ),
+    st.integers(0, 60),
+    st.floats(10, 4000),
+    st.sampled_from([(1, 2048), (1, 2048), (1, 2048), (4, 8192), (0.25, 512)]),
+    st.integers(1, 3),
+    st.sampled_from(ENDINGS),
+    st.floats(1, 4),
+)
+runs_of_family = st.lists(facts, min_size=1, max_size=60, unique_by=lambda run: run.key)
+
+
+def decided(runs: list[RunFacts], revision: SizedRevision = FIRST) -> Resize:
+    return decision_on(window_of_runs(runs, days=35, now_ns=START_NS + 61 * NS_PER_DAY), revision)
+
+
+@given(runs_of_family, st.randoms(use_true_random=False))
+def test_the_order_of_runs_does_not_matter(runs: list[RunFacts], shuffler: random.Random) -> None:
+    shuffled = list(runs)
+    shuffler.shuffle(shuffled)
+    assert decided(shuffled) == decided(runs)
+
+
+@given(runs_of_family)
+def test_a_repeated_run_counts_once(runs: list[RunFacts]) -> None:
+    assert decided([*runs, *runs]) == decided(runs)
+
+
+@given(runs_of_family, st.integers(0, 60))
+def test_windows_of_parts_are_merged_to_the_whole(runs: list[RunFacts], count: int) -> None:
+    span = WindowSpan(now_ns=START_NS + 61 * NS_PER_DAY)
+    total = FamilyWindow(span)
+    part = FamilyWindow(span)
+    for run in runs[:count]:
+        total.add(run)
+    for run in runs[count:]:
+        part.add(run)
+    total.merge(part)
+    total.close()
+    assert decision_on(total, FIRST) == decided(runs)
+
+
+@given(runs_of_family, runs_of_family)
+def test_unconfirmed_runs_change_nothing_but_their_count(
+    runs: list[RunFacts], others: list[RunFacts]
+) -> None:
+    forged = [replace(run, is_confirmed=False) for run in others]
+    expected = decided(runs)
+    found = decided([*forged, *runs])
+    shown = replace(present(found.evidence), unconfirmed=0)
+    assert replace(found, evidence=shown) == expected
+
+
+@given(runs_of_family, st.floats(0, 2048))
+def test_a_run_with_a_larger_need_never_makes_the_size_smaller(
+    runs: list[RunFacts], peak_mb: float
+) -> None:
+    """Among enough runs of the right size over enough days."""
+    usual = [fact(100 + number, task_id=f"usual-{number}") for number in range(30)]
+    more = fact(129, peak_mb=peak_mb, task_id="more")
+
+    def memory_mb(of: list[RunFacts]) -> float:
+        window = window_of_runs(of, days=400, now_ns=START_NS + 131 * NS_PER_DAY)
+        decision = decision_on(window, FIRST)
+        size = decision.size if decision.action == "resize" else None
+        return (size or SIZE).memory_mb or 0
+
+    assert memory_mb([*runs, *usual, more]) >= memory_mb([*runs, *usual])
+
+
+def test_the_largest_need_counts_however_many_runs_came_after_it() -> None:
+    runs = [fact(number % 30, task_id=f"task-{number}", peak_mb=100) for number in range(3000)]
+    runs.append(fact(2, task_id="month end", peak_mb=1900))
+    window = window_of_runs(runs, now_ns=START_NS + 31 * NS_PER_DAY)
+    evidence = with_all_needs(present(evidence_at(window, SIZE)), window)
+    assert evidence.needs.required_memory_mb == 1900
+    assert evidence.outcomes.runs == 3001
+    kept = window.sizes[SIZE].deciding()
+    assert len(kept) <= 210
+
+
+def test_runs_before_the_span_count_only_for_rare_families() -> None:
+    weekly = [report(7 * number, revision="1") for number in range(30)]
+    now_ns = START_NS + 211 * NS_PER_DAY
+    window = window_of(weekly, days=35, min_runs=20, now_ns=now_ns)
+    assert window.counts.runs == 20
+    assert window.counts.first_ns == START_NS + 70 * NS_PER_DAY
+    daily = [report(number, revision="1") for number in range(200)]
+    often = window_of(daily, days=35, min_runs=20, now_ns=START_NS + 200 * NS_PER_DAY)
+    assert often.counts.runs == 35
+
+
+def test_of_many_revisions_the_newest_are_known_in_any_order() -> None:
+    numbers = [*range(300, 0, -2), *range(1, 301, 2)]
+    runs = [fact(20, task_id=f"task-{number}", revision=str(number)) for number in numbers]
+    revisions = window_of_runs(runs, now_ns=LATER_NS).sizes[SIZE].revisions
+    newest = {str(number) for number in range(301 - REVISIONS, 301)}
+    assert set(revisions) == {*newest, ""}
+    assert revisions[""].counts.runs == 300 - REVISIONS
+
+
+def test_counts_of_a_search_cluster_with_the_runs_that_decide_are_like_all_runs() -> None:
+    runs = [
+        fact(number % 30, task_id=f"task-{number}", peak_mb=100 + number) for number in range(90)
+    ]
+    whole = window_of_runs(runs, now_ns=LATER_NS)
+    counts = RunCounts()
+    for run in runs:
+        counts.add(run)
+    window = FamilyWindow(whole.span)
+    window.add_counts("1", SIZE, counts, [590_000.0] * 90)
+    for run in runs:
+        window.add_counted(run)
+    window.close()
+    assert decision_on(window, FIRST) == decision_on(whole, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        ({}, "success"),
+        ({"status": "failure"}, "failed"),
+        ({"status": "unknown"}, "failed"),
+        ({"status": "lost"}, "failed"),
+        ({"status": "stopped"}, "stopped"),
+        ({"status": "success", "likely_out_of_memory": True}, "killed"),
+        ({"status": "stopped", "likely_out_of_memory": True}, "killed"),
+    ],
+)
+def test_a_run_has_one_outcome(ending: dict[str, Any], outcome: str) -> None:
+    counts = RunCounts()
+    counts.add(fact(0, **ending))
+    assert counts.outcomes == {outcome: 1}

@@ -1,0 +1,410 @@
+"""Families that are easily misread. Each has a control, which must still be resized."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
+from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
+from profiler.sizing.resize_policy import Resize
+from profiler.sizing.resize_rules import RULES
+from profiler.sizing.run_facts import facts_of
+from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
+from tests.fakes import START_NS
+from tests.family_windows import NOWHERE, decision_on, window_of, window_of_runs
+from tests.runs import report, slowdown
+from tests.values import present
+
+BIG, OLD, NEW = (4.0, 8192), (1.0, 2048), (0.25, 512)
+KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+FAILED: dict[str, Any] = {"status": "failure", "exit_code": 1}
+
+
+def task_size(size: tuple[float, float]) -> TaskSize:
+    return TaskSize(vcpu=size[0], memory_mb=size[1])
+
+
+def revision(size: tuple[float, float] = OLD, number: int = 1, **more: Any) -> SizedRevision:
+    return SizedRevision(revision=str(number), size=task_size(size), **more)
+
+
+def runs(
+    count: int,
+    *,
+    size: tuple[float, float] = OLD,
+    revision: int = 1,
+    start: float = 0,
+    minutes: float = 24 * 60,
+    **more: Any,
+) -> list[Report]:
+    """Runs from a day on, one each so many minutes."""
+    made = []
+    for number in range(count):
+        began_ns = round(START_NS + start * NS_PER_DAY + number * minutes * NS_PER_MINUTE)
+        made.append(
+            report(
+                size=size,
+                revision=str(revision),
+                task_id=f"{revision}-{size}-{began_ns}-{more.get('status')}",
+                started_at=format_ms(began_ns),
+                **more,
+            )
+        )
+    return made
+
+
+def decide(
+    reports: Sequence[Report],
+    of: SizedRevision | None = None,
+    circumstances: Circumstances = NOWHERE,
+    *,
+    days: int = 35,
+    **policy: Any,
+) -> Resize:
+    window = window_of(reports, days=days)
+    return decision_on(window, revision() if of is None else of, circumstances, **policy)
+
+
+def assert_resized(decision: Resize, size: tuple[float, float] = NEW) -> None:
+    assert decision.action == "resize", decision.reason
+    assert decision.size == task_size(size)
+
+
+def resized(size: tuple[float, float] = NEW, before: tuple[float, float] = OLD) -> SizedRevision:
+    """Revision 2, whose size the command has chosen."""
+    old = SizeBefore(revision="1", size=task_size(before))
+    return revision(size, 2, resized_from=old)
+
+
+# --- the window -------------------------------------------------------------------------------
+
+
+def test_one_large_run_a_night_among_96_keeps_its_memory() -> None:
+    small = runs(96 * 30, minutes=15, size=(1, 4096), peak_mb=300)
+    nights = runs(30, start=0.1, size=(1, 4096), peak_mb=3300)
+    found = decide([*small, *nights], revision((1, 4096)))
+    assert found.size is None or (found.size.memory_mb or 0) >= 3300 * 1.2
+    assert present(found.evidence).peak_mb == 3300
+    assert_resized(decide(small, revision((1, 4096))))
+
+
+def test_the_largest_run_of_a_month_end_counts_for_35_days() -> None:
+    usual = runs(60)
+    large = runs(1, start=29.5, peak_mb=1650)
+    found = decide([*usual, *large])
+    assert found.size is None or (found.size.memory_mb or 0) >= 1650 * 1.2
+    long_ago = runs(1, start=2.5, peak_mb=1650)
+    assert_resized(decide([*usual, *long_ago]))
+    assert decide([*usual, *long_ago], days=400).size != task_size(NEW)
+
+
+def test_no_size_goes_down_before_14_days_were_seen() -> None:
+    hourly = runs(24 * 9 + 1, minutes=60)
+    found = decide(hourly)
+    assert (found.action, found.reason) == ("none", "9 of 14 days seen")
+    assert found.size == task_size(NEW)
+    assert_resized(decide(runs(24 * 14, minutes=60)))
+    assert_resized(decide(runs(24 * 13 + 1, minutes=60)))
+
+
+def test_days_of_failures_are_not_days_seen() -> None:
+    failing = runs(13, **FAILED)
+    young = runs(30, start=14, minutes=60)
+    assert decide([*failing, *young]).reason == "1 of 14 days seen"
+    assert_resized(decide([*runs(13), *young]))
+
+
+def test_a_kill_enlarges_before_14_days_were_seen() -> None:
+    found = decide([*runs(2), *runs(1, start=2, **KILLED)])
+    assert (found.action, found.reason) == ("resize", "1 run ran out of memory")
+    assert (present(found.size).memory_mb or 0) > 2048
+    assert decide(runs(3)).reason == "3 of 20 runs seen"
+
+
+def test_a_weekly_family_is_judged_by_its_newest_20_runs() -> None:
+    weekly = runs(25, minutes=7 * 24 * 60)
+    assert_resized(decide(weekly))
+    assert decide(weekly[:15]).reason == "15 of 20 runs seen"
+
+
+# --- only runs at the definition's size judge it ------------------------------------------------
+
+
+def test_runs_at_another_size_forbid_a_smaller_one_and_never_enlarge() -> None:
+    usual = runs(35)
+    overridden = runs(35, start=0.1, size=BIG, peak_mb=1500)
+    found = decide([*usual, *overridden])
+    assert found.size is None or (found.size.memory_mb or 0) >= 1500 * 1.2
+    huge = runs(35, start=0.1, size=BIG, peak_mb=7900)
+    assert decide([*usual, *huge]).action == "none"
+    killed = runs(1, start=34.1, size=BIG, **KILLED)
+    assert decide([*usual, *killed]).action == "none"
+    assert_resized(decide([*usual, *runs(35, start=0.1, size=BIG)]))
+
+
+def test_the_answer_does_not_depend_on_which_schedule_ran_last() -> None:
+    usual = runs(35)
+    overridden = runs(35, start=-0.1, size=BIG)
+    last = runs(35, start=0.1, size=BIG)
+    assert_resized(decide([*usual, *overridden]))
+    assert_resized(decide([*usual, *last]))
+
+
+def test_a_definition_s_size_has_no_effect_only_if_no_run_of_the_revision_has_it() -> None:
+    overridden = runs(35, size=BIG)
+    found = decide(overridden)
+    reason = "its runs have 4 vCPU, 8 GB, so the definition's size has no effect"
+    assert (found.action, found.reason) == ("none", reason)
+    older = runs(35, start=-35, size=OLD)
+    assert decide([*older, *runs(35, size=BIG, revision=2)], revision(number=2)).reason == reason
+    assert_resized(decide([*overridden, *runs(35, start=0.2)]))
+
+
+def test_a_retry_with_more_memory_hides_no_kill() -> None:
+    before = runs(30)
+    nights = runs(1, revision=2, start=31, size=NEW, **KILLED)
+    retries = runs(10, revision=2, start=31.1, size=(0.25, 1024))
+    found = decide([*before, *nights, *retries], resized())
+    assert (found.action, found.reason) == ("revert", "1 run ran out of memory")
+    untagged = decide([*before, *nights, *retries], revision(NEW, 2))
+    assert untagged.action == "resize"
+    assert (present(untagged.size).memory_mb or 0) > 512
+    good = runs(10, revision=2, start=31, size=NEW)
+    assert decide([*before, *good, *retries], resized()).action == "keep"
+
+
+def test_runs_at_another_size_are_no_successes_of_the_new_one() -> None:
+    before = runs(30)
+    retries = runs(20, revision=2, start=31, size=(0.25, 1024))
+    own = runs(3, revision=2, start=31.1, size=NEW)
+    found = decide([*before, *own, *retries], resized())
+    assert (found.action, found.reason) == ("none", "3 of 10 successes seen")
+    own = runs(10, revision=2, start=31.1, size=NEW)
+    assert decide([*before, *own, *retries], resized()).action == "keep"
+
+
+# --- how runs end -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["unknown", "lost"])
+def test_runs_without_a_known_end_are_no_successes(status: str) -> None:
+    before = runs(30)
+    found = decide([*before, *runs(12, revision=2, start=31, size=NEW, status=status)], resized())
+    assert found.action == "revert"
+    assert "12 of 12 runs failed" in found.reason
+    assert decide([*before, *runs(12, revision=2, start=31, size=NEW)], resized()).action == "keep"
+
+
+def test_stopped_runs_are_neither_successes_nor_failures() -> None:
+    before = runs(30)
+    stopped = runs(12, revision=2, start=31, size=NEW, status="stopped")
+    found = decide([*before, *stopped], resized())
+    assert (found.action, found.reason) == ("none", "0 of 10 successes seen")
+    good = runs(10, revision=2, start=31.5, size=NEW)
+    assert decide([*before, *stopped, *good], resized()).action == "keep"
+
+
+def test_what_only_container_insights_knows_is_shown_and_not_registered() -> None:
+    by_minute = runs(
+        30,
+        status="unknown",
+        sampling=Sampling(interval_ms=60_000, samples=20, sources=(CONTAINER_INSIGHTS,)),
+        metrics={"duration_ms": 1_200_000, "memory_peak_source": None},
+    )
+    found = decide(by_minute)
+    assert found.reason == "Container Insights knows neither the peaks nor the ends of its runs"
+    assert (found.action, found.saving_usd_per_month) == ("none", None)
+    assert (present(found.size).memory_mb or 0) < 2048
+    assert_resized(decide([*by_minute, *runs(20, start=5.5)]), (0.25, 1024))
+
+
+# --- whose word ---------------------------------------------------------------------------------
+
+
+def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
+    usual = [facts_of(one) for one in runs(35)]
+    forged = [facts_of(one, is_confirmed=False) for one in runs(60, start=0.3, **KILLED)]
+    found = decision_on(window_of_runs([*usual, *forged], days=400), revision())
+    assert_resized(found)
+    shown = present(found.evidence)
+    assert shown.unconfirmed == 60
+    assert shown.left_out == ("60 runs do not count: their task was not confirmed.")
+    confirmed = [facts_of(one) for one in runs(1, start=34.5, **KILLED)]
+    found = decision_on(window_of_runs([*usual, *confirmed], days=400), revision())
+    assert (present(found.size).memory_mb or 0) > 2048
+
+
+# --- the account --------------------------------------------------------------------------------
+
+QUARTER_HOUR = Circumstances(shortest_interval_ms=15 * 60_000)
+SLOWER = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
+
+
+def test_a_job_of_13_minutes_every_15_is_not_made_to_overlap_itself() -> None:
+    tight = runs(35, metrics=SLOWER, p95=0.4)
+    found = decide(tight, None, QUARTER_HOUR)
+    assert found.action == "none"
+    overlap = "with 0.5 vCPU, 1 GB, a run would take up to 15m 36s, and the next one is due 15m 00s"
+    assert found.reason.startswith(overlap)
+    larger = runs(35, size=(1, 4096), metrics=SLOWER, p95=0.4)
+    found = decide(larger, revision((1, 4096)), QUARTER_HOUR)
+    assert_resized(found, OLD)
+    assert found.reason.startswith(f"saves 15 %; {overlap}")
+    assert_resized(decide(tight), (0.5, 1024))
+    hourly = Circumstances(shortest_interval_ms=3_600_000)
+    assert_resized(decide(tight, None, hourly), (0.5, 1024))
+
+
+def test_a_size_that_a_schedule_s_override_does_not_fit_is_not_taken() -> None:
+    memory = TargetOverride(target="the schedule nightly", memory_mb=4096)
+    found = decide(runs(35), None, Circumstances(overrides=(memory,)))
+    assert "the schedule nightly overrides sizes" in found.reason
+    assert found.size != task_size(NEW)
+    container = TargetOverride(target="the rule nightly", least_memory_mb=1800)
+    found = decide(runs(35), None, Circumstances(overrides=(container,)))
+    assert found.action == "none" or (present(found.size).memory_mb or 0) >= 1800
+    assert "the rule nightly overrides sizes" in found.reason
+    whole = TargetOverride(target="the schedule nightly", vcpu=4, memory_mb=8192)
+    assert_resized(decide(runs(35), None, Circumstances(overrides=(whole,))))
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "reason"),
+    [
+        (Circumstances(off_tag="task-profiler:resize"), "its tag task-profiler:resize is off"),
+        (Circumstances(is_service=True), "a service runs it"),
+        (
+            Circumstances(stack="jobs"),
+            "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template",
+        ),
+        (
+            Circumstances(missing_right="cloudformation:DescribeStackResources"),
+            (
+                "without the right cloudformation:DescribeStackResources, it is not known whether "
+                "a stack of CloudFormation owns it"
+            ),
+        ),
+        (
+            Circumstances(operating_system="WINDOWS_SERVER_2022_CORE"),
+            "it is for WINDOWS_SERVER_2022_CORE, which is not measured",
+        ),
+    ],
+)
+def test_what_others_decide_is_left_alone_with_the_size_that_would_be_better(
+    circumstances: Circumstances, reason: str
+) -> None:
+    found = decide(runs(35), None, circumstances)
+    assert (found.action, found.reason) == ("none", reason)
+    assert found.size == task_size(NEW)
+    assert found.saving_usd_per_month is None
+    assert_resized(decide(runs(35), None, Circumstances(operating_system="LINUX")))
+
+
+@pytest.mark.parametrize(
+    "circumstances",
+    [
+        Circumstances(stack="jobs"),
+        Circumstances(missing_right="cloudformation:DescribeStackResources"),
+    ],
+)
+def test_what_the_command_registered_is_put_back_whoever_owns_it(
+    circumstances: Circumstances,
+) -> None:
+    killed = [*runs(30), *runs(1, revision=2, start=31, size=NEW, **KILLED)]
+    assert decide(killed, resized(), circumstances).action == "revert"
+    off = Circumstances(off_tag="task-profiler:resize")
+    assert decide(killed, resized(), off).action == "none"
+    assert_resized(decide(runs(35)))
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "place"), [("EC2", "on EC2"), ("EXTERNAL", "on external instances")]
+)
+def test_outside_fargate_a_size_is_only_a_reservation(launch_type: str, place: str) -> None:
+    found = decide(runs(35, launch_type=launch_type))
+    reason = f"its runs are {place}, where the size is only a reservation"
+    assert (found.action, found.reason) == ("none", reason)
+    assert_resized(decide(runs(35)))
+
+
+def test_a_starter_that_passes_a_revision_is_named_after_20_runs() -> None:
+    registered = revision(NEW, 2, registered_ns=START_NS)
+    starters = Circumstances(starters=("AWS Step Functions",))
+    found = decide(runs(25, start=0.5), registered, starters)
+    assert found.reason == (
+        "25 runs since its registration had an older revision, started by AWS Step Functions: "
+        "start the family without a revision"
+    )
+    early = decide(runs(19, start=0.5), registered, starters)
+    assert early.reason == "no run of revision 2 is known yet"
+    own = runs(20, start=26, size=OLD, revision=2)
+    assert_resized(decide([*runs(25, start=0.5), *own], revision(OLD, 2, registered_ns=START_NS)))
+
+
+# --- the answer ---------------------------------------------------------------------------------
+
+
+def test_the_evidence_has_the_peak_its_moment_the_days_and_the_duration() -> None:
+    large = runs(1, start=20.5, peak_mb=420)
+    found = present(decide([*runs(35, metrics=SLOWER, p95=0.4), *large]).evidence)
+    assert found.peak_mb == 420
+    assert found.peak_at == large[0].record.started_at
+    assert (found.runs, found.days) == (36, 34)
+    assert present(found.duration).max == 1.2
+    assert decide([]).evidence == present(decide([]).evidence)
+
+
+def test_an_empty_window_is_a_reason_and_no_error() -> None:
+    found = decide([])
+    assert (found.action, found.reason) == ("none", "no run of revision 1 is known yet")
+
+
+def test_each_rule_that_leaves_a_family_alone_is_documented_once() -> None:
+    documented = [rule.docs for rule in RULES if rule.docs is not None]
+    assert len(documented) == len(set(documented))
+    assert {rule.action for rule in RULES if rule.docs is not None} == {"none"}
+
+
+# --- a larger size ------------------------------------------------------------------------------
+
+
+def test_a_larger_size_that_a_schedule_s_override_does_not_fit_is_refused_and_named() -> None:
+    small = (0.25, 2048)
+    killed = [*runs(3, size=small), *runs(1, start=3, size=small, **KILLED)]
+    override = TargetOverride(target="the schedule nightly", vcpu=0.25)
+    found = decide(killed, revision(small), Circumstances(overrides=(override,)))
+    assert found.action == "none"
+    assert found.reason.startswith("the schedule nightly overrides sizes")
+    assert_resized(decide(killed, revision(small)), (0.5, 3072))
+
+
+def test_a_kill_at_a_container_s_own_limit_is_no_kill_at_the_task_s_size() -> None:
+    own_limit = {"memory_size_mb": 450}
+    killed = [*runs(3), *runs(1, start=3, metrics=own_limit, **KILLED)]
+    assert decide(killed).reason == "4 of 20 runs seen"
+    limit = "a run was killed at the limit of 450 MiB of the container 'batch'"
+    found = decide(killed, revision(killed_limit=limit))
+    assert (found.action, found.reason, found.size) == ("resize", limit, task_size(OLD))
+
+
+def test_more_memory_comes_with_fewer_vcpus_only_if_runs_at_any_size_allow_it() -> None:
+    tight = runs(35, peak_mb=1950)
+    busy = {"slowdown_at_vcpu": slowdown(v0_5=(1.8, 2))}
+    others = runs(3, start=0.1, size=BIG, metrics=busy)
+    assert_resized(decide([*tight, *others]), (1, 3072))
+    assert_resized(decide(tight), (0.5, 3072))
+
+
+def test_runs_from_before_the_registration_show_no_starter_of_an_old_revision() -> None:
+    registered = revision(NEW, 2, registered_ns=START_NS + 20 * NS_PER_DAY)
+    found = decide(runs(25, start=0.5), registered)
+    assert found.reason == "no run of revision 2 is known yet"
+
+
+def test_unconfirmed_runs_from_before_the_window_are_not_counted() -> None:
+    usual = [facts_of(one) for one in runs(35, start=100)]
+    forged = [facts_of(one, is_confirmed=False) for one in runs(5)]
+    found = decision_on(window_of_runs([*usual, *forged], days=35), revision())
+    assert_resized(found)
+    assert present(found.evidence).unconfirmed == 0

@@ -1,0 +1,24 @@
+"""Print the families that ``taskdef resize`` leaves alone into their page, from the table of rules.
+
+python tools/left_alone.py
+"""
+
+from pathlib import Path
+
+from profiler.sizing.resize_rules import left_alone
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "from-advice-to-effect.md"
+_BEGIN = "<!-- make commands -->\n"
+_END = "<!-- end -->\n"
+
+
+def with_list(page: str) -> str:
+    """The page's text with the list between its marks."""
+    head, _, rest = page.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    rows = "".join(f"- {docs}\n" for docs in left_alone())
+    return f"{head}{_BEGIN}\n{rows}\n{_END}{tail}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_list(PAGE.read_text()))
