@@ -23,13 +23,14 @@ from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import (
     MAX_ID_BYTES,
     Document,
-    merge_fields,
     notice_document,
     report_document,
+    unconfirmed,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.notifications.task_notices import TaskNotices
+from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
@@ -43,7 +44,7 @@ from profiler.forwarder.task_lines import (
     read_notice,
     replace_lone_surrogates,
 )
-from profiler.record.line_trust import StreamTrust, Voucher, claim_of, task_of_stream
+from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Report
 
@@ -326,16 +327,8 @@ def _judged(
         return FailedItem(event.message, document.reason)
     if verdict.voucher is None or verdict.is_confirmed:
         return document
-    return _unconfirmed(document, verdict.voucher, payload.log_stream)
-
-
-def _unconfirmed(document: Document, voucher: Voucher, log_stream: str) -> Document:
-    """The document of a line whose log stream does not name the task.
-
-    If the stream is named by Docker's container id, the task's event can confirm it.
-    """
-    task = {"confirmed": False, "voucher": voucher, "voucher_stream": log_stream}
-    return replace(document, fields=merge_fields(document.fields, {"task": task}))
+    claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
+    return unconfirmed(document, claim)
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:

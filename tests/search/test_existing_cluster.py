@@ -67,6 +67,7 @@ def cluster(secured_elasticsearch: SearchServer) -> Iterator[SearchServer]:
 def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ELASTICSEARCH_URL", server.url)
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", key)
+    monkeypatch.setenv("TRUSTED_LOG_GROUPS", "/ecs/jobs")
     forget_environment()
     try:
         return handler.forward_logs(event(line), Context())

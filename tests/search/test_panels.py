@@ -144,7 +144,8 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
     indexes them.
     """
     stuck = stuck_notice()
-    record = replace(stuck.record, task_id="c", task_arn=None, family="nightly")
+    started = "2026-03-01T10:31:00.000Z"
+    record = replace(stuck.record, task_id="c", task_arn=None, family="nightly", started_at=started)
     line = encode_notice(replace(stuck, time="2026-03-01T11:00:01.000Z", record=record)).decode()
     assert (
         forward(event(line, stream=stream("task-monitor", SCRIPT["c"])), Context())["indexed"] == 1
