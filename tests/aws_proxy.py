@@ -69,6 +69,7 @@ class AwsProxy(FakeHttpServer):
         path, _, query = request.path.partition("?")
         operation = (
             request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            or _query_action(body)
             or f"{request.command} {path}"
         )
         if b"Action=GetCallerIdentity" in body:
@@ -81,6 +82,8 @@ class AwsProxy(FakeHttpServer):
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
         family = json.loads(body)["family"] if operation == "RegisterTaskDefinition" else None
+        if operation in self.refused and not is_json:
+            return _query_error("AccessDenied", operation)
         if operation in self.refused or family in self.denied:
             what = "" if family is None else f" to perform: ecs:{operation}"
             return _error("AccessDeniedException", f"{_USER} is not authorized{what}")
@@ -146,6 +149,20 @@ class ProxiedAccount:
 
     def command(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
+
+
+def _query_action(body: bytes) -> str:
+    """The operation of CloudFormation, whose requests are forms; empty for another service."""
+    is_query = body.startswith(b"Action=") and b"Version=2010-05-15" in body
+    return parse_qs(body.decode())["Action"][0] if is_query else ""
+
+
+def _query_error(code: str, operation: str) -> Answer:
+    """The refusal of CloudFormation."""
+    message = f"{_USER} is not authorized to perform: cloudformation:{operation}"
+    error = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
+    content = f"<ErrorResponse><Error>{error}</Error><RequestId>1</RequestId></ErrorResponse>"
+    return 403, {"Content-Type": "text/xml"}, content.encode()
 
 
 def _error(code: str, message: str) -> Answer:

@@ -12,8 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.threads import ThreadFailure
+from profiler.monitor.instance.instance_container import ReadNetwork
 from profiler.monitor.instance.instance_loop import InstanceAccess, InstanceLoop
-from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
+from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.readers import Unavailable
@@ -33,9 +34,12 @@ GONE = Unavailable("it does not exist", is_gone=True)
 
 
 @dataclass
-class Box:
+class FakeContainer:
     """A container: it runs in each of the ``runs`` (start, end), and uses half a CPU and 100
     MiB.
+
+    It gets ``signal`` at ``killed_at``, and SIGKILL at ``forced_at``: from the agent's stop of the
+    task, or from another program.
     """
 
     task: str = "0123"
@@ -51,14 +55,19 @@ class Box:
     peak_mib: float = 0
     killed_at: float | None = None
     signal: int = 15
+    stop_signal: int = 15
+    forced_at: float | None = None
+    is_stopped_by_ecs: bool = True
     is_out_of_memory: bool = False
     group_kills: int = 0  # of version 2 of the control groups
     gpus: tuple[str, ...] = ()
     has_group: bool = True
+    container_id: str | None = None
+    has_prefix: bool = True
 
     @property
     def docker_id(self) -> str:
-        return f"{self.task}-{self.name}"
+        return self.container_id or f"{self.task}-{self.name}"
 
     @property
     def arn(self) -> str:
@@ -105,29 +114,32 @@ class Box:
             started_ns=None if start is None else START_NS + seconds(start),
             finished_ns=None if is_running or end is None else START_NS + seconds(end),
             exit_code=None if is_running or end is None else self.exit_code,
+            stop_signal=self.stop_signal,
             oom_killed=self.is_out_of_memory and not is_running,
             pid=100 + self.runs.index(run) if run is not None and is_running else None,
             memory_limit_bytes=1024 * MIB,
             cgroup_parent=f"/ecs/{self.task}" if self.has_group else "",
             log_driver=self.driver,
-            log_options={
-                "awslogs-group": "/ecs/jobs",
-                "awslogs-stream": f"ecs/{self.name}/{self.task}",
-                "awslogs-region": "eu-west-1",
-            }
-            if self.driver == "awslogs"
-            else {},
+            log_options=self.log_options(),
             metadata_address=f"http://agent/{self.task}",
             gpus=self.gpus,
         )
 
+    def log_options(self) -> dict[str, str]:
+        if self.driver != "awslogs":
+            return {}
+        options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
+        if self.has_prefix:
+            options["awslogs-stream"] = f"ecs/{self.name}/{self.task}"
+        return options
+
 
 @dataclass
-class Group(OpenGroup):
+class FakeGroup(OpenGroup):
     """The group of a container or of a task. Counts its reads."""
 
-    world: "Instance"
-    boxes: list[Box]
+    world: "FakeInstance"
+    boxes: list[FakeContainer]
     is_task: bool
     reads: int = 0
     is_closed: bool = False
@@ -169,9 +181,9 @@ class Group(OpenGroup):
 
 
 @dataclass
-class Groups(InstanceCgroups):
-    world: "Instance"
-    opened: list[Group] = field(default_factory=list)
+class FakeGroups(InstanceCgroups):
+    world: "FakeInstance"
+    opened: list[FakeGroup] = field(default_factory=list)
 
     def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
         boxes = [
@@ -179,17 +191,17 @@ class Groups(InstanceCgroups):
             for box in self.world.boxes
             if box.docker_id == docker_id and box.is_running(self.world.now)
         ]
-        self.opened += [Group(self.world, boxes, is_task=False)] if boxes else []
+        self.opened += [FakeGroup(self.world, boxes, is_task=False)] if boxes else []
         return self.opened[-1] if boxes else GONE
 
     def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
         boxes = [box for box in self.world.boxes if cgroup_parent == f"/ecs/{box.task}"]
-        self.opened.append(Group(self.world, boxes, is_task=True))
+        self.opened.append(FakeGroup(self.world, boxes, is_task=True))
         return self.opened[-1]
 
 
 @dataclass
-class Docker(DockerApi):
+class FakeDockerApi(DockerApi):
     """Shows no container from ``is_empty_from`` on.
 
     ``failing`` returns why an inspection fails, None if not.
@@ -197,13 +209,13 @@ class Docker(DockerApi):
     ``change`` returns another answer.
     """
 
-    world: "Instance"
+    world: "FakeInstance"
     inspected: list[str] = field(default_factory=list)
     is_empty_from: float = inf
     failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
     change: Callable[[EcsContainer], EcsContainer | Unavailable] = lambda inspected: inspected
 
-    def _shown(self) -> list[Box]:
+    def _shown(self) -> list[FakeContainer]:
         return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
@@ -225,13 +237,13 @@ class Docker(DockerApi):
 
 
 @dataclass
-class Events(DockerEvents):
+class FakeEvents(DockerEvents):
     """The stream: what happens in ``gap`` is not in it, and it begins again then.
 
     Kills come ``delay`` late.
     """
 
-    world: "Instance"
+    world: "FakeInstance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
     delay: float = 0.0
@@ -250,7 +262,7 @@ class Events(DockerEvents):
             key=lambda one: one[0],
         )
 
-    def _events_of(self, box: Box) -> Iterator[tuple[float, ContainerEvent]]:
+    def _events_of(self, box: FakeContainer) -> Iterator[tuple[float, ContainerEvent]]:
         for start, end in box.runs:
             yield start + 0.001, self._event("start", box, start)
             if end is not None:
@@ -263,8 +275,10 @@ class Events(DockerEvents):
                 box.killed_at + self.delay,
                 self._event("kill", box, box.killed_at, signal=box.signal),
             )
+        if box.forced_at is not None:
+            yield box.forced_at + self.delay, self._event("kill", box, box.forced_at, signal=9)
 
-    def _event(self, action: str, box: Box, at: float, **more: int) -> ContainerEvent:
+    def _event(self, action: str, box: FakeContainer, at: float, **more: int) -> ContainerEvent:
         time_ns = START_NS + seconds(at)
         return ContainerEvent(
             action=action, docker_id=box.docker_id, time_ns=time_ns, task_arn=box.arn, **more
@@ -286,8 +300,8 @@ class Events(DockerEvents):
 
 
 @dataclass
-class Agent(TaskMetadataSource):
-    world: "Instance"
+class FakeAgent(TaskMetadataSource):
+    world: "FakeInstance"
     task_id: str
 
     def close(self) -> None:
@@ -298,7 +312,7 @@ class Agent(TaskMetadataSource):
         return self.world.answer(self.task_id)
 
 
-class Instance(FakeMonitor):
+class FakeInstance(FakeMonitor):
     """Runs the loop until ``until``.
 
     ``tasks`` are changes of the agent's answers by task; None: it does not answer.
@@ -307,7 +321,12 @@ class Instance(FakeMonitor):
     """
 
     def __init__(
-        self, *boxes: Box, folder: Path, began: float = 0.0, until: float = 30.0, **settings: Any
+        self,
+        *boxes: FakeContainer,
+        folder: Path,
+        began: float = 0.0,
+        until: float = 30.0,
+        **settings: Any,
     ) -> None:
         super().__init__(FakeClock(), until)
         self.boxes, self.began = boxes, began
@@ -316,7 +335,11 @@ class Instance(FakeMonitor):
         self.policies: set[str] = set()
         self.asked: list[str] = []
         self.clock.advance(began)
-        self.docker, self.groups, self.events = Docker(self), Groups(self), Events(self)
+        self.docker, self.groups, self.events = (
+            FakeDockerApi(self),
+            FakeGroups(self),
+            FakeEvents(self),
+        )
         self.reported: ReportedFile = ReportedFile(folder / "reported", self.log)
         self.reported.load()
         self.settings = TaskSettings(checkpoint_seconds=0, **settings)
@@ -346,16 +369,29 @@ class Instance(FakeMonitor):
             availability_zone="eu-west-1a",
             launch_type="EC2",
             known_status=STOPPED if is_over else RUNNING,
-            desired_status=STOPPED if is_over else RUNNING,
+            desired_status=STOPPED if is_over or self._is_stopping(boxes) else RUNNING,
             vcpu_limit=1.0,
             memory_limit_bytes=2048 * MIB,
             containers=tuple(self._known(box) for box in boxes),
         )
         return self.change(replace(known, **changes))
 
-    def _known(self, box: Box) -> ContainerMetadata:
+    def _is_stopping(self, boxes: list[FakeContainer]) -> bool:
+        """The agent wants the task STOPPED before it asks Docker to stop a container."""
+        for box in boxes:
+            times = [at for at in (box.killed_at, box.forced_at) if at is not None]
+            if box.is_stopped_by_ecs and times and min(times) <= self.now:
+                return True
+        return False
+
+    def _known(self, box: FakeContainer) -> ContainerMetadata:
+        end = box.runs[-1][1]
+        is_over = end is not None and self.now > end + 0.1
         known = ContainerMetadata(
-            name=box.name, docker_id=box.docker_id, image=box.image, known_status=RUNNING
+            name=box.name,
+            docker_id=box.docker_id,
+            image=box.image,
+            known_status=STOPPED if is_over else RUNNING,
         )
         return replace(known, has_restart_policy=box.docker_id in self.policies)
 
@@ -366,7 +402,7 @@ class Instance(FakeMonitor):
         until_event = wait_seconds if event_at is None else max(event_at - self.now, 0)
         self.stop.wait(min(wait_seconds, until_event + 1e-6))
 
-    def run(self) -> "Instance":
+    def run(self) -> "FakeInstance":
         shared = self.shared()
 
         def make_task(source: InstanceTask) -> MonitoredTask:
@@ -377,7 +413,7 @@ class Instance(FakeMonitor):
             docker=self.docker,
             events=self.events,
             groups=self.groups,
-            open_agent=lambda address: Agent(self, address.rpartition("/")[2]),
+            open_agent=lambda address: FakeAgent(self, address.rpartition("/")[2]),
             read_network=self.read_network,
         )
         self.loop = InstanceLoop(

@@ -10,11 +10,16 @@ from unittest.mock import patch
 import boto3
 import requests
 from moto.cloudformation import parsing
+from moto.cloudformation.exceptions import ValidationError
+from moto.cloudformation.responses import CloudFormationResponse
+from moto.core.responses import ActionResult
+from moto.ecs.models import ecs_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
+from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from msgspec import Struct
 from werkzeug.serving import make_server
 
@@ -38,6 +43,47 @@ def _drop_no_values(value: Any, resources: Any) -> Any:
 def lists_without_no_values() -> Any:
     """A patch of moto."""
     return patch.object(parsing, "clean_json", _drop_no_values)
+
+
+class OwnedResource(Struct, frozen=True, kw_only=True):
+    """A resource of a stack as DescribeStackResources returns it."""
+
+    stack_name: str
+    physical_resource_id: str
+    resource_type: str
+    logical_resource_id: str = "Resource"
+    resource_status: str = "CREATE_COMPLETE"
+    timestamp: str = "2026-11-01T02:00:00Z"
+
+
+_describe_stack_resources = CloudFormationResponse.describe_stack_resources
+_owned_resources: list[OwnedResource] = []
+
+
+def _of_physical_id(response: Any) -> Any:
+    """The stack of a physical id, which moto does not look for: all of its resources."""
+    physical_id = response._get_param("PhysicalResourceId")  # noqa: SLF001  moto's own
+    if physical_id is None:
+        return _describe_stack_resources(response)
+    owners = [one for one in _owned_resources if one.physical_resource_id == physical_id]
+    if not owners:
+        raise ValidationError(message=f"Stack for {physical_id} does not exist")
+    stack = owners[0].stack_name
+    listed = [one for one in _owned_resources if one.stack_name == stack]
+    return ActionResult({"StackResources": listed[:100]})
+
+
+def _tagged_definitions(response: Any) -> Any:
+    """The task definitions with a tag, which moto's GetResources does not know."""
+    (wanted,) = response._get_param("TagFilters")  # noqa: SLF001  moto's own
+    backend = ecs_backends[response.current_account][response.region]
+    found = []
+    for revisions in backend.task_definitions.values():
+        for definition in revisions.values():
+            tags = [{"Key": one["key"], "Value": one["value"]} for one in definition.tags or ()]
+            if wanted["Key"] in [one["Key"] for one in tags]:
+                found.append({"ResourceARN": definition.arn, "Tags": tags})
+    return ActionResult({"PaginationToken": "", "ResourceTagMappingList": found})
 
 
 class LogEvent(Struct, frozen=True, kw_only=True):
@@ -87,6 +133,10 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         }
         task, *_ = self.client("ecs").run_task(taskDefinition=family, **words)["tasks"]
         return str(task["taskArn"].rpartition("/")[2])
+
+    def own(self, *resources: OwnedResource) -> None:
+        """Let a stack of CloudFormation own resources."""
+        _owned_resources.extend(resources)
 
     def client(self, service: str) -> Any:
         keys = {name.lower(): value for name, value in _CREDENTIALS.items()}
@@ -141,7 +191,14 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         url = f"http://{host}:{server.server_port}"
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
-        with lists_without_no_values():
+        _owned_resources.clear()
+        by_physical_id = patch.object(
+            CloudFormationResponse, "describe_stack_resources", _of_physical_id
+        )
+        by_tag = patch.object(
+            ResourceGroupsTaggingAPIResponse, "get_resources", _tagged_definitions
+        )
+        with lists_without_no_values(), by_physical_id, by_tag:
             yield FakeAws(url=url)
     finally:
         server.shutdown()

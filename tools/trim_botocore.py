@@ -23,6 +23,7 @@ SERVICES = frozenset(
         "iam",
         "lambda",
         "logs",
+        "resourcegroupstaggingapi",
         "scheduler",
         "secretsmanager",
         "sqs",

@@ -54,6 +54,7 @@ def was_stopped(
     first_end_ns: int | None = None,
     others_finished_ns: Sequence[int] = (),
     is_task_stopping: bool = False,
+    is_stop_denied: bool = False,
 ) -> bool:
     """Whether the batch ended because the task was stopped.
 
@@ -64,9 +65,10 @@ def was_stopped(
     essential container. ``is_task_stopping``: ECS has requested the end of the task, at an unknown
     time. An essential batch that ends by itself stops the task, too. So a request that was first
     seen after the end explains only the exit code of SIGTERM, and never a kill. Docker may log the
-    signal after the end.
+    signal after the end. With ``is_stop_denied``, another program than ECS sent the signal.
     """
-    if exit_code == SIGTERM_EXIT_CODE and (is_task_stopping or seen_ns is not None):
+    is_sigterm = exit_code == SIGTERM_EXIT_CODE and not is_stop_denied
+    if is_sigterm and (is_task_stopping or seen_ns is not None):
         return True
     if finished_ns is None:
         return seen_ns is not None

@@ -91,12 +91,8 @@ class TaskDefinitions:
         permission = "ecs:ListClusters, ecs:ListServices and ecs:DescribeServices"
         with aws_errors("The services could not be listed", permission):
             for cluster in self.clusters():
-                services = read_services(self._client, cluster)
-                families.update(
-                    family_of(one["taskDefinition"])
-                    for one in services
-                    if one.get("taskDefinition")
-                )
+                for service in read_services(self._client, cluster):
+                    families.update(map(family_of, _definitions_of_service(service)))
         return frozenset(families)
 
     def clusters(self) -> tuple[str, ...]:
@@ -105,6 +101,16 @@ class TaskDefinitions:
             return tuple(
                 sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"])
             )
+
+
+def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:
+    """The definitions that a service runs. With an EXTERNAL controller, only its task sets have
+    one.
+    """
+    for part in (service, *service.get("taskSets", ()), *service.get("deployments", ())):
+        definition = part.get("taskDefinition")
+        if definition:
+            yield str(definition)
 
 
 def revision_of(arn: str) -> str | None:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
 from profiler.aws_account.rollout import PlannedFamily
+from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping
 from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
@@ -16,16 +17,16 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide
 from profiler.sizing.resize_policy import Resize, ResizePolicy
-from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, size_before
-from profiler.task_definitions.definition_json import (
-    ChangedDefinition,
-    TaskDefinitionDocument,
-    read_document,
-)
-from profiler.task_definitions.size_changes import (
+from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,
-    TAG_PREFIX,
+    Circumstances,
+    SizeBefore,
+    SizedRevision,
+    size_before,
+)
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.size_changes import (
     SeenMemory,
     definition_size,
     with_size,
@@ -33,20 +34,18 @@ from profiler.task_definitions.size_changes import (
     with_size_tag,
 )
 
-# The number of earlier revisions among which the last change of the size is looked for.
-_REVISIONS_BACK = 50
-
 
 class SizePlans(Struct, frozen=True, kw_only=True):
     """Plans the size of each family, of a revision or of a file.
 
-    ``describe`` reads an older revision.
+    ``describe`` reads an older revision. ``account`` is None for files.
     """
 
     runs: Mapping[FamilyKey, FamilyWindow]
     policy: ResizePolicy
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
+    account: FamilyAccount | None = None
 
     def plan(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
@@ -54,35 +53,34 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
         window = self._window(family, document.arn)
         size = definition_size(document.definition)
-        seen = _seen_memory(window, size, self.policy.size.memory_margin_percent)
-        limits = [
-            f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
-            for name, limit_mb in seen.killed_limits(document.definition).items()
-        ]
-        policy = replace(
-            self.policy,
-            size=replace(self.policy.size, least_memory_mb=seen.task_mb(document.definition)),
+        case = _Case(
+            family=family,
+            document=document,
+            window=window,
+            seen=_seen_memory(window, size, self.policy.size.memory_margin_percent),
+            revisions=EarlierRevisions(family, document, self.describe),
         )
-        revision = SizedRevision(
-            revision=None, size=size, killed_limit=limits[0] if limits else None
-        )
-        decision = self._decision(family, document, window, policy, revision)
-        is_left_alone = _circumstances(document) != Circumstances()
+        try:
+            decision, circumstances = self._decision(case)
+        except TaskProfilerError as error:  # nothing is registered without these rights
+            return _not_planned(case, str(error))
         changed = ChangedDefinition(definition=document.definition)
         if decision.action in ("resize", "revert"):
             try:
-                changed = self._changed(family, document, decision, seen)
+                changed = _changed(case, decision)
+                self._check_overrides(case, changed)
             except TaskProfilerError as error:
+                changed = ChangedDefinition(definition=document.definition)
                 decision = replace(decision, action="none", reason=str(error))
-        if (
-            decision.action == "none"
-        ):  # what is not done saves nothing, and what it would mend is named
+        if decision.action == "none":
+            # What is not done saves nothing, and what it would mend is named.
             decision = replace(decision, saving_usd_per_month=None)
-            changed = replace(changed, notes=tuple(map(as_sentence, limits)))
+            changed = replace(changed, notes=tuple(map(as_sentence, case.killed_limits)))
         return PlannedFamily(
             family=family,
-            action="refused" if is_left_alone else decision.action,  # its schedules stay, too
-            notes=(as_sentence(decision.reason), *changed.notes),
+            # The schedules of what others own stay, too.
+            action="refused" if _is_left_to_others(circumstances) else decision.action,
+            notes=(as_sentence(decision.reason), *changed.notes, *_left_out(decision)),
             document=document,
             changed=changed,
             resize=decision,
@@ -106,114 +104,168 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             total.merge(window)
         return total
 
-    def _decision(
-        self,
-        family: str,
-        document: TaskDefinitionDocument,
-        window: FamilyWindow,
-        policy: ResizePolicy,
-        revision: SizedRevision,
-    ) -> Resize:
-        circumstances = _circumstances(document)
+    def _decision(self, case: "_Case") -> tuple[Resize, Circumstances]:
+        """The decision, and the circumstances of which it depends. Raises TaskProfilerError."""
+        document = case.document
+        least_mb = case.seen.task_mb(document.definition)
+        policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
+        circumstances = circumstances_of(document)
+        if self.account is not None:
+            circumstances = self.account.circumstances(case.family, document, case.seen)
+            if not case.has_run_of_newest:
+                starters = self.account.starters_of_older(case.family, document)
+                circumstances = replace(circumstances, starters=starters)
 
-        def decide_on(revision: SizedRevision) -> Resize:
-            return decide(window, revision, circumstances, policy, self.price_overrides)
+        def decide_on(revision: SizedRevision, circumstances: Circumstances) -> Resize:
+            return decide(case.window, revision, circumstances, policy, self.price_overrides)
 
-        if document.arn is None:
-            return decide_on(revision)
-        number, tags = document.arn.rpartition(":")[2], document.tags
-        revision = replace(
+        revision = case.revision
+        decision = decide_on(revision, circumstances)
+        if document.arn is None or decision.action != "resize":
+            return decision, circumstances
+        is_ours = revision.resized_from is not None or revision.reverted_from is not None
+        if self.account is not None and not is_ours:
+            tagged = self.account.tagged.of_family(document.arn)
+            revision = case.revisions.with_overwritten(revision, tagged)
+            decision = decide_on(revision, circumstances)
+        if self.account is not None and decision.action == "resize":
+            circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
+            decision = decide_on(revision, circumstances)
+        return decision, circumstances
+
+    def _check_overrides(self, case: "_Case", changed: ChangedDefinition) -> None:
+        """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
+        if self.account is None:
+            return
+        for target in self.account.overriding(case.family):
+            refusal = target.overrides.refusal(changed.definition)
+            if refusal is not None:
+                raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
+
+
+class _Case(Struct, frozen=True, kw_only=True):
+    """A family with its newest definition, its runs, and what they needed."""
+
+    family: str
+    document: TaskDefinitionDocument
+    window: FamilyWindow
+    seen: SeenMemory
+    revisions: EarlierRevisions
+
+    @property
+    def revision(self) -> SizedRevision:
+        """The newest revision with what its tags say; of a file, only its size."""
+        limits = self.killed_limits
+        revision = SizedRevision(
+            revision=None,
+            size=definition_size(self.document.definition),
+            killed_limit=limits[0] if limits else None,
+        )
+        if self.document.arn is None:
+            return revision
+        tags = self.document.tags
+        return replace(
             revision,
-            revision=number,
+            revision=self.revisions.number,
             resized_from=size_before(tags.get(RESIZED_FROM)),
             reverted_from=size_before(tags.get(REVERTED_FROM)),
+            registered_ns=self.document.registered_ns,
         )
-        decision = decide_on(revision)
-        is_ours = revision.resized_from is not None or revision.reverted_from is not None
-        if decision.action != "resize" or is_ours:
-            return decision
-        return decide_on(self._with_past(family, number, window, revision))
 
-    def _with_past(
-        self, family: str, number: str, window: FamilyWindow, revision: SizedRevision
-    ) -> SizedRevision:
-        """The revision, with the size that a plan has registered, if later revisions have the
-        size before it.
+    @property
+    def has_run_of_newest(self) -> bool:
+        number = self.revisions.number
+        return any(number in runs.revisions for runs in self.window.sizes.values())
 
-        If the first of those is a plan's own, its tag counts. The runs show the sizes of most
-        revisions without a call.
-        """
-        size = revision.size
-        seen = {}
-        for seen_size, runs in window.sizes.items():
-            seen.update(dict.fromkeys(runs.revisions, seen_size))
-        newest = int(number) if number.isdecimal() else 1
-        for earlier in range(newest - 1, max(newest - 1 - _REVISIONS_BACK, 0), -1):
-            if seen.get(str(earlier)) == size:
-                continue
-            before = self._earlier(family, str(earlier))
-            if before is None:
-                return revision
-            found, resized = (
-                definition_size(before.definition),
-                size_before(before.tags.get(RESIZED_FROM)),
-            )
-            if found == size:
-                continue
-            if resized is None or resized.size != size:
-                return revision
-            first = self._earlier(family, str(earlier + 1))
-            reverted = None if first is None else size_before(first.tags.get(REVERTED_FROM))
-            return replace(
-                revision, overwritten=None if reverted else found, reverted_from=reverted
-            )
-        return revision
+    @property
+    def killed_limits(self) -> Sequence[str]:
+        """The containers' limits at which runs were killed, in words."""
+        limits = self.seen.killed_limits(self.document.definition)
+        return [
+            f"a run was killed at the limit of {limit_mb} MiB of the container {name!r}"
+            for name, limit_mb in limits.items()
+        ]
 
-    def _earlier(self, family: str, revision: str) -> TaskDefinitionDocument | None:
-        """An earlier revision; None if it cannot be read, such as after its deletion."""
+
+class RequestedReverts(Struct, frozen=True, kw_only=True):
+    """Plans to put families back to the size that their newest revision remembers, whatever their
+    runs say.
+    """
+
+    describe: Callable[[str], bytes]
+
+    def plan(
+        self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
+    ) -> PlannedFamily:
+        """Plan the revert. The first note is the reason. Raises TaskProfilerError."""
+        revisions = EarlierRevisions(family, document, self.describe)
+        case = _Case(
+            family=family,
+            document=document,
+            window=FamilyWindow(WindowSpan(now_ns=0)),
+            seen=SeenMemory(),
+            revisions=revisions,
+        )
+        decision = Resize(action="revert", reason="on request", runs=0)
+        changed = ChangedDefinition(definition=document.definition)
         try:
-            return read_document(self.describe(f"{family}:{revision}"), family)
-        except TaskProfilerError:
-            return None
-
-    def _changed(
-        self, family: str, document: TaskDefinitionDocument, decision: Resize, seen: SeenMemory
-    ) -> ChangedDefinition:
-        """The definition with the size and its tag; an old size with its containers' limits, if
-        they can be read.
-        """
-        number, present = (document.arn or "").rpartition(":")[2], document.definition
-        tag = SizeBefore(revision=number, size=definition_size(present)).tag
-        resized_from = size_before(document.tags.get(RESIZED_FROM))
-        is_revert = decision.action == "revert"
-        old = (
-            None
-            if resized_from is None or not is_revert
-            else self._earlier(family, resized_from.revision)
+            decision = replace(decision, size=revisions.old_size().size)
+            changed = _changed(case, decision)
+        except TaskProfilerError as error:
+            decision = replace(decision, action="none", reason=str(error))
+        return PlannedFamily(
+            family=family,
+            action=decision.action if decision.action == "revert" else "refused",
+            notes=(as_sentence(decision.reason), *changed.notes),
+            document=document,
+            changed=changed,
+            resize=decision,
         )
-        if old is not None:
-            changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
-            return replace(
-                changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag)
-            )
-        changed = with_size(present, decision.size or TaskSize(), seen)
-        if document.arn is None:
-            return changed
-        key = REVERTED_FROM if is_revert else RESIZED_FROM
-        return replace(changed, definition=with_size_tag(changed.definition, key, tag))
 
 
-def _circumstances(document: TaskDefinitionDocument) -> Circumstances:
-    """What the definition alone says, whatever its runs do."""
-    platform = mapping(document.definition.get("runtimePlatform"))
-    system = str(platform.get("operatingSystemFamily"))
-    is_windows = system.upper().startswith("WINDOWS")
-    tag = f"{TAG_PREFIX}resize"
-    return Circumstances(
-        operating_system=system if is_windows else None,
-        off_tag=tag if document.tags.get(tag) == "off" else None,
-        stack=document.stack,
+def _not_planned(case: _Case, reason: str) -> PlannedFamily:
+    """A family of which something could not be read that a change needs."""
+    return PlannedFamily(
+        family=case.family,
+        action="failed",
+        notes=(reason,),
+        document=case.document,
+        changed=ChangedDefinition(definition=case.document.definition),
+        resize=Resize(action="none", reason=reason, runs=case.window.counts.runs),
     )
+
+
+def _left_out(decision: Resize) -> tuple[str, ...]:
+    """A sentence on the runs that do not count, if there are any."""
+    sentence = None if decision.evidence is None else decision.evidence.left_out
+    return () if sentence is None else (sentence,)
+
+
+def _is_left_to_others(circumstances: Circumstances) -> bool:
+    """Whether somebody else decides on the definition, or nobody can."""
+    system = (circumstances.operating_system or "").upper()
+    is_of_owner = circumstances.stack is not None or circumstances.off_tag is not None
+    return is_of_owner or system.startswith("WINDOWS")
+
+
+def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
+    """The definition with the size and its tag; an old size with its containers' limits, if they
+    can be read. Raises TaskProfilerError.
+    """
+    document = case.document
+    present = document.definition
+    seen = case.seen
+    tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
+    if decision.action == "revert":
+        old = case.revisions.old_size()
+        changed = with_size(present, old.size, seen)
+        if old.definition is not None:
+            changed = with_size(with_size_of(present, old.definition), TaskSize(), seen)
+        return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
+    changed = with_size(present, decision.size or TaskSize(), seen)
+    if document.arn is None:
+        return changed
+    return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 
 
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) -> SeenMemory:

@@ -4,6 +4,8 @@ attaches policies.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import Literal, TypeAlias, get_args
 
@@ -16,6 +18,7 @@ from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import (
     AIRFLOW,
     SCHEDULE,
@@ -51,6 +54,7 @@ from profiler.task_definitions.permissions import (
     planned_policy,
     report_streams,
 )
+from profiler.task_definitions.size_changes import without_size_tags
 
 _NewRevision = Literal["add monitor", "update monitor", "remove monitor", "resize", "revert"]
 Action = Literal[
@@ -69,6 +73,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()  # what ``doctor`` would find afterwards
     started_by: tuple[str, ...] = ()  # empty if no task was seen, and no schedule
     pinned: tuple[ScheduledTarget, ...] = ()  # they start another revision than the plan's last
+    movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     resize: Resize | None = None
     obstacle: str | None = None  # why tasks of the new revision would not start
@@ -184,9 +189,12 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
+    owners: StackOwners | None = None  # asked before a target is moved
+    read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
+    done: list[PlannedFamily] = []  # whose revisions were registered
     _groups: set[str] = set()
     _revisions: dict[
         str, Mapping[str, object]
@@ -206,10 +214,17 @@ class Rollout(Struct, kw_only=True, dict=True):
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
+            is_size = self.part == "size" and self.request.register  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
+                raise
+            if is_size:
                 raise
             self.on_problem(f"{error} The plan lacks pinned schedules.")
             return ()
+
+    def check_targets(self) -> None:
+        """Raise TaskProfilerError if the schedules are needed and cannot be read."""
+        _ = self.targets
 
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
@@ -266,6 +281,14 @@ class Rollout(Struct, kw_only=True, dict=True):
             )
         return {family: tuple(sorted(names)) for family, names in found.items()}
 
+    def seen_starters(self, family: str) -> tuple[str, ...]:
+        """What started the tasks of a family that ECS lists; empty if they may not be read."""
+        names: set[str] = set()
+        with suppress(TaskProfilerError):
+            for families in self._seen.values():
+                names |= families.get(family, set())
+        return tuple(sorted(names))
+
     def families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported.
 
@@ -314,7 +337,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         A family that cannot be read or changed gets the reason.
         """
         try:
-            document = read_document(self._definitions.describe(family), family)
+            document = read_document(self._describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         planned = self._changed(family, document)
@@ -322,20 +345,29 @@ class Rollout(Struct, kw_only=True, dict=True):
             return planned
         self._revisions[planned.revision] = document.definition
         notes, pinned, unmonitored = [*planned.notes], [], []
+        movable: list[ScheduledTarget] = []
         for target in self.targets:
             if not target.is_pin_of(planned.revision_arn):
                 continue
             try:
                 found = self._pin_difference(planned, target)
-                more = f", which differs by more than the {self.part}: --update-schedules skips it."
-                end = None if found == "none" else "." if found == self.part else more
-                starts_monitor = monitor_of(self._pinned_definition(target), self.image) is not None
+                obstacle = None if found == "none" else self._obstacle(planned, target, found)
+                starts_monitor = (
+                    self.part == "size"
+                    or monitor_of(self._pinned_definition(target), self.image) is not None
+                )
             except TaskProfilerError as error:
-                end, starts_monitor = f". {error}", True
-            if end is None:
+                found = "other"
+                obstacle = f". {error}"
+                starts_monitor = True
+            if found == "none":
                 continue
             pinned.append(target)
-            notes.append(f"The {target.title} is pinned to {target.pinned_revision}{end}")
+            notes.append(
+                f"The {target.title} is pinned to {target.pinned_revision}{obstacle or '.'}"
+            )
+            if obstacle is None:
+                movable.append(target)
             if not starts_monitor:
                 unmonitored.append(target)
         if planned.log_group is not None and planned.is_new_revision:
@@ -343,8 +375,41 @@ class Rollout(Struct, kw_only=True, dict=True):
                 f"--register creates the log group {planned.log_group} if it does not exist."
             )
         return replace(
-            planned, notes=tuple(notes), pinned=tuple(pinned), unmonitored=tuple(unmonitored)
+            planned,
+            notes=tuple(notes),
+            pinned=tuple(pinned),
+            movable=tuple(movable),
+            unmonitored=tuple(unmonitored),
         )
+
+    def _describe(self, name: str) -> bytes:
+        return (self.read_revision or self._definitions.describe)(name)
+
+    def _obstacle(
+        self, planned: PlannedFamily, target: ScheduledTarget, found: Difference
+    ) -> str | None:
+        """Why --update-schedules leaves a pinned target as it is, after its revision's name; None
+        if it moves the target. Raises TaskProfilerError.
+
+        For a size, a target is moved once: from the revision that this call replaces, or an equal
+        older one. Somebody has put any other one there, and may have a reason.
+        """
+        if found == "other":
+            return f", which differs by more than the {self.part}: --update-schedules skips it."
+        if self.part != "size" or target.pinned_revision == planned.revision:
+            return None
+        if any(fnmatchcase(planned.family, glob) for glob in self.request.globs):
+            return None
+        name_it = f"name the family to move it: task-profiler taskdef resize {planned.family}"
+        if not planned.is_new_revision:
+            return f", although a newer revision differs only by the size: {name_it}."
+        number = (target.pinned_revision or "").rpartition(":")[2]
+        is_older = number.isdecimal() and int(number) < int(planned.revision.rpartition(":")[2])
+        replaced = {} if planned.document is None else planned.document.definition
+        pinned = without_size_tags(self._pinned_definition(target))
+        if is_older and difference(pinned, without_size_tags(replaced)) == "none":
+            return None
+        return f", which has another size than {planned.revision}: {name_it}."
 
     def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
         """The plan without its targets; nothing changes if it is refused, or if an instance
@@ -385,16 +450,15 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
         revision = target.pinned_revision or ""
         if revision not in self._revisions:
-            self._revisions[revision] = read_document(
-                self._definitions.describe(revision), revision
-            ).definition
+            self._revisions[revision] = read_document(self._describe(revision), revision).definition
         return self._revisions[revision]
 
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
         """How many schedules and rules of the families go on starting another revision, unless
         they are moved.
         """
-        pins, families = sum(len(one.pinned) for one in planned), {one.family for one in planned}
+        pins = sum(len(one.movable if self.part == "size" else one.pinned) for one in planned)
+        families = {one.family for one in planned}
         if not pins or self.request.update_schedules:
             return None
         targets = sum(target.family in families for target in self.targets)
@@ -419,6 +483,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 arn = self._definitions.register(planned.changed.definition)
                 self.on_step(f"registered {revision_of(arn)}")
                 self.counts["registered"] += 1
+                self.done.append(planned)
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
@@ -430,7 +495,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         return planned
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
-        return planned.pinned if self.request.update_schedules else ()
+        if not self.request.update_schedules:
+            return ()
+        return planned.movable if self.part == "size" else planned.pinned
 
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment."""
@@ -466,12 +533,19 @@ class Rollout(Struct, kw_only=True, dict=True):
             self._skip(target, f"no longer pinned to a revision of {planned.family}")
             return
         pinned_difference = self._pin_difference(planned, current)
-        if pinned_difference == "other":
+        if pinned_difference == "none":
+            return
+        obstacle = self._obstacle(planned, current, pinned_difference)
+        if obstacle is not None:
             self._skip(current, f"pinned to {current.pinned_revision}")
-        elif pinned_difference != "none":
-            self._schedules.move(current, arn)
-            self.on_step(f"moved {current.title} to {revision_of(arn)}")
-            self.counts["moved"] += 1
+            return
+        owner = None if self.owners is None else self.owners.of_target(current)
+        if owner is not None:
+            self._skip(current, f"{owner}: set {revision_of(arn)} there")
+            return
+        self._schedules.move(current, arn)
+        self.on_step(f"moved {current.title} to {revision_of(arn)}")
+        self.counts["moved"] += 1
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
         self.on_step(f"{target.title} skipped: {reason}")

@@ -3,14 +3,18 @@ GitHub Actions.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 import click
 from msgspec.structs import replace
 
+from profiler.cli.github_format import (
+    annotation,
+    append_to_summary,
+    markdown,
+    markdown_table,
+)
 from profiler.cli.options import (
     Number,
     PastRunsCommand,
@@ -38,7 +42,6 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
-from profiler.core.text import on_one_line, printable
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import known_peak_source
 from profiler.record.units import format_count, format_percent, format_value
@@ -62,8 +65,6 @@ from profiler.sizing.trend import FEW_RUNS, MIN_RUNS
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
 _MIN_WAIT_POINTS = 10
@@ -394,10 +395,7 @@ def _plain(value: float | None) -> float | None:
 def annotations(
     sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float
 ) -> Iterator[str]:
-    """A workflow command for each metric above the limit.
-
-    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
-    """
+    """A workflow command for each metric above the limit."""
     for one in exceeded:
         change = one.change
         before, after = (_value_text(value or 0, one.metric.unit) for value in (change.a, change.b))
@@ -406,12 +404,8 @@ def annotations(
             f"({_interval_text(change)}), above the limit of {percent:g} %: {after} in "
             f"{sets[1].text}, {before} in {sets[0].text}."
         )
-        title = (
-            _data(f"task-profiler compare: {one.metric.name}")
-            .replace(":", "%3A")
-            .replace(",", "%2C")
-        )
-        yield f"::error title={title}::{_data(message)}\n"
+        title = f"task-profiler compare: {one.metric.name}"
+        yield f"{annotation('error', title, message)}\n"
 
 
 def append_summary(
@@ -424,34 +418,15 @@ def append_summary(
 
     A summary that cannot be written is a warning.
     """
-    path = environment.get(SUMMARY_VARIABLE)
-    if not path:
-        warn(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
-        return
-    parts = (
+    metric_titles, *metric_rows = _metric_rows(changes)
+    set_titles, *set_rows = _set_rows(sets)
+    lines = [
+        f"### {markdown(f'{sets[1].text} compared with {sets[0].text}')}",
         "",
-        f"### {_markdown(f'{sets[1].text} compared with {sets[0].text}')}",
+        *markdown_table(metric_titles, metric_rows),
         "",
-        *_table(*_metric_rows(changes)),
-        "",
-        *_table(*_set_rows(sets)),
-        *(line for sentence in sentences for line in ("", _markdown(sentence))),
-    )
-    try:
-        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
-            file.write("\n".join(parts) + "\n")
-    except OSError as error:
-        warn(f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}.")
-
-
-def _table(titles: Sequence[str], *rows: Sequence[str]) -> Iterator[str]:
-    for cells in (titles, ["---"] * len(titles), *rows):
-        yield f"| {' | '.join(map(_markdown, cells))} |"
-
-
-def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", on_one_line(text))
-
-
-def _data(text: str) -> str:
-    return printable(text).replace("%", "%25")
+        *markdown_table(set_titles, set_rows),
+    ]
+    for sentence in sentences:
+        lines += ["", markdown(sentence)]
+    append_to_summary(lines, environment)

@@ -2,17 +2,27 @@
 for.
 """
 
+import dataclasses
+import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.bounded_reads import BoundedReads
+from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.aws_account.resize_plan import SizePlans
-from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
+from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
+from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.stack_ownership import StackOwners
+from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.cli.options import (
     Number,
     PastRunsCommand,
@@ -25,14 +35,14 @@ from profiler.cli.options import (
     policy_options,
     repeatable,
 )
-from profiler.cli.printing import (
-    say,
-    size_text,
-    total_saving,
-    value_text,
-    warn,
-    warned_notes,
-    write_json_lines,
+from profiler.cli.printing import STDERR, say, warn, warned_notes
+from profiler.cli.resize_rows import (
+    decision_of,
+    print_github_plan,
+    print_json_plan,
+    print_json_total,
+    print_plan,
+    saving_of,
 )
 from profiler.cli.rollout_progress import (
     check_update_schedules,
@@ -40,22 +50,18 @@ from profiler.cli.rollout_progress import (
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import EMPTY, Column, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import open_source, price_overrides
+from profiler.cli.wiring.open_past_runs import names_of, open_source, price_overrides
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.json_fields import text
-from profiler.core.text import as_sentence
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import TaskSize
-from profiler.record.units import format_usd
+from profiler.record.units import format_count
 from profiler.runs.past_runs.families import read_windows
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
-from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
-from profiler.sizing.resize_policy import Resize, ResizePolicy
+from profiler.sizing.resize_policy import ResizePolicy
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import (
     change_text,
@@ -63,18 +69,15 @@ from profiler.task_definitions.definition_texts import (
     read_definitions,
     write_definition,
 )
-from profiler.task_definitions.size_changes import definition_size
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
 _MIN_DAYS, _MAX_DAYS = 14, 400
-_COLUMNS = (
-    Column("FAMILY", folds=True),
-    Column("ACTION"),
-    Column("FROM"),
-    Column("TO"),
-    Column("$ A MONTH", is_right=True),
-    Column("WHY", folds=True),
+# More registrations than these need a person's word.
+_MAX_UNASKED = 5
+_NO_ENDS = (
+    "Container Insights knows neither the peaks of memory nor how a run ended: this plan is advice."
 )
+OutputFormat = Literal["text", "github", "json"]
 
 
 @click.command(
@@ -89,6 +92,11 @@ _COLUMNS = (
     "--update-schedules",
     "With --register: move schedules pinned to a revision that differs only by the size.",
 )
+@flag("--revert", "Put each FAMILY back to the size before the last change, whatever its runs say.")
+@option(
+    "--first", "N", "Register only the N savings that are largest.", type=WholeNumber(1, 10_000)
+)
+@flag("--yes", "Register more than five families without a question.")
 @option(
     "--days",
     "N",
@@ -109,6 +117,13 @@ _COLUMNS = (
     "Write the sizes to the task definitions in FILE, and call nothing in ECS.",
 )
 @flag("--json as_json", "Print one JSON object for each family, and one for all.")
+@option(
+    "--format output_format",
+    "",
+    "Print tables; github: annotations too, and the tables in $GITHUB_STEP_SUMMARY.",
+    type=click.Choice(["text", "github"]),
+    default="text",
+)
 @gathered(RolloutRequest, "request")
 @gathered(SourceOptions, "options")
 @gathered(Policy, "policy")
@@ -121,7 +136,10 @@ def resize(
     min_saving_percent: float,
     min_runs: int,
     files: tuple[str, ...],
+    revert: bool,
+    first: int | None,
     as_json: bool,
+    output_format: Literal["text", "github"],
 ) -> int:
     """Give families the size that their past runs call for, and judge the last change.
 
@@ -132,69 +150,224 @@ def resize(
     check_update_schedules(request)
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
+    runs = _RunsOfDays(options=options, span=span)
+    output = _Output(format="json" if as_json else output_format)
     if files:
-        if request != RolloutRequest():
+        if request != RolloutRequest() or revert or first is not None:
             raise UsageError(
                 "--apply takes the families of its files: leave out FAMILY, --cluster, "
-                "--scheduled, --register."
+                "--scheduled, --register, --revert and --first."
             )
-        return _apply(files, options, span, limits, as_json=as_json)
+        return _apply(files, runs, limits, output)
+    if first is not None and not request.register:
+        raise UsageError("--first needs --register: without it, the plan has all families.")
     open_client = open_clients(options.region, options.profile)
+    if revert:
+        _check_revert(request)
+        return _revert(open_client, request, output)
+    is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
+    if is_advice and request.register:
+        raise UsageError(
+            "--register needs runs with peaks and ends, which Container Insights does not have: "
+            "add a source of reports (--from logs:GLOB, or a search cluster)."
+        )
+    plan = _Planning(open_client=open_client, request=request, limits=limits, runs=runs)
+    rollout, planned = plan.planned(output)
+    if is_advice:
+        warn(_NO_ENDS)
+    return _finish(rollout, planned, first, output)
+
+
+class _Output(Struct, frozen=True, kw_only=True):
+    """How the plan is printed."""
+
+    format: OutputFormat
+
+    def step(self, sentence: str) -> None:
+        """Print what was done: with JSON, on standard error."""
+        if self.format == "json":
+            click.echo(sentence, err=True)
+        else:
+            say(sentence)
+
+    def plan(self, planned: Sequence[PlannedFamily], *, hint: str) -> None:
+        if self.format == "json":
+            print_json_plan(planned)
+            return
+        print_plan(planned, hint)
+        if self.format == "github":
+            print_github_plan(planned, os.environ)
+
+    def total(self, planned: Sequence[PlannedFamily], done: Sequence[PlannedFamily]) -> None:
+        if self.format == "json":
+            print_json_total(planned, done)
+
+
+class _RunsOfDays(Struct, frozen=True, kw_only=True):
+    """Reads the runs of the last days from the sources of the options."""
+
+    options: SourceOptions
+    span: WindowSpan
+
+    def read(self, families: Sequence[str]) -> Mapping[FamilyKey, FamilyWindow]:
+        """The runs of the named families; of all without a name."""
+        # CloudWatch is read by time: for rarer families, it would be read from its beginning.
+        options = dataclasses.replace(self.options, since=f"{self.span.days}d")
+        is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
+        source = open_source(options)
+        selection = RunFilter(families=tuple(map(pattern_of, families)))
+        with warned_notes(source):
+            return read_windows(source, selection, self.span, reads_older=not is_by_time)
+
+
+class _Planning(Struct, frozen=True, kw_only=True):
+    """Makes the plan of an account's families."""
+
+    open_client: OpenClient
+    request: RolloutRequest
+    limits: ResizePolicy
+    runs: _RunsOfDays
+
+    def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
+        """The plan, the largest saving first."""
+        runs: dict[FamilyKey, FamilyWindow] = {}
+        reads = _bounded_reads(self.open_client, self.request)
+
+        def targets() -> Sequence[ScheduledTarget]:
+            return rollout.targets
+
+        def other_starters(family: str) -> Sequence[str]:
+            return rollout.seen_starters(family)
+
+        account = FamilyAccount(
+            targets=targets,
+            owners=StackOwners(self.open_client),
+            tagged=TaggedRevisions(self.open_client),
+            other_starters=other_starters,
+            now_ns=self.runs.span.now_ns,
+        )
+        plans = SizePlans(
+            runs=runs,
+            policy=self.limits,
+            price_overrides=price_overrides(),
+            describe=reads.describe,
+            account=account,
+        )
+        rollout = _rollout(
+            self.open_client, self.request, plans.plan, reads, account.owners, output
+        )
+        families = rollout.families()
+        rollout.check_targets()
+        is_selected = bool(self.request.globs or self.request.clusters or self.request.scheduled)
+        runs.update(self.runs.read(families if is_selected else ()))
+        if not is_selected:
+            names = {key.name for key in runs}
+            families = tuple(family for family in families if family in names)
+        planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+        return rollout, sorted(planned, key=lambda one: (-saving_of(one), one.family))
+
+
+def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:
     definitions = TaskDefinitions(open_client("ecs"))
-    runs: dict[FamilyKey, FamilyWindow] = {}
-    plans = SizePlans(
-        runs=runs, policy=limits, price_overrides=price_overrides(), describe=definitions.describe
-    )
-    rollout = Rollout(
+    return BoundedReads(definitions.describe, reads_twice=request.register)
+
+
+def _rollout(
+    open_client: OpenClient,
+    request: RolloutRequest,
+    plan_change: PlanChange,
+    reads: BoundedReads,
+    owners: StackOwners,
+    output: _Output,
+) -> Rollout:
+    return Rollout(
         open_client=open_client,
         request=request,
-        plan_change=plans.plan,
+        plan_change=plan_change,
         part="size",
-        on_step=partial(click.echo, err=True) if as_json else say,
+        owners=owners,
+        read_revision=reads.describe,
+        on_step=output.step,
         on_problem=warn,
     )
+
+
+def _check_revert(request: RolloutRequest) -> None:
+    if not request.globs or request.clusters or request.scheduled:
+        raise UsageError(
+            "--revert puts back the families that are named: give each FAMILY, without --cluster "
+            "and --scheduled."
+        )
+
+
+def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -> int:
+    """Put families back to the size in their tags; no run is read."""
+    reads = _bounded_reads(open_client, request)
+    plans = RequestedReverts(describe=reads.describe)
+    rollout = _rollout(open_client, request, plans.plan, reads, StackOwners(open_client), output)
     families = rollout.families()
-    is_selected = bool(request.globs or request.clusters or request.scheduled)
-    runs.update(_read_runs(options, families if is_selected else (), span))
-    if not is_selected:
-        names = {key.name for key in runs}
-        families = tuple(family for family in families if family in names)
-    planned = sorted(
-        with_progress("Reading task definitions", rollout.plan(families), len(families)),
-        key=lambda one: (-(_decision(one).saving_usd_per_month or 0), one.family),
-    )
-    _print(
-        planned,
-        as_json=as_json,
-        hint="" if request.register else "--register registers the revisions.",
-    )
+    planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+    return _finish(rollout, planned, None, output)
+
+
+def _finish(
+    rollout: Rollout, planned: Sequence[PlannedFamily], first: int | None, output: _Output
+) -> int:
+    """Print the plan, and carry it out as requested."""
+    request = rollout.request
+    output.plan(planned, hint="" if request.register else "--register registers the revisions.")
+    unread = [one for one in planned if one.action == "failed"]
+    for one in unread:
+        warn(f"{one.family}: {decision_of(one).reason}")
+    rollout.counts["failed"] += len(unread)
+    chosen = _first(planned, first)
+    carried_out = [one for one in planned if one.is_new_revision]
     if request.register:
-        planned = [*registered(rollout, planned)]
-    if pinned := rollout.pinned_sentence(planned):
-        warn(pinned)
-    rollout.counts["failed"] += sum(one.action == "failed" for one in planned)
-    if request.register:
-        warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")
+        _ask(chosen, request)
+        carried_out = rollout.done
+    try:
+        if request.register:
+            chosen = [*registered(rollout, chosen)]
+        pinned = rollout.pinned_sentence(chosen)
+        if pinned is not None:
+            warn(pinned)
+    finally:
+        if request.register:
+            warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")
+        output.total(planned, carried_out)
     return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
 
 
-def _read_runs(
-    options: SourceOptions, families: Sequence[str], span: WindowSpan
-) -> Mapping[FamilyKey, FamilyWindow]:
-    source = open_source(options)
-    selection = RunFilter(families=tuple(map(pattern_of, families)))
-    with warned_notes(source):
-        return read_windows(source, selection, span)
+def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
+    """The families to carry out: without those savings that are not among the first."""
+    if first is None:
+        return list(planned)
+    savings = [one for one in planned if one.is_new_revision and saving_of(one) > 0]
+    left_out = {one.family for one in savings[first:]}
+    return [one for one in planned if one.family not in left_out]
 
 
-def _apply(
-    files: Sequence[str],
-    options: SourceOptions,
-    span: WindowSpan,
-    policy: ResizePolicy,
-    *,
-    as_json: bool,
-) -> int:
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and os.isatty(STDERR)
+
+
+def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
+    """Ask whether more than five families are to be registered.
+
+    Raises UsageError without a terminal, and click.Abort for a no.
+    """
+    count = sum(one.is_new_revision for one in chosen)
+    if request.yes or count <= _MAX_UNASKED:
+        return
+    if not _is_at_terminal():
+        raise UsageError(
+            f"{format_count(count, 'family')} would be registered, and nobody can be asked: --yes "
+            f"registers more than {_MAX_UNASKED}, --first N only the N largest savings."
+        )
+    click.confirm(f"Register {format_count(count, 'family')}?", abort=True, err=True)
+
+
+def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
     """Write the sizes into the files, but for Terraform say where.
 
     A file without a change is left alone.
@@ -212,7 +385,7 @@ def _apply(
         dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found)))
     )
     plans = SizePlans(
-        runs=_read_runs(options, families, span) if families else {},
+        runs=runs.read(families) if families else {},
         policy=policy,
         price_overrides=price_overrides(),
     )
@@ -233,85 +406,9 @@ def _apply(
     for resource in resources:
         sized = change(resource.definition).definition
         planned[-1] = replace(planned[-1], notes=(*planned[-1].notes, *resource.hints(sized)))
-    _print(planned, as_json=as_json, hint="")
+    output.plan(planned, hint="")
+    output.total(planned, [one for one in planned if one.is_new_revision])
     for file, after in changes.items():
         write_definition(Path(file), after, remedy="make it writable")
         warn(f"{file} was changed.")
     return 0
-
-
-def _print(planned: Sequence[PlannedFamily], *, as_json: bool, hint: str) -> None:
-    if as_json:
-        write_json_lines([*map(_row, planned), _total(planned)])
-        return
-    found = ((one.family, note, "") for one in planned for note in _notes(one))
-    width = table_width()
-    write_lines(
-        [*table(_COLUMNS, map(_cells, planned), width=width), *sentences_about(found, width), EMPTY]
-    )
-    changes = [one.saving_usd_per_month for one in _changes(planned)]
-    say(total_saving(changes, [_decision(one).usd_per_month for one in planned]))
-    if changes and hint:
-        say(hint)
-
-
-def _decision(planned: PlannedFamily) -> Resize:
-    """The decision on a family; without one, why there is none."""
-    if planned.resize is not None:
-        return planned.resize
-    reason = "a service runs it" if planned.action == "skipped" else " ".join(planned.notes)
-    return Resize(action="none", reason=reason, runs=0)
-
-
-def _notes(planned: PlannedFamily) -> tuple[str, ...]:
-    """What else is to be known; the first note is the reason."""
-    return planned.notes[1:] if planned.resize is not None else ()
-
-
-def _present(planned: PlannedFamily) -> TaskSize:
-    return TaskSize() if planned.document is None else definition_size(planned.document.definition)
-
-
-def _row(planned: PlannedFamily) -> Mapping[str, object]:
-    decision = _decision(planned)
-    return {
-        "type": "family",
-        "family": planned.family,
-        "action": decision.action,
-        "reason": decision.reason,
-        "from": size_object(_present(planned)),
-        "to": size_object(decision.size or TaskSize()),
-        "runs": decision.runs,
-        "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
-        "verdict": decision.verdict,
-        "notes": _notes(planned),
-    }
-
-
-def _total(planned: Sequence[PlannedFamily]) -> Mapping[str, object]:
-    decisions = [_decision(one) for one in planned]
-    verdicts = (one.verdict for one in decisions if one.action == "keep")
-    return {
-        "type": "total",
-        "families": len(planned),
-        "changes": sum(one.is_new_revision for one in planned),
-        "savingUsdPerMonth": _sum(one.saving_usd_per_month for one in _changes(planned)),
-        "savedUsdPerMonth": _sum(
-            verdict.saved_usd_per_month for verdict in verdicts if verdict is not None
-        ),
-    }
-
-
-def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
-    return [_decision(one) for one in planned if one.is_new_revision]
-
-
-def _sum(amounts: Iterable[float | None]) -> float:
-    return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
-
-
-def _cells(planned: PlannedFamily) -> tuple[str, ...]:
-    decision = _decision(planned)
-    money = value_text(decision.saving_usd_per_month, format_usd)
-    sizes = size_text(_present(planned)), size_text(decision.size or TaskSize())
-    return planned.family, decision.action, *sizes, money, as_sentence(decision.reason)

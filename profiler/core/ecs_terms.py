@@ -2,6 +2,7 @@
 container.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -21,6 +22,7 @@ VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
+_CONTAINER_ID = re.compile("[0-9a-f]{64}")  # Docker's; on Fargate there is none
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
@@ -76,16 +78,21 @@ def arn_account(arn: str | None) -> str | None:
 
 
 def awslogs_target(
-    options: Mapping[str, str], container_name: str, task_arn: str | None
+    options: Mapping[str, str],
+    container_name: str,
+    task_arn: str | None,
+    container_id: str | None = None,
 ) -> AwslogsTarget:
     """Derive a container's log stream.
 
-    A definition has only a prefix, of which the agent makes the whole name.
+    A definition has only a prefix, of which ECS makes the whole name. Without a prefix, which is
+    optional on EC2, Docker names the stream by its ``container_id``.
     """
+    group = options.get("awslogs-group") or None
     prefix = options.get("awslogs-stream-prefix")
-    default_stream = f"{prefix}/{container_name}/{task_id(task_arn)}" if prefix else None
-    return AwslogsTarget(
-        group=options.get("awslogs-group") or None,
-        stream=options.get("awslogs-stream") or default_stream,
-        region=options.get("awslogs-region") or None,
-    )
+    stream = options.get("awslogs-stream") or None
+    if stream is None and prefix:
+        stream = f"{prefix}/{container_name}/{task_id(task_arn)}"
+    elif stream is None and group is not None and _CONTAINER_ID.fullmatch(container_id or ""):
+        stream = container_id
+    return AwslogsTarget(group=group, stream=stream, region=options.get("awslogs-region") or None)

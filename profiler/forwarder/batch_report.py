@@ -371,7 +371,7 @@ class EcsDefinitions(Struct, frozen=True):
     def describe(
         self, arn: str, wait: Callable[[], bool] = lambda: False
     ) -> Mapping[str, object] | None:
-        """Return the task definition; None with a warning.
+        """Return the task definition with its tags; None with a warning.
 
         ``wait``: before a throttled call. Raises DeliveryError.
         """
@@ -382,9 +382,11 @@ class EcsDefinitions(Struct, frozen=True):
 
         while arn not in self._known:
             try:
-                self._known[arn] = self.client.describe_task_definition(taskDefinition=arn)[
-                    "taskDefinition"
-                ]
+                described = self.client.describe_task_definition(
+                    taskDefinition=arn, include=["TAGS"]
+                )
+                tags = {"tags": described["tags"]} if described.get("tags") else {}
+                self._known[arn] = {**described["taskDefinition"], **tags}
             except (ClientError, BotoCoreError) as error:
                 if not (is_throttled(error_code(error)) and wait()):
                     needed = f"ecs:DescribeTaskDefinition on {arn}"

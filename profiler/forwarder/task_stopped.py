@@ -25,6 +25,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
+from profiler.forwarder.kill_after_resize import reduced_memory
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
@@ -136,6 +137,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         ended = replace(ended, report_line=found, report_log=containers.log_of(found))
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
+        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
         ended = notice = replace(ended, report_line=_priced(ended, containers, run_log))

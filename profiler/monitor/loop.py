@@ -201,6 +201,7 @@ class MonitoredTask:
                 if other.name != container.name and other.finished_ns is not None
             ],
             is_task_stopping=task.is_stop_requested,
+            is_stop_denied=container.is_stop_denied,
         )
         return ended(exit_code, finished_ns, was_stopped=is_stopped)
 

@@ -224,4 +224,4 @@ def _own_stream(task: TaskMetadata, own: ContainerMetadata | None) -> OwnStream:
 
 def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> AwslogsTarget:
     options = container.log_options if container.log_driver == AWSLOGS else {}
-    return awslogs_target(options, container.name, task.arn)
+    return awslogs_target(options, container.name, task.arn, container.docker_id)

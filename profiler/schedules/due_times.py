@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from heapq import merge
 from itertools import count, islice, pairwise, product, takewhile
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
@@ -33,6 +35,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
 _MAX_DUE_TIMES = 50
 _AHEAD_NS = 366 * NS_PER_DAY
+# Where the shortest time between two due times is looked for: each day of a month.
+_MAX_GAPS, _GAPS_AHEAD_NS = 2_000, 40 * NS_PER_DAY
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -269,6 +273,31 @@ def _read_zone(name: str) -> tzinfo:
             f"The time zone '{name}' is unknown here: correct it, or install Python's package "
             "tzdata"
         ) from error
+
+
+def shortest_gap_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
+    """The shortest time between two of the next due times of schedules that start one family.
+
+    None without two. Schedules that are due at the same moment overlap by intention. An expression
+    that cannot be read, and the phase of a rate without a beginning, count as unknown.
+    """
+    dues: list[Iterator[int]] = []
+    gaps_ns: list[int] = []
+    for schedule in schedules:
+        try:
+            is_placed = are_times_known(schedule)
+            known = schedule if is_placed else replace(schedule, created_ns=now_ns)
+            ahead = due_times(known, now_ns, now_ns + _GAPS_AHEAD_NS)
+        except ScheduleExpressionError:
+            continue
+        if is_placed:
+            dues.append(ahead)
+        else:
+            first = list(islice(ahead, 2))
+            gaps_ns += [later_ns - due_ns for due_ns, later_ns in pairwise(first)]
+    merged = islice(merge(*dues), _MAX_GAPS)
+    gaps_ns += [later_ns - due_ns for due_ns, later_ns in pairwise(merged) if later_ns > due_ns]
+    return min(gaps_ns) / NS_PER_MS if gaps_ns else None
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:

@@ -188,6 +188,10 @@ class Families:
             for key, runs in families
         }
 
+    def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+        """The last runs of each family, in the order of time."""
+        return {key: self._newest(runs) for key, runs in self._families.items()}
+
     def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
         return in_order(runs.values())[-self._last :]
 

@@ -5,6 +5,10 @@ from msgspec import Struct
 from profiler.record.record_model import TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 
+# The tags in which a revision remembers the size before.
+TAG_PREFIX = "task-profiler:"
+RESIZED_FROM = f"{TAG_PREFIX}resized-from"
+REVERTED_FROM = f"{TAG_PREFIX}reverted-from"
 _CPU_UNITS = 1024
 _TAG_PARTS = 3
 

@@ -135,12 +135,16 @@ def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     return text(environment.get(CONTAINER_VARIABLE))
 
 
-def log_target(container: DefinedContainer, task_arn: str | None = None) -> AwslogsTarget:
-    """Where a container of a task logs; without the awslogs log driver, nothing is known."""
+def log_target(
+    container: DefinedContainer, task_arn: str | None = None, container_id: str | None = None
+) -> AwslogsTarget:
+    """Where a container of a task logs; without the awslogs log driver, nothing is known.
+
+    ``container_id`` is Docker's, ``runtimeId`` in ECS's event.
+    """
     options = container.log_options if container.log_driver == AWSLOGS else {}
-    return awslogs_target(
-        {name: str(value) for name, value in options.items() if value}, container.name, task_arn
-    )
+    texts = {name: str(value) for name, value in options.items() if value}
+    return awslogs_target(texts, container.name, task_arn, container_id)
 
 
 def _with_known_image(container: DefinedContainer, image: str | None) -> DefinedContainer:

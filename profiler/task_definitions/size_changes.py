@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
 from profiler.record.record_model import TaskSize
+from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, TAG_PREFIX
 from profiler.task_definitions.containers import (
     DefinedContainer,
     read_containers,
@@ -21,13 +22,11 @@ from profiler.task_definitions.containers import (
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
 
-# The tags in which a revision remembers the size before.
-TAG_PREFIX = "task-profiler:"
-RESIZED_FROM, REVERTED_FROM = f"{TAG_PREFIX}resized-from", f"{TAG_PREFIX}reverted-from"
 _MAX_TAGS = 50
 _CPU_UNITS = 1024
-_CONTAINER_SIZES = ("cpu", "memory", "memoryReservation")
-_LEAST_CPU_UNITS = 2  # of a container
+TASK_SIZES = ("cpu", "memory")
+CONTAINER_SIZES = ("cpu", "memory", "memoryReservation")
+LEAST_CPU_UNITS = 2  # of a container
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -140,7 +139,7 @@ def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple
     own = roles_of(containers).monitor
     others = {one.name: one.cpu_units for one in containers if one.name != own and one.cpu_units}
     of_monitor = sum(one.cpu_units for one in containers if one.name == own)
-    least = {name: min(amount, _LEAST_CPU_UNITS) for name, amount in others.items()}
+    least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in others.items()}
     _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
     fitting = _fitting(others, least, units - of_monitor)
     yield from ((name, amount) for name, amount in fitting.items() if amount != others[name])
@@ -218,14 +217,14 @@ def with_size_of(
     there.
     """
     limits = {
-        one.get("name"): _only(one, _CONTAINER_SIZES)
+        one.get("name"): _only(one, CONTAINER_SIZES)
         for one in mappings(old.get("containerDefinitions"))
     }
     containers = [
-        _without(one, _CONTAINER_SIZES) | limits.get(one.get("name"), _only(one, _CONTAINER_SIZES))
+        _without(one, CONTAINER_SIZES) | limits.get(one.get("name"), _only(one, CONTAINER_SIZES))
         for one in mappings(definition.get("containerDefinitions"))
     ]
-    size = _only(old, ("cpu", "memory"))
+    size = _only(old, TASK_SIZES)
     return {**definition, **size, "containerDefinitions": containers}
 
 
@@ -253,7 +252,7 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
     about a size.
     """
     containers = [
-        _without(one, _CONTAINER_SIZES) for one in mappings(definition.get("containerDefinitions"))
+        _without(one, CONTAINER_SIZES) for one in mappings(definition.get("containerDefinitions"))
     ]
     tags = [
         tag
@@ -261,10 +260,20 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
         if not str(tag.get("key")).startswith(TAG_PREFIX)
     ]
     return {
-        **_without(definition, ("cpu", "memory")),
+        **_without(definition, TASK_SIZES),
         "containerDefinitions": containers,
         "tags": tags,
     }
+
+
+def without_size_tags(definition: Mapping[str, object]) -> Mapping[str, object]:
+    """The definition without the tags in which a revision remembers the size before."""
+    tags = [
+        tag
+        for tag in mappings(definition.get("tags"))
+        if tag.get("key") not in (RESIZED_FROM, REVERTED_FROM)
+    ]
+    return {**definition, "tags": tags}
 
 
 def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:

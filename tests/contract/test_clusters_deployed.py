@@ -4,6 +4,8 @@ a task can be run.
 
 import base64
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,10 @@ from tests.cloudformation import (
 )
 from tests.lambda_environment import moto_account
 
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>FOLDER/calls
+! grep -q -e "FAILS" FOLDER/docker
+"""
 SUPPORT = {
     "cluster-gpu": "ECS_ENABLE_GPU_SUPPORT=true",
     "cluster-neuron": "ECS_ENABLE_INF_SUPPORT=true",
@@ -68,7 +74,37 @@ def test_instances_join_the_cluster_with_their_devices(path: Path) -> None:
         ("#!/bin/bash", "cat >>/etc/ecs/ecs.config <<'END'"),
         stack.outputs["ClusterName"],
     )
-    assert script.splitlines() == [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
+    config = [*begin, f"ECS_CLUSTER={cluster}", SUPPORT[path.stem], "END"]
+    own_config, _, after_config = script.partition("\nEND\n")
+    assert [*own_config.splitlines(), "END"] == config
+    assert bool(after_config) is (path == GPU)
+
+
+@pytest.mark.parametrize(
+    ("fails", "options"),
+    [
+        ("nothing", 'OPTIONS="--default-runtime nvidia --default-ulimit nofile=32768:65536"'),
+        ("--default-runtime nvidia", 'OPTIONS="--default-ulimit nofile=32768:65536"'),
+    ],
+)
+def test_nvidias_runtime_becomes_dockers_default_unless_docker_refuses_it(
+    fails: str, options: str, tmp_path: Path
+) -> None:
+    """On Amazon Linux 2 and 2023, Docker's options are in this file."""
+    deploy_cluster(GPU)
+    script = base64.b64decode(launch_data()["UserData"]).decode()
+    _, _, after_config = script.partition("\nEND\n")
+    file = tmp_path / "docker"
+    file.write_text('DAEMON_MAXFILES=1048576\nOPTIONS="--default-ulimit nofile=32768:65536"\n')
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(SYSTEMCTL.replace("FOLDER", str(tmp_path)).replace("FAILS", fails))
+    systemctl.chmod(0o755)
+    command = after_config.replace("/etc/sysconfig/docker", str(file))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["/bin/sh", "-c", command], check=True, env={"PATH": path})
+    assert file.read_text().splitlines() == ["DAEMON_MAXFILES=1048576", options]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert set(calls) == {"restart docker"}
 
 
 @pytest.mark.parametrize("public_ip", ["true", "false"])

@@ -5,126 +5,31 @@ what is left alone.
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from ruamel.yaml import YAML
 
 import profiler
 from profiler.aws_account.registered_definitions import TaskDefinitions
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.record_model import Report, encode
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
-from tests.family_windows import lately
-from tests.run_sources import put_in_own_streams
-from tests.runs import lines, report
-from tools.moto_server import FakeAws, fake_aws, start_by_schedule
+from tests.resize_account import (
+    ACCOUNT,
+    BATCH,
+    CLUSTER,
+    DEFINITIONS,
+    KILLED,
+    MONITOR,
+    NEW,
+    STACK_TAG,
+    Account,
+)
+from tools.moto_server import fake_aws, start_by_schedule
 
 ROOT = Path(profiler.__file__).parent.parent
-ACCOUNT = "123456789012"
-CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
-DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
-BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
-MONITOR = {
-    "name": "task-monitor",
-    "image": "team/task-profiler:1",
-    "memory": 128,
-    "memoryReservation": 32,
-}
-OLD, NEW = (1.0, 2048), (0.25, 512)
-STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
-KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
-
-
-class Account:
-    """An account whose runs are in a file."""
-
-    def __init__(self, aws: FakeAws, folder: Path) -> None:
-        self.aws, self.file = aws, folder / "runs.jsonl"
-        self.ecs = aws.client("ecs")
-        self.ecs.create_cluster(clusterName="jobs")
-        self.reports: list[Report] = []
-
-    def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
-        units, memory = str(round(size[0] * 1024)), str(size[1])
-        given = {
-            "containerDefinitions": [BATCH, MONITOR],
-            "requiresCompatibilities": ["FARGATE"],
-            **more,
-        }
-        self.ecs.register_task_definition(family=name, cpu=units, memory=memory, **given)
-
-    def runs(
-        self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
-    ) -> None:
-        """Runs after those that the family has."""
-        start = sum(one.record.family == family for one in self.reports)
-        for number in range(start, start + count):
-            known: dict[str, Any] = {
-                "family": family,
-                "revision": str(revision),
-                "task_id": f"{family}-{number}",
-            }
-            self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
-        self.file.write_bytes(lines(lately(self.reports, time.time_ns())))
-
-    def resized(self) -> None:
-        """A family that the command has made smaller, by its runs."""
-        self.family("nightly")
-        self.runs("nightly", 25)
-        assert self.resize("--register").returncode == 0
-
-    def reverted(self) -> None:
-        """A family whose old size has come back after a kill, by its tag, because its revision
-        was deleted.
-        """
-        self.resized()
-        self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
-        self.ecs.deregister_task_definition(taskDefinition="nightly:1")
-        self.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
-        assert self.resize("--register").returncode == 0
-        after, found = self.described("nightly")
-        assert (after["cpu"], after["memory"]) == ("1024", "2048")
-        assert found == {"task-profiler:reverted-from": "2/256/512"}
-
-    def put_reports(self, group: str) -> None:
-        """The runs as lines of a log group, one an hour."""
-        self.aws.create_log_group(group)
-        now_ns = time.time_ns()
-        for number, made in enumerate(reversed(self.reports)):
-            ended_ns = now_ns - number * 3600 * NS_PER_SECOND
-            record = replace(
-                made.record,
-                task_id=f"{number:032x}",
-                started_at=format_ms(ended_ns - 590 * NS_PER_SECOND),
-                finished_at=format_ms(ended_ns),
-            )
-            line = encode(replace(made, time=format_ms(ended_ns), record=record)).decode()
-            put_in_own_streams(self.aws.client("logs"), group, line)
-
-    def resize(self, *words: str) -> CompletedProcess[str]:
-        return run_here(
-            self.aws.environment(), "taskdef", "resize", "--from", str(self.file), *words
-        )
-
-    def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The rows by their families, and the total."""
-        done = self.resize("--json", *words)
-        assert done.returncode == 0, done.stderr
-        *families, total = map(json.loads, done.stdout.splitlines())
-        return {one["family"]: one for one in families}, total
-
-    def described(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-        answer = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
-        return answer["taskDefinition"], {
-            tag["key"]: tag["value"] for tag in answer.get("tags", [])
-        }
 
 
 @pytest.fixture
@@ -151,8 +56,11 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
         "runs": 25,
         "savingUsdPerMonth": 0.19,
         "verdict": None,
+        "evidence": rows["nightly"]["evidence"],
         "notes": [],
     }
+    assert rows["nightly"]["evidence"]["peakMB"] == 400
+    assert rows["nightly"]["evidence"]["runs"] == 25
     assert rows["nightly"]["notes"] == [
         "The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."
     ]
@@ -235,6 +143,7 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
 
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Account) -> None:
     account.resized()
+    account.runs("nightly", 1, revision=2, size=NEW)
     for _ in range(3):
         account.family("nightly")
     account.ecs.deregister_task_definition(taskDefinition="nightly:3")
@@ -431,12 +340,13 @@ def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_other
         for one in statements
     }
     words = job["steps"][-1]["run"].split()[1:]
-    assert words[-2:] == ["--register", "--update-schedules"]
+    changes = ["--register", "--update-schedules", "--yes", "--format", "github"]
+    assert words[-len(changes) :] == changes
     with AwsProxy(account.aws.url) as proxy:
         environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url} | job["env"]
         for given, sids in (
+            (words[: -len(changes)], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
             (words, allowed),
-            (words[:-2], ("ReadReports", "Plan", "ReadServicesAndSchedules")),
         ):
             proxy.operations.clear()
             done = run_here(environment, *given)
@@ -454,6 +364,10 @@ def iam_action(operation: str) -> str:
     schedules = {"GET /schedules": "ListSchedules", "GET /schedules/night": "GetSchedule"}
     if "/schedules" in operation:
         return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
+    if operation == "DescribeStackResources":
+        return f"cloudformation:{operation}"
+    if operation == "GetResources":
+        return f"tag:{operation}"
     is_of_events = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule", "PutTargets")
     is_of_logs = operation in ("DescribeLogGroups", "FilterLogEvents")
     return f"{'events' if is_of_events else 'logs' if is_of_logs else 'ecs'}:{operation}"

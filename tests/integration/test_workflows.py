@@ -105,24 +105,35 @@ def test_the_example_opens_a_pull_request_with_the_sizes(tmp_path: Path) -> None
     gh.chmod(0o755)
     reports = tmp_path / "reports.jsonl"
     reports.write_bytes(lines(report(number, family="nightly-etl") for number in range(20)))
-    path = f"{gh.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {
+        "TASK_PROFILER_FROM": str(reports),
+        "PATH": f"{gh.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+    }
     workflow = YAML(typ="safe").load(ROOT / "examples" / "resize_pull_request.yml")
     write, propose = (one["run"] for one in workflow["jobs"]["resize"]["steps"][-2:])
     for _ in range(2):  # the second week, the pull request is still open
         for step in (write, propose):
-            done = bash(step, workspace, {"TASK_PROFILER_FROM": str(reports), "PATH": path})
+            done = bash(step, workspace, environment)
             assert done.returncode == 0, done.stderr
         _git(workspace, "checkout", "-")
         _git(workspace, "branch", "--delete", "--force", "task-sizes")
     _git(workspace, "checkout", "origin/task-sizes")
     assert '"cpu": "256", "memory": "512"' in definition.read_text()
-    assert (tmp_path / "gh").read_text().split() == [
+    assert (tmp_path / "gh").read_text().splitlines() == [
         "pr",
         "create",
-        "--fill",
+        "--title",
+        "Give the tasks the size that their runs need",
+        "--body-file",
+        str(tmp_path / "sizes.md"),
         "--head",
         "task-sizes",
     ]
+    row = "| nightly-etl | resize | 1 vCPU, 2 GB | 0.25 vCPU, 512 MB |"
+    assert row in (tmp_path / "sizes.md").read_text()
+    assert row in (tmp_path / "summary.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["compare_pull_request", "resize_pull_request", "resize_weekly"])

@@ -36,6 +36,8 @@ CANARY = "canary-4f1c"
 SPIKE_MIB = 200
 _DEFINITION = Path(__file__).parents[2] / "taskdef" / "instance-monitor.json"
 _ENDS_TWICE = "test -e /again && exit 0; touch /again; sleep 1.5; exit 3"
+# It ignores the stop signal, so ECS kills it after the stop timeout.
+_IGNORES_TERM = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 _SPIKE = ("--wait-seconds", "1.3", "--spike-mib", str(SPIKE_MIB), "--cpu-seconds", "0.5")
 _STEPS = ("--memory-mib", "40", "--cpu-seconds", "0.3", UNTIL)
 TWELVE = tuple(
@@ -56,6 +58,20 @@ JOBS = (
     Job(family="greedy", load=("--oom",), memory_mib=64, status="failure", exit_code=137),
     Job(family="moment", command=("true",)),
     Job(family="stopped", load=("--until-term",), happens="stop", status="stopped", exit_code=143),
+    Job(
+        family="stopped-by-force",
+        command=("sh", "-c", _IGNORES_TERM),
+        happens="stop",
+        status="stopped",
+        exit_code=137,
+    ),
+    Job(
+        family="killed-by-hand",
+        command=("sh", "-c", _IGNORES_TERM),
+        status="failure",
+        exit_code=137,
+    ),
+    Job(family="term-by-hand", load=("--until-term",), status="failure", exit_code=143),
     Job(family="again", command=("sh", "-c", _ENDS_TWICE)),
     Job(family="page-cache", load=("--memory-mib", "30", "--kept-mib", "200"), memory_mib=400),
     Job(family="spike", load=_SPIKE, memory_mib=300),
@@ -148,8 +164,11 @@ class _Instance:
         monitors = [self._start_monitor()]
         for job in JOBS:
             self._tasks[job.family] = self._lab.plane.start(self._definition(job))
-        self._wait_ready("stopped")
-        self._lab.plane.stop(self._tasks["stopped"])
+        for family in ("stopped", "stopped-by-force"):
+            self._wait_ready(family)
+            self._lab.plane.stop(self._tasks[family])
+        self._signal("killed-by-hand", "KILL")
+        self._signal("term-by-hand", "TERM")
         self._go_on("own-monitor")
         self._go_on("service")
         self._wait_reported(job.family for job in JOBS if UNTIL not in job.load)
@@ -262,6 +281,8 @@ class _Instance:
         batch["environment"] = [{"name": "SECRET", "value": CANARY}]
         batch["cpu"] = 16  # the agent starts no more tasks than have room
         del definition["cpu"], definition["memory"]
+        if job.family == "stopped-by-force":
+            batch["stopTimeout"] = 2
         if job.family == "again":
             batch["restartPolicy"] = {
                 "enabled": True,
@@ -269,6 +290,12 @@ class _Instance:
                 "restartAttemptPeriod": 1,
             }
         return definition | ({"serviceName": "web"} if job.family == "service" else {})
+
+    def _signal(self, family: str, signal_name: str) -> None:
+        """Signal the batch as another program does, without ECS."""
+        self._wait_ready(family)
+        batch = str(container_of(self._lab, self._tasks[family], "batch"))
+        self._lab.engine.command("kill", f"--signal={signal_name}", batch)
 
     def _go_on(self, family: str) -> None:
         self._wait_ready(family)

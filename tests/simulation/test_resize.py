@@ -234,7 +234,7 @@ class World:
         self._resize(1 if is_first else 0)
 
     def _resize(self, expected: int) -> None:
-        words = ("--from", str(self.file), "--register", "--update-schedules", "--json")
+        words = ("--from", str(self.file), "--register", "--update-schedules", "--yes", "--json")
         done = self.account.command("taskdef", "resize", *words)
         assert done.returncode == expected, done.stderr
         if expected:

@@ -37,6 +37,7 @@ _SHARED_MODULES = (
     "settings",
     "sizing/fargate_sizes",
     "sizing/prices",
+    "sizing/sized_revision",
     "runs/past_runs/moments",
     "aws_account/aws_errors",
     "aws_account/instance_monitors",

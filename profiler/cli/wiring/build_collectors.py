@@ -22,6 +22,7 @@ from profiler.readers import Unavailable
 from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
+    from profiler.collectors.nvidia.gpu_collector import GpuCollector as _GpuCollector
     from profiler.collectors.processes.discovery import ProcessDiscovery
     from profiler.collectors.processes.process_collector import ProcessCollector
     from profiler.core.stop_request import SignalHandler
@@ -112,6 +113,7 @@ def accelerator_collectors(
     None: by the environment of the container's processes.
     """
     collectors: list[Collector] = []
+    gpu: _GpuCollector | None = None
     library_path = os.environ.get("LD_LIBRARY_PATH")
     if settings.gpu == "on" or (
         settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
@@ -143,6 +145,10 @@ def accelerator_collectors(
             hour_usd=hour_usd,
         )
         collectors.append(gpu)
+    if gpus_of is not None and settings.gpu != "off":
+        from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
+
+        collectors.append(UnseenGpus(gpus_of, gpu))
     program = None if settings.neuron == "off" else find_neuron_monitor(os.environ.get("PATH"))
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device
     # node is evidence.

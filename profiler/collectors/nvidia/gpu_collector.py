@@ -63,6 +63,7 @@ class GpuCollector:
         self._health = SourceHealth("NVML", log)
         self._log = log
         self._problem: str | None = None  # why no GPU was read
+        self._unreadable_reason: str | None = None  # of the last reading, before the first success
         self._read_error: str | None = None  # why the readings ended
         self._busy_since_ns: int | None = None  # the start of the call into the driver that goes on
         self._is_final_reading_missing = False
@@ -75,6 +76,13 @@ class GpuCollector:
     @property
     def has_data(self) -> bool:
         return self._usage.readings > 0
+
+    @property
+    def unseen_reason(self) -> str | None:
+        """Why no GPU was ever read; None if one was, if the records say why, or if it is unknown."""
+        if self.has_data or self._problem is not None:
+            return None
+        return self._unreadable_reason
 
     def start(self) -> None:
         self._reader.start()  # its thread also opens the driver
@@ -214,6 +222,7 @@ class GpuCollector:
         """Log the failure if a GPU was readable before or, once, if a GPU is required; else only
         the record has it.
         """
+        self._unreadable_reason = failure.reason
         if self.has_data:
             self._health.on_failure(failure)
             since = format_ms(self._clock.wall_ns())

@@ -142,7 +142,8 @@ def _sentence(notice: EndedTask) -> str:
         if unusual is None
         else f"ended with success, but {unusual}"
     )
-    more = (wait, None if notice.retry is None else notice.retry.sentence)
+    retry = None if notice.retry is None else notice.retry.sentence
+    more = (wait, notice.reduced_memory, retry)
     return " ".join(
         [f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)]
     )

@@ -70,6 +70,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
     log_lines: tuple[str, ...] = ()  # the newest is the last
     comparison: Comparison | None = None  # None with too few recent runs of the family
     retry: MemoryRetry | None = None
+    reduced_memory: str | None = None  # in words, if the killed run's memory had been reduced
 
     @property
     def family(self) -> str:

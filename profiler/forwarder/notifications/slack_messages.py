@@ -311,6 +311,8 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, 1000)
         lines += [f"Reason from ECS: {reason}" if reason else None]
+    if notice.reduced_memory is not None:
+        lines += [escape_text(notice.reduced_memory, MAX_SENTENCE_LENGTH)]
     if notice.retry is not None:
         lines += [escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH)]
     return [line for line in lines if line]

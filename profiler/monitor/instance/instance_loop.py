@@ -1,5 +1,9 @@
 """The loop of an instance's monitor: at each tick and event of Docker, it monitors each task as
 a sidecar does.
+
+Which containers belong to a task that is followed is in
+:mod:`profiler.monitor.instance.known_containers`. A task leaves ``_tasks`` after its last report,
+or as soon as it is known to need none.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,13 +13,16 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.instance.instance_task import InstanceTask, ReadNetwork
+from profiler.monitor.instance.instance_container import ReadNetwork
+from profiler.monitor.instance.instance_task import InstanceTask
+from profiler.monitor.instance.known_containers import KnownContainers
+from profiler.monitor.instance.paced_docker import PacedDocker
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
-from profiler.readers import SourceHealth, Unavailable
+from profiler.readers import Unavailable
 from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
-from profiler.readers.docker.ecs_container import EcsContainer
+from profiler.readers.docker.ecs_container import EcsContainer, ListedContainer
 from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -23,16 +30,13 @@ from profiler.record.family_identity import matches_any
 
 # Right after the event of an end, Docker keeps an inspection waiting for so long.
 _AFTER_END_NS = NS_PER_SECOND // 10
-# Inspections between two samples take at most so long.
-_INSPECTIONS_NS = NS_PER_SECOND // 2
 # Between two steps, a task that runs without news is only sampled.
 _STEP_NS = 10 * NS_PER_SECOND
 _MAX_AGE_NS = 3600 * NS_PER_SECOND
 # A container that is listed and started before that is not new.
 _NEW_NS = 2 * NS_PER_SECOND
-_FINISH_NS, _FINISH_SECONDS = 5 * NS_PER_SECOND // 2, 0.1
-# A daemon that hangs is seldom asked, because the samples wait for it.
-_RETRY_NS, _RETRY_HUNG_NS = NS_PER_SECOND, 10 * NS_PER_SECOND
+_FINISH_NS = 5 * NS_PER_SECOND // 2
+_FINISH_SECONDS = 0.1
 
 
 class InstanceAccess(Struct, frozen=True, kw_only=True):
@@ -49,6 +53,8 @@ class InstanceAccess(Struct, frozen=True, kw_only=True):
 
 
 class _Task(Struct):
+    """A followed task. ``warned``: so many of its source's warnings are in its records."""
+
     source: InstanceTask
     monitored: MonitoredTask
     warned: int
@@ -72,23 +78,22 @@ class InstanceLoop:
         make_task: Callable[[InstanceTask], MonitoredTask],
         wait: Callable[[float], object],
     ) -> None:
-        self._docker, self._access, self._shared = access.docker, access, shared
-        self._families, self._own_address = families, own_address
-        self._reported, self._make_task, self._wait = reported, make_task, wait
-        self._clock, self._log = shared.clock, shared.log
-        self._health = SourceHealth("Docker's API", shared.log)
+        self._access = access
+        self._docker = PacedDocker(access.docker, shared.clock, shared.log)
+        self._shared = shared
+        self._clock = shared.clock
+        self._log = shared.log
+        self._families = families
+        self._own_address = own_address
+        self._reported = reported
+        self._make_task = make_task
+        self._wait = wait
         self._started_ns = self._clock.wall_ns()
         self._own = ContainerMetadata(name=MONITOR_NAME, docker_id="")
+        self._containers = KnownContainers()
         self._tasks: dict[str, _Task] = {}  # by ARN
-        self._arns: dict[
-            str, str
-        ] = {}  # of the containers that Docker shows; empty for those that are not followed
-        # The task's ARN and the events of those that were not inspected yet.
-        self._unseen: dict[str, tuple[str, list[ContainerEvent]]] = {}
         self._done: set[str] = set()  # the ARNs of tasks that need no report, or have it
-        self._inspect_at_ns: dict[str, int] = {}
         self._list_at_ns: int | None = None
-        self._hung_until_ns = self._inspect_until_ns = 0
         self._may_ask = True  # until the agent hangs in a step
 
     def gpus_of(self, docker_id: str) -> str | None:
@@ -119,82 +124,105 @@ class InstanceLoop:
 
     def _watch(self) -> None:
         shared = self._shared
+        events = self._access.events
         for collector in shared.collectors.threads:
             collector.start()
-        self._access.events.start()
+        events.start()
         next_tick_ns = self._clock.monotonic_ns()
-        while (
-            shared.stop.requested_ns is None and self._access.events.failure is None
-        ):  # else ECS starts a new one
+        # After a failure of the events' thread, ECS starts a new monitor.
+        while shared.stop.requested_ns is None and events.failure is None:
             now_ns = self._clock.monotonic_ns()
             is_tick = now_ns >= next_tick_ns
             self._step(is_tick=is_tick)
             now_ns = self._clock.monotonic_ns()
             if is_tick:
                 next_tick_ns = now_ns + round(shared.ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
-            self._wait(max(min((next_tick_ns, *self._due_ns())) - now_ns, 0) / NS_PER_SECOND)
+            due_ns = min((next_tick_ns, *self._due_ns()))
+            self._wait(max(due_ns - now_ns, 0) / NS_PER_SECOND)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Accept the ends that were seen before the stop request."""
         deadline_ns = self._clock.monotonic_ns() + _FINISH_NS
         self._step(is_tick=False)
-        while (
-            any(task.source.is_ending for task in self._tasks.values())
-            and self._clock.monotonic_ns() < deadline_ns
-        ):
+        while self._is_ending() and self._clock.monotonic_ns() < deadline_ns:
             self._clock.sleep(_FINISH_SECONDS)
             self._step(is_tick=False)
 
+    def _is_ending(self) -> bool:
+        return any(task.source.is_ending for task in self._tasks.values())
+
     def _due_ns(self) -> Iterator[int]:
         """When something is due before the next tick."""
-        yield from self._inspect_at_ns.values()
+        yield from self._containers.due_ns()
         if self._list_at_ns is not None:
             yield self._list_at_ns
-        if any(task.source.is_ending for task in self._tasks.values()):
+        if self._is_ending():
             yield self._clock.monotonic_ns() + _AFTER_END_NS
 
-    def _take_news(self) -> None:
-        self._inspect_until_ns = self._clock.monotonic_ns() + _INSPECTIONS_NS
-        news = self._access.events.take()
-        if None in news:
-            self._list_at_ns, self._hung_until_ns = self._clock.monotonic_ns(), 0
-        for event in filter(None, news):
-            self._guard(event.docker_id, partial(self._on_event, event))
-        if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
-            self._list()
-        self._inspect_due()
+    # A step: the news of Docker, then each task
 
     def _step(self, *, is_tick: bool) -> None:
         """Take the news; sample the tasks at a tick, else those that have news."""
         self._take_news()
-        now_ns, self._may_ask = self._clock.monotonic_ns(), True
+        now_ns = self._clock.monotonic_ns()
+        self._may_ask = True
         for arn, task in list(self._tasks.items()):
-            source, is_steady = task.source, task.source.is_steady
-            if source.has_news or source.is_unanswered or not is_steady:
-                self._guard(arn, partial(self._settle, arn, source, is_tick=is_tick))
-                if arn not in self._tasks:
-                    continue
-            is_due = self._shared.collectors.are_timed or now_ns >= task.step_at_ns
-            is_due = is_due or not is_steady or task.monitored.is_checkpoint_due(now_ns)
-            if source.has_news or (is_tick and is_due):
-                task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
-                for warning in source.warnings[task.warned :]:
-                    task.monitored.add_warning(warning)
-                task.warned = len(source.warnings)
-                if task.monitored.step() or source.is_gone:
-                    self._drop(arn)
-            elif is_tick and task.monitored.keep_sample():
-                self._drop(arn)
+            self._step_task(arn, task, now_ns, is_tick=is_tick)
         self._shared.delivery.print_failed()
+
+    def _step_task(self, arn: str, task: _Task, now_ns: int, *, is_tick: bool) -> None:
+        source = task.source
+        is_steady = source.is_steady
+        if source.has_news or source.awaits_answer or not is_steady:
+            self._guard(arn, partial(self._settle, arn, source, is_tick=is_tick))
+            if arn not in self._tasks:
+                return
+        if source.has_news or (is_tick and self._is_due(task, now_ns, is_steady=is_steady)):
+            task.step_at_ns = 0 if source.has_news else now_ns + _STEP_NS
+            for warning in source.warnings[task.warned :]:
+                task.monitored.add_warning(warning)
+            task.warned = len(source.warnings)
+            if task.monitored.step() or source.is_gone:
+                self._drop(arn)
+        elif is_tick and task.monitored.keep_sample():
+            self._drop(arn)
+
+    def _is_due(self, task: _Task, now_ns: int, *, is_steady: bool) -> bool:
+        """Whether a task without news needs more than a sample."""
+        if self._shared.collectors.are_timed or not is_steady:
+            return True
+        return now_ns >= task.step_at_ns or task.monitored.is_checkpoint_due(now_ns)
 
     def _settle(self, arn: str, source: InstanceTask, *, is_tick: bool) -> None:
         """Ask the agent about a task it has not answered for, accept ends, and drop a task
         without a batch.
         """
-        if source.is_unanswered and self._may_ask and (is_tick or source.has_news):
+        if source.awaits_answer and self._may_ask and (is_tick or source.has_news):
             self._may_ask = source.ask_agent()
         if source.is_ending:
-            source.lacks_containers = any(arn == task_arn for task_arn, _ in self._unseen.values())
+            source.lacks_containers = self._containers.lacks_inspection(arn)
             self._may_ask = source.settle(may_ask=self._may_ask)
         if source.has_news and source.is_without_batch:
             self._drop(arn)
+
+    # What Docker shows
+
+    def _take_news(self) -> None:
+        self._docker.begin_step()
+        news = self._access.events.take()
+        if None in news:
+            self._list_at_ns = self._clock.monotonic_ns()
+            self._docker.on_stream_begun()
+        for event in news:
+            if event is not None:
+                self._guard(event.docker_id, partial(self._on_event, event))
+        if self._list_at_ns is not None and self._clock.monotonic_ns() >= self._list_at_ns:
+            self._list()
+        for docker_id in self._containers.due_before(self._clock.monotonic_ns()):
+            if self._docker.is_time_used:
+                break
+            self._guard(docker_id, partial(self._inspect, docker_id))
 
     def _on_event(self, event: ContainerEvent) -> None:
         docker_id = event.docker_id
@@ -202,11 +230,12 @@ class InstanceLoop:
             self._on_removed(docker_id)
             self._reported.forget(docker_id)
             return
-        if self._arns.get(docker_id) == "":
-            return
-        if docker_id not in self._arns:
-            self._unseen.setdefault(docker_id, (event.task_arn, []))[1].append(event)
+        known = self._containers.get_or_add(docker_id, event.task_arn)
+        if known.status == "new":
+            known.events.append(event)
             self._inspect(docker_id)
+            return
+        if known.status != "followed":
             return
         if event.action == "start":
             self._inspect(docker_id)
@@ -214,7 +243,8 @@ class InstanceLoop:
         if task is not None:
             task.source.on_event(event)
             if event.action == "die":
-                self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
+                due_ns = self._clock.monotonic_ns() + _AFTER_END_NS
+                self._containers.inspect_at(docker_id, due_ns)
 
     def _list(self) -> None:
         """Compare Docker's list with what is followed: the stream of events may have missed
@@ -222,90 +252,87 @@ class InstanceLoop:
         """
         listed = self._docker.containers()
         if isinstance(listed, Unavailable):
-            self._list_at_ns = self._retry_at_ns(listed)
+            self._list_at_ns = self._docker.retry_at_ns(listed)
             return
-        self._health.on_success()
-        self._list_at_ns, now_ns = None, self._clock.monotonic_ns()
-        shown = {one.docker_id for one in listed}
+        self._list_at_ns = None
+        shown = {container.docker_id for container in listed}
         self._reported.keep_only(shown)
-        for one in sorted(listed, key=lambda one: not one.is_running):
-            if (
-                one.docker_id not in self._arns
-                and not one.is_running
-                and self._reported.has(one.docker_id)
-            ):
-                self._arns[one.docker_id] = ""
-            task, is_new = self._task_of(one.docker_id), one.docker_id not in self._arns
-            if is_new:
-                self._unseen.setdefault(one.docker_id, (one.task_arn, []))
-            if is_new or (
-                task is not None and task.source.is_running(one.docker_id) != one.is_running
-            ):
-                self._inspect_at_ns[one.docker_id] = now_ns
-        for docker_id in self._arns.keys() - shown:
+        for container in sorted(listed, key=lambda container: not container.is_running):
+            self._compare(container)
+        for docker_id in self._containers.not_shown(shown):
             self._on_removed(docker_id)
 
-    def _retry_at_ns(self, failure: Unavailable) -> int:
-        self._health.on_failure(failure)
-        retry_ns = self._clock.monotonic_ns() + (_RETRY_HUNG_NS if failure.timed_out else _RETRY_NS)
-        if failure.timed_out:
-            self._hung_until_ns = retry_ns
-        return retry_ns
-
-    def _inspect_due(self) -> None:
-        began_ns = self._clock.monotonic_ns()
-        for docker_id, due_ns in sorted(self._inspect_at_ns.items(), key=lambda item: item[1]):
-            if due_ns > began_ns or self._clock.monotonic_ns() > self._inspect_until_ns:
-                break
-            self._guard(docker_id, partial(self._inspect, docker_id))
+    def _compare(self, listed: ListedContainer) -> None:
+        """Inspect a container that is new, or whose state differs from what was seen."""
+        docker_id = listed.docker_id
+        known = self._containers.get_or_add(docker_id, listed.task_arn)
+        is_reported = not listed.is_running and self._reported.has(docker_id)
+        if known.status == "new" and is_reported:
+            known.status = "ignored"
+            known.events.clear()
+            self._containers.inspect_no_more(docker_id)
+            return
+        task = self._task_of(docker_id)
+        has_changed = task is not None and task.source.is_running(docker_id) != listed.is_running
+        if known.status == "new" or has_changed:
+            self._containers.inspect_at(docker_id, self._clock.monotonic_ns())
 
     def _inspect(self, docker_id: str) -> None:
-        now_ns = self._clock.monotonic_ns()
-        if now_ns < self._hung_until_ns or now_ns > self._inspect_until_ns:
-            self._inspect_at_ns[docker_id] = max(now_ns, self._hung_until_ns)
+        """Inspect a container now, or as soon as there is time and Docker does not hang."""
+        postponed_ns = self._docker.postponed_ns
+        if postponed_ns is not None:
+            self._containers.inspect_at(docker_id, postponed_ns)
             return
-        self._inspect_at_ns.pop(docker_id, None)
+        self._containers.inspect_no_more(docker_id)
         inspected = self._docker.inspect(docker_id)
-        if isinstance(inspected, Unavailable):
-            if inspected.is_gone:
-                self._on_removed(docker_id)
-            else:
-                self._inspect_at_ns[docker_id] = self._retry_at_ns(inspected)
-            return
-        self._health.on_success()
-        _, early = self._unseen.pop(docker_id, ("", ()))
-        if docker_id not in self._arns:
-            self._arns[docker_id] = inspected.labels.task_arn if self._is_watched(inspected) else ""
-        arn = self._arns[docker_id]
-        if not arn or arn in self._done:
+        if not isinstance(inspected, Unavailable):
+            self._on_inspected(inspected)
+        elif inspected.is_gone:
+            self._on_removed(docker_id)
+        else:
+            self._containers.inspect_at(docker_id, self._docker.retry_at_ns(inspected))
+
+    def _on_inspected(self, inspected: EcsContainer) -> None:
+        docker_id = inspected.docker_id
+        arn = inspected.labels.task_arn
+        known = self._containers.get_or_add(docker_id, arn)
+        events = known.take_events()
+        if known.status == "new":
+            known.task_arn = arn
+            known.status = "followed" if self._is_watched(inspected) else "ignored"
+        if known.status != "followed" or arn in self._done:
             return
         if arn not in self._tasks:
             self._tasks[arn] = self._new_task(inspected)
         source = self._tasks[arn].source
-        source.add(inspected, early)
+        source.add(inspected, events)
         if source.lacks_exit_code(docker_id):
-            self._inspect_at_ns[docker_id] = self._clock.monotonic_ns() + _AFTER_END_NS
+            due_ns = self._clock.monotonic_ns() + _AFTER_END_NS
+            self._containers.inspect_at(docker_id, due_ns)
 
     def _is_watched(self, inspected: EcsContainer) -> bool:
-        arn, finished_ns = inspected.labels.task_arn, inspected.finished_ns
-        if (
-            inspected.metadata_address is not None
-            and inspected.metadata_address == self._own_address
-        ):
-            self._own = ContainerMetadata(
-                name=inspected.labels.container_name,
-                docker_id=inspected.docker_id,
-                log_driver=inspected.log_driver,
-                log_options=inspected.log_options,
-            )
-            self._drop(arn)
-            self._done.add(arn)
+        """Whether the container belongs to a task that may need a report."""
+        address = inspected.metadata_address
+        if address is not None and address == self._own_address:
+            self._on_own_container(inspected)
             return False
+        finished_ns = inspected.finished_ns
         if finished_ns is not None and finished_ns < self._started_ns:
             if finished_ns < self._started_ns - _MAX_AGE_NS:
                 return False
             self._reported.on_ended_before(inspected.docker_id)
         return matches_any(inspected.labels.family or "", self._families)
+
+    def _on_own_container(self, inspected: EcsContainer) -> None:
+        self._own = ContainerMetadata(
+            name=inspected.labels.container_name,
+            docker_id=inspected.docker_id,
+            log_driver=inspected.log_driver,
+            log_options=inspected.log_options,
+        )
+        arn = inspected.labels.task_arn
+        self._drop(arn)
+        self._done.add(arn)
 
     def _new_task(self, inspected: EcsContainer) -> _Task:
         started_ns = inspected.started_ns
@@ -321,27 +348,30 @@ class InstanceLoop:
         return _Task(source, self._make_task(source), len(source.warnings))
 
     def _task_of(self, docker_id: str) -> _Task | None:
-        return self._tasks.get(self._arns.get(docker_id, ""))
+        arn = self._containers.task_arn_of(docker_id)
+        return None if arn is None else self._tasks.get(arn)
+
+    # The end of a container or a task
 
     def _on_removed(self, docker_id: str) -> None:
-        self._inspect_at_ns.pop(docker_id, None)
-        self._unseen.pop(docker_id, None)
         task = self._task_of(docker_id)
         if task is not None:
             task.source.on_removed(docker_id)
-        arn = self._arns.pop(docker_id, "")
-        if arn in self._done and arn not in self._arns.values():
+        arn = self._containers.task_arn_of(docker_id)
+        self._containers.remove(docker_id)
+        if arn in self._done and not self._containers.has_followed(arn):
             self._done.discard(arn)
 
     def _drop(self, arn: str) -> None:
+        """Follow the task no longer."""
         task = self._tasks.pop(arn, None)
-        if arn in self._arns.values():
+        if self._containers.has_followed(arn):
             self._done.add(arn)
         if task is None:
             return
         task.source.close()
         for docker_id in task.source.docker_ids:
-            self._inspect_at_ns.pop(docker_id, None)
+            self._containers.inspect_no_more(docker_id)
             self._shared.collectors.forget(docker_id)
 
     def _guard(self, key: str, step: Callable[[], object]) -> None:
@@ -354,8 +384,16 @@ class InstanceLoop:
             self._log.error(
                 f"The monitor cannot follow a container ({describe(error)}): {REPORT_DEFECT}"
             )
-            arn = key if key in self._tasks else self._arns.setdefault(key, "")
-            self._inspect_at_ns.pop(key, None)
-            if arn in self._tasks:
-                self._tasks[arn].monitored.fail(error)
-                self._drop(arn)
+            self._on_defect(key, error)
+
+    def _on_defect(self, key: str, error: Exception) -> None:
+        arn: str | None = key
+        if key not in self._tasks:
+            known = self._containers.get(key)
+            if known is not None and known.status == "new":
+                known.status = "broken"
+            self._containers.inspect_no_more(key)
+            arn = self._containers.task_arn_of(key)
+        if arn is not None and arn in self._tasks:
+            self._tasks[arn].monitored.fail(error)
+            self._drop(arn)

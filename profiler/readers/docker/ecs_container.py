@@ -5,6 +5,7 @@ leaves this module.
 """
 
 import re
+import signal
 from collections.abc import Mapping
 
 import msgspec
@@ -19,6 +20,9 @@ TASK_ARN_LABEL = f"{_LABELS}task-arn"
 _LOG_OPTIONS = ("awslogs-group", "awslogs-stream", "awslogs-region")
 _RUNNING = ("running", "paused", "restarting")
 _GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+|\d+")
+# Docker's spelling of a signal: SIGTERM, TERM, 15, SIGRTMIN+3.
+_REAL_TIME_SIGNAL = re.compile(r"RT(MIN\+|MAX-)(\d{1,2})")
+_MAX_SIGNAL = 64
 
 
 class EcsLabels(Struct, frozen=True, kw_only=True):
@@ -46,7 +50,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
 
     ``cpu_shares`` are the container's CPU units, Docker's minimum of 2 without any. ``log_options``
     are of awslogs. ``gpus`` are UUIDs (or indexes), ``metadata_address`` is
-    ECS_CONTAINER_METADATA_URI_V4.
+    ECS_CONTAINER_METADATA_URI_V4. ``stop_signal`` is what a stop of the container sends first.
     """
 
     docker_id: str
@@ -57,6 +61,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
     started_ns: int | None = None
     finished_ns: int | None = None
     exit_code: int | None = None
+    stop_signal: int = signal.SIGTERM
     oom_killed: bool = False
     pid: int | None = None
     memory_limit_bytes: int | None = None
@@ -109,6 +114,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         started_ns=parse_ns(state.get("StartedAt")),
         finished_ns=finished_ns,
         exit_code=None if finished_ns is None else integer(state.get("ExitCode")),
+        stop_signal=parse_stop_signal(text(config.get("StopSignal")) or ""),
         oom_killed=state.get("OOMKilled") is True,
         pid=count(state.get("Pid")) or None,
         memory_limit_bytes=count(host.get("Memory")) or None,
@@ -126,6 +132,24 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
             )
         ),
     )
+
+
+def parse_stop_signal(name: str) -> int:
+    """The number of an image's STOPSIGNAL; SIGTERM if it is empty or unknown, as Docker does."""
+    word = name.strip().upper().removeprefix("SIG")
+    if word.isdecimal():
+        number = int(word)
+        return number if 0 < number <= _MAX_SIGNAL else signal.SIGTERM
+    real_time = _REAL_TIME_SIGNAL.fullmatch(word)
+    if real_time is not None:
+        steps = int(real_time[2])
+        if real_time[1] == "MIN+":
+            return signal.SIGRTMIN + steps
+        return signal.SIGRTMAX - steps
+    try:
+        return signal.Signals[f"SIG{word}"]
+    except KeyError:
+        return signal.SIGTERM
 
 
 def _labels(document: Json) -> EcsLabels | None:

@@ -34,8 +34,9 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     :func:`joined_attempt` sets ``first_docker_id``, ``attempt_started_ns`` (the last start, where
     ``started_ns`` is the first one) and ``seen_restarts``. Only Docker shows when a signal stopped
-    it, ``was_out_of_memory``, that the kernel killed one of its processes, and ``is_ending``, that
-    it has ended and ECS may start it again.
+    it, ``is_stop_denied``, that ECS did not send the signal that it got, ``was_out_of_memory``,
+    that the kernel killed one of its processes, and ``is_ending``, that it has ended and ECS may
+    start it again.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     network_mode: str | None = None
     has_restart_policy: bool = False
     stop_signalled_ns: int | None = None
+    is_stop_denied: bool = False
     was_out_of_memory: bool = False
     is_ending: bool = False
 

@@ -56,17 +56,18 @@ def read_families(
 
 
 def read_windows(
-    source: RunSource, selection: RunFilter, span: WindowSpan
+    source: RunSource, selection: RunFilter, span: WindowSpan, *, reads_older: bool = True
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
-    before it.
+    before it, if the source has no time of its own (``reads_older``).
     """
     windows: dict[FamilyKey, FamilyWindow] = {}
     since_ns = span.since_ns
     for run in source.runs(replace(selection, since_ns=since_ns)):
         _add_to_window(windows, run, span)
-    for run in source.last_runs(replace(selection, until_ns=since_ns), span.min_runs):
-        _add_to_window(windows, run, span)
+    if reads_older:
+        for run in source.last_runs(replace(selection, until_ns=since_ns), span.min_runs):
+            _add_to_window(windows, run, span)
     for window in windows.values():
         window.close()
     return windows

@@ -21,6 +21,7 @@ KILLED = ended(137, 1, was_stopped=False)
         (partial(was_stopped, is_task_stopping=True), 143, 5, True),
         (partial(was_stopped, is_task_stopping=True), 143, None, True),
         # Seen only after the end: an essential batch that ends by itself stops the task.
+        (partial(was_stopped, is_task_stopping=True, is_stop_denied=True), 143, 5, False),
         (partial(was_stopped, is_task_stopping=True), 137, 5, False),
         (partial(was_stopped, is_task_stopping=True), 0, 5, False),
         (

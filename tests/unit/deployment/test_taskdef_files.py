@@ -27,9 +27,11 @@ POLICIES = sorted(path.name for path in (FOLDER / "iam").glob("*.json"))
 WITHOUT_RESOURCE = {
     *(
         "ecr:GetAuthorizationToken",
+        "cloudformation:DescribeStackResources",  # asked for whatever stack has a resource
         "events:ListEventBuses",
         "events:ListRules",
         "scheduler:ListSchedules",
+        "tag:GetResources",
     ),
     *(
         f"ecs:{name}"

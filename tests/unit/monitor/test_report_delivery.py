@@ -121,6 +121,7 @@ OWN_LOG = {
 }
 PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
 NO_STREAM = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
+DOCKER_ID = "0123456789abcdef" * 4
 BATCHS = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
 CHOSEN = LogTarget(group="/mine", stream="s", region="us-west-2")
 OWN = OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
@@ -155,6 +156,19 @@ def with_monitor(driver: str = "awslogs", **options: str) -> TaskMetadata:
         (container(), {}, UNKNOWN),
         # EC2 accepts it: Docker then names the stream after the container's id.
         (container(NO_STREAM), {}, PREFIX_IS_MISSING),
+        (
+            replace(container(NO_STREAM), docker_id=DOCKER_ID),
+            {},
+            replace(BATCHS, stream=DOCKER_ID),
+        ),
+        (replace(container(AWSLOGS), docker_id=DOCKER_ID), {}, BATCHS),
+        (replace(container(), docker_id=DOCKER_ID), {}, UNKNOWN),
+        # The id on Fargate, which requires a prefix.
+        (
+            replace(container(NO_STREAM), docker_id=f"{DOCKER_ID[:32]}-1234567890"),
+            {},
+            PREFIX_IS_MISSING,
+        ),
         # The monitor's own stream is only for its own group without a stream in the settings.
         (container(driver=None), {"log_group": "/ecs/own"}, OWN),
         (container(AWSLOGS), {"log_group": "/ecs/own"}, OWN),

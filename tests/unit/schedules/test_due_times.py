@@ -18,6 +18,7 @@ from profiler.schedules.due_times import (
     last_due,
     next_due,
     overlap_ahead,
+    shortest_gap_ms,
 )
 from profiler.schedules.schedule_model import Schedule
 from tests import schedule_oracle as oracle
@@ -375,6 +376,33 @@ def test_the_usual_duration_against_the_shortest_gap(
         )
         == overlap
     )
+
+
+@pytest.mark.parametrize(
+    ("expressions", "minutes"),
+    [
+        (["rate(15 minutes)"], 15),
+        (["cron(0 2 * * ? *)"], 24 * 60),
+        (["cron(0 2 * * ? *)", "cron(30 3 1 * ? *)"], 90),  # on the first of a month
+        (["cron(0 2 * * ? *)", "cron(0 2 1 * ? *)"], 24 * 60),  # at the same moment on purpose
+        (["cron(0 2 * * ? *)", "no expression"], 24 * 60),
+        (["at(2026-11-21T02:00:00)"], None),
+        ([], None),
+    ],
+)
+def test_the_shortest_time_between_the_due_times_of_a_familys_schedules(
+    expressions: list[str], minutes: int | None
+) -> None:
+    now_ns = ns("2026-11-20T00:00")
+    found_ms = shortest_gap_ms([schedule(one, created_ns=now_ns) for one in expressions], now_ns)
+    assert found_ms == (None if minutes is None else minutes * 60_000)
+
+
+def test_a_rate_without_a_beginning_has_its_own_gap_alone() -> None:
+    now_ns = ns("2026-11-20T00:00")
+    given = [schedule("rate(2 hours)"), schedule("cron(30 * * * ? *)", created_ns=now_ns)]
+    assert shortest_gap_ms(given, now_ns) == 60 * 60_000
+    assert shortest_gap_ms(given[:1], now_ns) == 120 * 60_000
 
 
 @settings(max_examples=50)

@@ -383,6 +383,8 @@ def test_a_kill_at_a_container_s_own_limit_is_no_kill_at_the_task_s_size() -> No
     own_limit = {"memory_size_mb": 450}
     killed = [*runs(3), *runs(1, start=3, metrics=own_limit, **KILLED)]
     assert decide(killed).reason == "4 of 20 runs seen"
+    nearly_full = [*runs(3, peak_mb=1900), *runs(1, start=3, metrics=own_limit, **KILLED)]
+    assert decide(nearly_full).reason == "4 of 20 runs seen"
     limit = "a run was killed at the limit of 450 MiB of the container 'batch'"
     found = decide(killed, revision(killed_limit=limit))
     assert (found.action, found.reason, found.size) == ("resize", limit, task_size(OLD))

@@ -16,7 +16,10 @@ from tests.fakes import FakeClock
 
 @pytest.mark.parametrize(
     ("processes", "expected"),
-    [("off", ["GpuCollector"]), ("on", ["ProcessDiscovery", "GpuCollector", "StackCollector"])],
+    [
+        ("off", ["GpuCollector", "UnseenGpus"]),
+        ("on", ["ProcessDiscovery", "GpuCollector", "UnseenGpus", "StackCollector"]),
+    ],
 )
 def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_devices_never(
     processes: Processes, expected: list[str]

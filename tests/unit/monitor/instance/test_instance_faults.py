@@ -4,7 +4,7 @@ What the monitor keeps of several tasks: the GPUs of each, and no value of their
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.monitor.instance.instance_task import InstanceTask
 from profiler.monitor.reporter import Reporter
@@ -23,9 +24,9 @@ from profiler.readers.ecs.task_metadata import TaskMetadata
 from tests.fake_docker_daemon import RECORDED
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.fakes import seconds
-from tests.instance_world import Box, Instance
+from tests.instance_world import FakeContainer, FakeInstance
 
-BATCH = Box(runs=((2.0, 12.4),))
+BATCH = FakeContainer(runs=((2.0, 12.4),))
 ENDED = {"batch": ((2.0, 12.4),), "task-monitor": ((99.0, None),)}
 CANARY = "canary-7f3a"
 HUNG = Unavailable("it did not answer", timed_out=True)
@@ -39,7 +40,7 @@ def only_the_batch(docker_id: str) -> Unavailable | None:
 def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(
     method: str, tmp_path: Path
 ) -> None:
-    world = Instance(BATCH, Box(task="4567", runs=((1.0, 15.0),)), folder=tmp_path)
+    world = FakeInstance(BATCH, FakeContainer(task="4567", runs=((1.0, 15.0),)), folder=tmp_path)
     original = getattr(InstanceTask, method)
 
     def broken(task: InstanceTask, *args: Any, **more: Any) -> Any:
@@ -62,10 +63,10 @@ def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_othe
 ) -> None:
     """Only their sum is known."""
     boxes = [
-        Box(name="a", runs=((1.0, 11.0),), vcpu=1),
-        Box(name="b", runs=((1.0, 11.2),), vcpu=0.1),
+        FakeContainer(name="a", runs=((1.0, 11.0),), vcpu=1),
+        FakeContainer(name="b", runs=((1.0, 11.2),), vcpu=0.1),
     ]
-    world = Instance(*(boxes if is_first else boxes[::-1]), folder=tmp_path, began=20)
+    world = FakeInstance(*(boxes if is_first else boxes[::-1]), folder=tmp_path, began=20)
     records = world.run().records()
     assert len(records) == 2
     for record in records.values():
@@ -77,16 +78,16 @@ def test_two_containers_that_ended_before_the_monitor_began_do_not_get_each_othe
 def test_the_mark_of_a_task_with_a_second_program_is_not_the_batchs(
     name: str, tmp_path: Path
 ) -> None:
-    other = Box(name=name, runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
-    metrics = Instance(BATCH, other, folder=tmp_path).run().records()["0123-batch"]["metrics"]
+    other = FakeContainer(name=name, runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
+    metrics = FakeInstance(BATCH, other, folder=tmp_path).run().records()["0123-batch"]["metrics"]
     assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (100, "sampled")
 
 
 def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(
     tmp_path: Path,
 ) -> None:
-    other = Box(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
-    world = Instance(BATCH, other, folder=tmp_path)
+    other = FakeContainer(name="log_router", runs=((1.0, 12.9),), memory_mib=lambda _at: 80)
+    world = FakeInstance(BATCH, other, folder=tmp_path)
     world.docker.failing, started_ns = only_the_batch, other.inspect(2.0).started_ns
     world.change = lambda task: replace(
         task, containers=tuple(replace(one, started_ns=started_ns) for one in task.containers)
@@ -100,8 +101,10 @@ def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_n
     *, is_listed: bool, tmp_path: Path
 ) -> None:
     """It is known from the list or from its events alone, because the agent does not answer."""
-    other = Box(name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80)
-    world = Instance(BATCH, other, folder=tmp_path, began=1.0)
+    other = FakeContainer(
+        name="other", runs=((0.5 if is_listed else 3.0, 12.9),), memory_mib=lambda _at: 80
+    )
+    world = FakeInstance(BATCH, other, folder=tmp_path, began=1.0)
     world.tasks["0123"], world.docker.failing = None, only_the_batch
     metrics = world.run().records()["0123-batch"]["metrics"]
     assert 4.5 < metrics["cpuSeconds"] <= 5.2
@@ -110,19 +113,21 @@ def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_n
 
 def test_two_containers_that_end_at_once_do_not_get_each_others_cpu_time(tmp_path: Path) -> None:
     boxes = [
-        Box(name="a", runs=((1.0, 11.9),), vcpu=0.1),
-        Box(name="b", runs=((1.0, 11.9),), vcpu=2),
+        FakeContainer(name="a", runs=((1.0, 11.9),), vcpu=0.1),
+        FakeContainer(name="b", runs=((1.0, 11.9),), vcpu=2),
     ]
-    records = Instance(*boxes, folder=tmp_path).run().records()
+    records = FakeInstance(*boxes, folder=tmp_path).run().records()
     found = {name: one["metrics"]["cpuSeconds"] for name, one in records.items()}
     assert found["0123-a"] <= 1.1
     assert found["0123-b"] <= 21.9
 
 
 def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
-    pause = Box(name="~internal~ecs~pause", runs=((1.0, 12.9),), vcpu=0, memory_mib=lambda _at: 0)
+    pause = FakeContainer(
+        name="~internal~ecs~pause", runs=((1.0, 12.9),), vcpu=0, memory_mib=lambda _at: 0
+    )
     for began in (0, 20):
-        world = Instance(BATCH, pause, folder=tmp_path / str(began), began=began)
+        world = FakeInstance(BATCH, pause, folder=tmp_path / str(began), began=began)
         metrics = world.run().records()["0123-batch"]["metrics"]
         assert (metrics["cpuSeconds"], metrics["memoryPeakSource"]) == (5.2, "kernel")
 
@@ -133,17 +138,17 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
 def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
     *, name: str, is_known: bool, tmp_path: Path
 ) -> None:
-    killed = Box(runs=((1.0, 11.0),), exit_code=5, group_kills=1)
-    other = Box(name=name, runs=((1.0, 10.9),), vcpu=0, memory_mib=lambda _at: 0)
-    record = Instance(killed, other, folder=tmp_path).run().records()["0123-batch"]
+    killed = FakeContainer(runs=((1.0, 11.0),), exit_code=5, group_kills=1)
+    other = FakeContainer(name=name, runs=((1.0, 10.9),), vcpu=0, memory_mib=lambda _at: 0)
+    record = FakeInstance(killed, other, folder=tmp_path).run().records()["0123-batch"]
     assert record["likelyOutOfMemory"] is is_known
 
 
 def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path) -> None:
-    running = Box(task="runs", runs=((1.0, 40.0),))
-    world = Instance(
+    running = FakeContainer(task="runs", runs=((1.0, 40.0),))
+    world = FakeInstance(
         running,
-        *(Box(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)),
+        *(FakeContainer(task=f"{n}", runs=((5.0, 39.0),)) for n in range(20)),
         folder=tmp_path,
         until=50,
     )
@@ -163,11 +168,11 @@ def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path
 def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(
     tmp_path: Path,
 ) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.docker.failing = lambda _: HUNG if 12 < world.now < 15 else None
     late = world.events._event
 
-    def event(action: str, box: Box, at: float, **more: int) -> Any:
+    def event(action: str, box: FakeContainer, at: float, **more: int) -> Any:
         return late(action, box, at + 4 * (action == "die"), **more)
 
     with patch.object(world.events, "_event", event):
@@ -180,8 +185,8 @@ def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(
     hangs_at: float, tmp_path: Path
 ) -> None:
     """Whether the first one's end was inspected or not."""
-    world = Instance(
-        Box(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150
+    world = FakeInstance(
+        FakeContainer(runs=((1.0, 65.3), (66.0, 100.0)), exit_code=3), folder=tmp_path, until=150
     )
     world.policies = {"0123-batch"}
     world.docker.failing = lambda _: HUNG if world.now > hangs_at else None
@@ -191,8 +196,10 @@ def test_an_attempt_that_docker_does_not_show_is_known_from_its_events(
 
 
 def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_path: Path) -> None:
-    world = Instance(
-        Box(runs=((1.0, 2.5), (2.8, 63.0), (63.3, 70.0)), exit_code=3), folder=tmp_path, until=150
+    world = FakeInstance(
+        FakeContainer(runs=((1.0, 2.5), (2.8, 63.0), (63.3, 70.0)), exit_code=3),
+        folder=tmp_path,
+        until=150,
     )
     world.policies = {"0123-batch"}
     world.docker.failing = lambda _: HUNG if world.now < 3 else None
@@ -207,17 +214,29 @@ def test_an_attempt_before_the_first_inspection_is_known_from_its_events(tmp_pat
 @pytest.mark.parametrize(
     ("box", "expected"),
     [
-        (Box(runs=((2.0, 12.4),), killed_at=12.0, exit_code=143), {"status": "stopped"}),
-        (Box(runs=((2.0, 12.4),), is_out_of_memory=True, exit_code=5), {"likelyOutOfMemory": True}),
-        (Box(runs=((2.0, 5.0), (5.3, 12.4)), killed_at=4.5, exit_code=143), {"status": "failure"}),
+        (FakeContainer(runs=((2.0, 12.4),), killed_at=12.0, exit_code=143), {"status": "stopped"}),
+        (
+            FakeContainer(runs=((2.0, 12.4),), is_out_of_memory=True, exit_code=5),
+            {"likelyOutOfMemory": True},
+        ),
+        (
+            FakeContainer(
+                runs=((2.0, 5.0), (5.3, 12.4)),
+                killed_at=4.5,
+                exit_code=143,
+                is_stopped_by_ecs=False,
+            ),
+            {"status": "failure"},
+        ),
     ],
 )
 def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belong_to(
-    box: Box, expected: dict[str, Any], tmp_path: Path
+    box: FakeContainer, expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    world = Instance(box, folder=tmp_path, until=60)
+    world = FakeInstance(box, folder=tmp_path, until=60)
     world.policies = {"0123-batch"}
-    world.tasks = {"0123": {"desired_status": "RUNNING"}}
+    if not box.is_stopped_by_ecs:
+        world.tasks = {"0123": {"desired_status": "RUNNING"}}
     world.docker.change = lambda found: HUNG if world.now < 13 else replace(found, oom_killed=False)
     record = world.run().record()
     assert {name: record[name] for name in expected} == expected
@@ -226,8 +245,10 @@ def test_events_before_the_first_inspection_count_for_the_attempt_that_they_belo
 def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(
     tmp_path: Path,
 ) -> None:
-    boxes = [Box(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
-    world = Instance(*boxes, Box(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120)
+    boxes = [FakeContainer(task=f"{number}", runs=((5.0, 60.0),)) for number in range(30)]
+    world = FakeInstance(
+        *boxes, FakeContainer(task="runs", runs=((1.0, 40.0),)), folder=tmp_path, until=120
+    )
     world.docker.failing = lambda _: world.clock.advance(0.8)
     records = world.run().records()
     assert len(records) == 31
@@ -237,9 +258,13 @@ def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(
 def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_path: Path) -> None:
     """It never says whether their own monitors will start."""
     ended = [
-        Box(task=f"{n}", name=name, runs=runs) for n in range(50) for name, runs in ENDED.items()
+        FakeContainer(task=f"{n}", name=name, runs=runs)
+        for n in range(50)
+        for name, runs in ENDED.items()
     ]
-    world = Instance(*ended, Box(task="runs", runs=((1.0, 80.0),)), folder=tmp_path, until=90)
+    world = FakeInstance(
+        *ended, FakeContainer(task="runs", runs=((1.0, 80.0),)), folder=tmp_path, until=90
+    )
 
     def hanging(task: TaskMetadata) -> TaskMetadata | Unavailable:
         if 12 < world.now < 79:
@@ -253,7 +278,7 @@ def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_
 
 
 def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     for number in range(5):
         world.reported.add(f"removed-{number}")
     world.events.gap, world.docker.is_empty_from = (18.0, 20.0), 14
@@ -262,8 +287,10 @@ def test_the_reported_batches_that_docker_has_removed_are_forgotten(tmp_path: Pa
 
 
 def test_a_chosen_container_is_the_batch_only_where_the_task_has_it(tmp_path: Path) -> None:
-    boxes = [Box(name=name, runs=((2.0, 12.4),)) for name in ("job", "proxy")]
-    world = Instance(*boxes, Box(task="4567", runs=((3.0, 9.0),)), folder=tmp_path, container="job")
+    boxes = [FakeContainer(name=name, runs=((2.0, 12.4),)) for name in ("job", "proxy")]
+    world = FakeInstance(
+        *boxes, FakeContainer(task="4567", runs=((3.0, 9.0),)), folder=tmp_path, container="job"
+    )
     records = world.run().records()
     assert {name: one["status"] for name, one in records.items()} == {
         "0123-job": "success",
@@ -272,8 +299,10 @@ def test_a_chosen_container_is_the_batch_only_where_the_task_has_it(tmp_path: Pa
 
 
 def test_a_signal_to_an_attempt_that_is_followed_by_another_is_no_stop(tmp_path: Path) -> None:
-    world = Instance(
-        Box(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2), folder=tmp_path, until=150
+    world = FakeInstance(
+        FakeContainer(runs=((1.0, 65.3), (65.6, 130.0)), killed_at=65.2, is_stopped_by_ecs=False),
+        folder=tmp_path,
+        until=150,
     )
     world.policies = {"0123-batch"}
     assert world.run().record()["status"] == "success"
@@ -290,11 +319,11 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
     nvml = FakeNvml(
         FakeGpu("GPU-a", utilization_percent=20), FakeGpu("GPU-b", utilization_percent=70)
     )
-    world = Instance(
-        Box(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
-        Box(task="b", runs=((3.0, 14.4),), gpus=("GPU-b",)),
-        Box(task="none", runs=((2.0, 12.4),)),
-        Box(task="short", runs=((5.0, 5.002),)),
+    world = FakeInstance(
+        FakeContainer(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
+        FakeContainer(task="b", runs=((3.0, 14.4),), gpus=("GPU-b",)),
+        FakeContainer(task="none", runs=((2.0, 12.4),)),
+        FakeContainer(task="short", runs=((5.0, 5.002),)),
         folder=tmp_path,
     )
     # Made later.
@@ -324,6 +353,61 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
         assert records[name].get("gpuScope") is None
     assert scope.known == {}  # forgotten after the reports
     assert not [one for record in records.values() for one in record["monitor"].get("warnings", ())]
+
+
+class UnreadGpus:
+    """The collector of GPUs that were never read, for a reason."""
+
+    def __init__(self, unseen_reason: str | None) -> None:
+        self.unseen_reason = unseen_reason
+
+
+@pytest.mark.parametrize(
+    ("readings", "words"),
+    [
+        (None, "NVIDIA's driver is not in its container"),
+        (UnreadGpus("no GPU is visible here"), "no GPU is visible here"),
+        (UnreadGpus(None), None),
+    ],
+)
+def test_a_batch_whose_gpus_the_monitor_cannot_see_has_a_warning(
+    readings: UnreadGpus | None, words: str | None, tmp_path: Path
+) -> None:
+    """A batch without GPUs has none, and a batch of an instance whose GPUs were read."""
+    world = FakeInstance(
+        FakeContainer(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",)),
+        FakeContainer(task="none", runs=((2.0, 12.4),)),
+        folder=tmp_path,
+    )
+    # Made later.
+    unseen = UnseenGpus(lambda docker_id: world.loop.gpus_of(docker_id), readings)  # noqa: PLW0108
+    world.collectors = (unseen,)
+    records = world.run().records()
+    assert records["none-batch"]["monitor"].get("warnings", []) == []
+    warnings = records["a-batch"]["monitor"].get("warnings", [])
+    assert len(warnings) == (words is not None)
+    assert words is None or f"cannot see the container's GPUs ({words})" in warnings[0]
+
+
+def test_nvml_that_shows_no_gpu_or_none_of_the_batchs_is_a_warning(tmp_path: Path) -> None:
+    for number, visible in enumerate(((), (FakeGpu("GPU-other"),))):
+        box = FakeContainer(task="a", runs=((2.0, 12.4),), gpus=("GPU-a",))
+        world = FakeInstance(box, folder=tmp_path / str(number))
+        (tmp_path / str(number)).mkdir()
+        nvml = FakeNvml(*visible)
+        scope = GpuScope((), world_gpus(world), has_all_ids=True)
+        source = NvmlSource(lambda: nvml.binding, world.clock)  # noqa: B023
+        collector = TickedGpus(source, scope, world.clock, world.log, seconds(1), is_required=False)
+        world.collectors = (collector, UnseenGpus(world_gpus(world), collector))
+        world.on_wait = collector.tick
+        (warning,) = world.run().record()["monitor"]["warnings"]
+        expected = "None of the visible GPUs" if visible else "no GPU is visible here"
+        assert expected in warning
+
+
+def world_gpus(world: FakeInstance) -> Callable[[str], str | None]:
+    """What the world's loop, which is made later, knows of a container's GPUs."""
+    return lambda docker_id: world.loop.gpus_of(docker_id)  # noqa: PLW0108
 
 
 def secret_document(known: EcsContainer) -> dict[str, Any]:
@@ -373,7 +457,7 @@ DEFECTS: Mapping[str, Mapping[str, Any]] = {
 def test_no_value_of_an_environment_variable_is_in_anything_that_is_written(
     defect: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    world = Instance(Box(runs=((2.0, 12.4),), exit_code=3), folder=tmp_path)
+    world = FakeInstance(FakeContainer(runs=((2.0, 12.4),), exit_code=3), folder=tmp_path)
     if "agent" in defect:
         world.tasks["0123"] = None
 
@@ -384,7 +468,7 @@ def test_no_value_of_an_environment_variable_is_in_anything_that_is_written(
         return decode_container(json.dumps(document).encode())
 
     world.docker.change = secretly
-    with patch.object(defect.get("target", Instance), defect.get("method", "record"), fail):
+    with patch.object(defect.get("target", FakeInstance), defect.get("method", "record"), fail):
         world.run()
     assert bool(world.streams.lines) == ("malformed" not in defect)
     written = [

@@ -17,13 +17,13 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.record_model import Record
 from tests.fakes import seconds
-from tests.instance_world import GONE, Box, Group, Instance
+from tests.instance_world import GONE, FakeContainer, FakeGroup, FakeInstance
 
-BATCH = Box(runs=((2.0, 12.4),))
+BATCH = FakeContainer(runs=((2.0, 12.4),))
 
 
-def changed(**changes: Any) -> Box:
-    return Box(**{"runs": ((2.0, 12.4),), **changes})
+def changed(**changes: Any) -> FakeContainer:
+    return FakeContainer(**{"runs": ((2.0, 12.4),), **changes})
 
 
 def cache(at: float) -> float:
@@ -31,7 +31,7 @@ def cache(at: float) -> float:
     return min(max((at - 4) * 50, 0), 200)
 
 
-ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
+ENDS: dict[str, tuple[FakeContainer, dict[str, Any]]] = {
     "plain": (BATCH, {"status": "success", "exitCode": 0, "cpuSeconds": 5.2, "durationMs": 10_400}),
     "failure": (
         changed(exit_code=3),
@@ -63,7 +63,7 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
     ),
     "killed far from its limit": (changed(exit_code=137), {"likelyOutOfMemory": False}),
     "2 ms, most of it the CPU time of the container's start": (
-        Box(runs=((2.0, 2.002),), vcpu=10),
+        FakeContainer(runs=((2.0, 2.002),), vcpu=10),
         {"cpuSeconds": 0.02, "durationMs": 2, "vcpuUsed": None, "cpuUtilizationPercent": None},
     ),
     "stopped, and exits with 0": (changed(killed_at=12.0), {"status": "stopped", "exitCode": 0}),
@@ -99,8 +99,10 @@ ENDS: dict[str, tuple[Box, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("box", "expected"), ENDS.values(), ids=ENDS.keys())
-def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: Path) -> None:
-    record = Instance(box, folder=tmp_path).run().record()
+def test_an_end_has_exact_numbers(
+    box: FakeContainer, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    record = FakeInstance(box, folder=tmp_path).run().record()
     found = {**record, **record["metrics"]}
     assert {name: found.get(name) for name in expected} == expected
     assert (record["family"], record["launchType"], record["sampling"]["sources"]) == (
@@ -121,7 +123,8 @@ def test_an_end_has_exact_numbers(box: Box, expected: dict[str, Any], tmp_path: 
 def test_another_signal_is_a_stop_if_the_agent_says_so(
     signalled: float, asked: float, desired: str, container: str, status: str, tmp_path: Path
 ) -> None:
-    world = Instance(changed(killed_at=signalled, signal=28), folder=tmp_path)
+    box = changed(killed_at=signalled, signal=28, is_stopped_by_ecs=False)
+    world = FakeInstance(box, folder=tmp_path)
     world.events.delay = asked - signalled
 
     def at_stop(task: TaskMetadata) -> TaskMetadata:
@@ -134,7 +137,7 @@ def test_another_signal_is_a_stop_if_the_agent_says_so(
     assert world.run().record()["status"] == status
 
 
-def put_times(world: Instance) -> list[float]:
+def put_times(world: FakeInstance) -> list[float]:
     times: list[float] = []
     with patch.object(
         world.streams, "put", side_effect=lambda *_args, **_more: times.append(world.now)
@@ -145,7 +148,7 @@ def put_times(world: Instance) -> list[float]:
 
 @pytest.mark.parametrize("delay", [0.25, 0.5, 0.99])
 def test_the_report_comes_within_a_second_of_the_end(delay: float, tmp_path: Path) -> None:
-    world = Instance(Box(runs=((2.0, 12 + delay),)), folder=tmp_path)
+    world = FakeInstance(FakeContainer(runs=((2.0, 12 + delay),)), folder=tmp_path)
     assert [at - 12 - delay < 0.3 for at in put_times(world)] == [True]
 
 
@@ -156,7 +159,7 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(
     second: tuple[float, float], tmp_path: Path
 ) -> None:
     """Also of one that starts late, and of one that is over before it is inspected."""
-    world = Instance(Box(runs=((1.0, 65.3), second)), folder=tmp_path, until=150)
+    world = FakeInstance(FakeContainer(runs=((1.0, 65.3), second)), folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
     record = world.run().record()
     metrics, (start, end) = record["metrics"], second
@@ -170,8 +173,8 @@ def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Pa
     """Also where other containers keep the task running, and although the agent decides half a
     second late.
     """
-    world = Instance(
-        BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch"
+    world = FakeInstance(
+        BATCH, FakeContainer(name="keeper", runs=((1.0, None),)), folder=tmp_path, container="batch"
     )
     world.policies = {"0123-batch"}
 
@@ -188,7 +191,7 @@ def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_p
     box = changed(
         runs=((1.0, 65.3), (70.0, 130.0)), memory_mib=lambda at: 300 if at == 65.25 else 100
     )
-    world = Instance(box, folder=tmp_path, until=150)
+    world = FakeInstance(box, folder=tmp_path, until=150)
     world.policies = {"0123-batch"}
     metrics = world.run().record()["metrics"]
     assert (metrics["maxMemoryUsedMB"], metrics["memoryPeakSource"]) == (
@@ -200,39 +203,39 @@ def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_p
 def test_of_several_containers_the_batch_has_the_cpu_time_less_that_of_the_others(
     tmp_path: Path,
 ) -> None:
-    proxy = Box(name="proxy", vcpu=0.1, runs=((1.0, 12.6),))
-    record = Instance(BATCH, proxy, folder=tmp_path, container="batch").run().record()
+    proxy = FakeContainer(name="proxy", vcpu=0.1, runs=((1.0, 12.6),))
+    record = FakeInstance(BATCH, proxy, folder=tmp_path, container="batch").run().record()
     assert record["metrics"]["cpuSeconds"] == pytest.approx(5.2, abs=0.006)
     assert record["metrics"]["memoryPeakSource"] == "sampled"
     other = record["containers"][0]
     assert (other["name"], other["status"]) == ("proxy", "RUNNING")
 
 
-def sidecar(*, starts: float) -> Box:
-    return Box(name="task-monitor", image="task-profiler:1", runs=((starts, 13.0),))
+def sidecar(*, starts: float) -> FakeContainer:
+    return FakeContainer(name="task-monitor", image="task-profiler:1", runs=((starts, 13.0),))
 
 
 def test_network_traffic_is_that_of_the_containers_process(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.read_network = lambda pid: (1000 * round(world.now), pid)
     metrics = world.run().record()["metrics"]
     assert (metrics["networkRxBytes"], metrics["networkTxBytes"]) == (12_000, 100)
     assert (
-        Instance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes")
+        FakeInstance(BATCH, folder=tmp_path / "2").run().record()["metrics"].get("networkRxBytes")
         is None
     )
 
 
 def test_several_batches_have_one_warning_in_whatever_order_they_start(tmp_path: Path) -> None:
-    world = Instance(BATCH, Box(name="second", runs=((4.0, 12.4),)), folder=tmp_path)
+    world = FakeInstance(BATCH, FakeContainer(name="second", runs=((4.0, 12.4),)), folder=tmp_path)
     warnings = [record["monitor"]["warnings"] for record in world.run().records().values()]
     assert [len(of_one) for of_one in warnings] == [1, 1]
 
 
 def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path) -> None:
-    first = Box(name="first", vcpu=2, runs=((1.0, 3.9),))
-    second = Box(name="second", runs=((4.0, 12.4),))
-    assert cpu_seconds(Instance(first, second, folder=tmp_path)) == {
+    first = FakeContainer(name="first", vcpu=2, runs=((1.0, 3.9),))
+    second = FakeContainer(name="second", runs=((4.0, 12.4),))
+    assert cpu_seconds(FakeInstance(first, second, folder=tmp_path)) == {
         "0123-first": 5.8,
         "0123-second": 4.2,
     }
@@ -240,7 +243,7 @@ def test_a_container_that_ended_before_has_its_own_exact_cpu_time(tmp_path: Path
 
 @pytest.mark.parametrize("found_at", [5, 99])
 def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     find = world.groups.open_container
 
     def late(*path: str) -> Any:
@@ -258,7 +261,7 @@ def test_a_group_that_is_not_found_is_looked_for_again(found_at: float, tmp_path
 def test_a_container_that_never_follows_is_not_awaited_when_docker_has_removed_the_others(
     tmp_path: Path,
 ) -> None:
-    world = Instance(BATCH, Box(name="second", runs=((99.0, None),)), folder=tmp_path)
+    world = FakeInstance(BATCH, FakeContainer(name="second", runs=((99.0, None),)), folder=tmp_path)
     world.events.gap, world.docker.is_empty_from = (18.0, 20.0), 14
     assert world.run().records().keys() == {"0123-batch"}
     assert not world.loop._tasks
@@ -270,9 +273,9 @@ def stopped(task: TaskMetadata) -> TaskMetadata:
 
 
 def test_a_task_that_never_started_or_was_stopped_before_has_no_report(tmp_path: Path) -> None:
-    never = Instance(Box(runs=((2.0, None),)), folder=tmp_path)
+    never = FakeInstance(FakeContainer(runs=((2.0, None),)), folder=tmp_path)
     never.events.gap, never.docker.is_empty_from = (11.0, 15.0), 14
-    before = Instance(Box(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
+    before = FakeInstance(FakeContainer(runs=((2.0, None),)), folder=tmp_path, began=60, until=70)
     before.change = stopped
     for world in (never, before):
         world.docker.change = lambda inspected: replace(
@@ -282,7 +285,7 @@ def test_a_task_that_never_started_or_was_stopped_before_has_no_report(tmp_path:
         assert not world.loop._tasks
 
 
-LEFT_OUT: dict[str, tuple[list[Box], dict[str, Any], set[str]]] = {
+LEFT_OUT: dict[str, tuple[list[FakeContainer], dict[str, Any], set[str]]] = {
     "a service": ([BATCH], {"service": "web"}, set()),
     "its own monitor started first": ([BATCH, sidecar(starts=1.0)], {}, set()),
     "its own monitor started later": ([BATCH, sidecar(starts=3.0)], {}, set()),
@@ -299,9 +302,9 @@ LEFT_OUT: dict[str, tuple[list[Box], dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize(("boxes", "answer", "reported"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
 def test_only_batches_without_a_monitor_are_reported(
-    boxes: list[Box], answer: dict[str, Any], reported: set[str], tmp_path: Path
+    boxes: list[FakeContainer], answer: dict[str, Any], reported: set[str], tmp_path: Path
 ) -> None:
-    world = Instance(*boxes, folder=tmp_path, until=99)
+    world = FakeInstance(*boxes, folder=tmp_path, until=99)
     world.families = ("etl", "etl-*")
     world.tasks["0123"] = answer
     assert world.run().records().keys() == reported
@@ -312,7 +315,7 @@ def test_only_batches_without_a_monitor_are_reported(
 def test_a_task_that_the_agent_never_answers_for_is_reported_from_its_labels(
     tmp_path: Path,
 ) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.tasks["0123"] = None
     record = world.run().record()
     assert (record["family"], record["revision"], record["cluster"]) == ("etl", "7", "jobs")
@@ -322,23 +325,40 @@ def test_a_task_that_the_agent_never_answers_for_is_reported_from_its_labels(
 
 
 def test_an_agent_that_answers_late_is_asked_again(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.change = lambda task: task if world.now > 6 else Unavailable("refused")
     assert world.run().record()["launchType"] == "EC2"
 
 
+def test_without_a_stream_prefix_lines_go_to_the_stream_of_dockers_id(tmp_path: Path) -> None:
+    """Each batch has a stream of its own, and with it a limit of notices of its own."""
+    ids = {"0123": "0123456789abcdef" * 4, "4567": "fedcba9876543210" * 4}
+    boxes = [
+        FakeContainer(task=task, runs=((2.0, 25.4),), container_id=docker_id, has_prefix=False)
+        for task, docker_id in ids.items()
+    ]
+    world = FakeInstance(*boxes, folder=tmp_path, until=40, expected_seconds=5.0).run()
+    lines = [(target.stream, json.loads(line)) for target, line in world.streams.lines]
+    for task, docker_id in ids.items():
+        own = [line for stream, line in lines if stream == docker_id]
+        assert sorted(line["type"] for line in own) == ["task.notice", "task.report"]
+        assert {line["record"]["taskId"] for line in own} == {task}
+        assert {line["record"]["logStream"] for line in own} == {docker_id}
+    assert not world.output.lines
+
+
 def test_another_log_driver_gets_the_report_on_standard_output(tmp_path: Path) -> None:
-    world = Instance(changed(driver="json-file"), folder=tmp_path).run()
+    world = FakeInstance(changed(driver="json-file"), folder=tmp_path).run()
     assert world.records() == {}
     (line,) = world.output.lines
     assert json.loads(line)["record"]["taskId"] == "0123"
 
 
 def test_a_new_monitor_has_the_totals_of_a_running_task_and_reports_it_once(tmp_path: Path) -> None:
-    box = Box(runs=((2.0, 42.0),), memory_mib=lambda at: 300 if at < 8 else 100)
-    first = Instance(box, folder=tmp_path, until=10).run()
+    box = FakeContainer(runs=((2.0, 42.0),), memory_mib=lambda at: 300 if at < 8 else 100)
+    first = FakeInstance(box, folder=tmp_path, until=10).run()
     assert first.records() == {}
-    second = Instance(box, folder=tmp_path, began=15, until=60).run()
+    second = FakeInstance(box, folder=tmp_path, began=15, until=60).run()
     record = second.record()
     metrics = record["metrics"]
     assert (metrics["cpuSeconds"], metrics["maxMemoryUsedMB"], metrics["durationMs"]) == (
@@ -355,7 +375,7 @@ def test_a_new_monitor_has_the_totals_of_a_running_task_and_reports_it_once(tmp_
     assert [
         "The monitor of the instance started after" in one for one in record["monitor"]["warnings"]
     ] == [True]
-    third = Instance(box, folder=tmp_path, began=65, until=80).run()
+    third = FakeInstance(box, folder=tmp_path, began=65, until=80).run()
     assert third.records() == {}
     assert third.docker.inspected == []
 
@@ -367,8 +387,8 @@ def test_a_new_monitor_has_the_totals_of_a_running_task_and_reports_it_once(tmp_
 def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_report(
     *, ended: float, is_in_stream: bool, reports: int, tmp_path: Path
 ) -> None:
-    world = Instance(
-        Box(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70
+    world = FakeInstance(
+        FakeContainer(runs=((ended - 10, ended),), exit_code=4), folder=tmp_path, began=60, until=70
     )
     world.began = 60
     world.streams.has_report = is_in_stream
@@ -385,19 +405,19 @@ def test_what_ended_without_a_monitor_is_reported_unless_its_stream_has_the_repo
     assert world.reported.has("0123-batch") == (ended > -3540)
 
 
-def cpu_seconds(world: Instance) -> dict[str, float]:
+def cpu_seconds(world: FakeInstance) -> dict[str, float]:
     """Of each run, by its task and container."""
     return {name: one["metrics"]["cpuSeconds"] for name, one in world.run().records().items()}
 
 
 def test_an_end_while_docker_restarts_is_found_in_the_list(tmp_path: Path) -> None:
-    world = Instance(BATCH, Box(task="4567", runs=((12.0, 20.0),)), folder=tmp_path)
+    world = FakeInstance(BATCH, FakeContainer(task="4567", runs=((12.0, 20.0),)), folder=tmp_path)
     world.events.gap = (11.0, 15.0)
     assert cpu_seconds(world) == {"0123-batch": 5.2, "4567-batch": 4}
 
 
 def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.docker.failing = lambda _: (
         Unavailable("it did not answer", timed_out=True) if 12.4 < world.now < 13 else None
     )
@@ -406,8 +426,10 @@ def test_docker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_slow_puts_are_in_nobodys_way_and_a_stop_waits_for_them(tmp_path: Path) -> None:
-    boxes = [Box(task=f"{number}", runs=((2.0, 12.4),)) for number in range(12)]
-    world = Instance(*boxes, Box(task="runs", runs=((1.0, None),)), folder=tmp_path, until=14)
+    boxes = [FakeContainer(task=f"{number}", runs=((2.0, 12.4),)) for number in range(12)]
+    world = FakeInstance(
+        *boxes, FakeContainer(task="runs", runs=((1.0, None),)), folder=tmp_path, until=14
+    )
     world.budget.last_seconds = 20
     records = world.run().records()
     assert len(records) == 12
@@ -418,12 +440,12 @@ def test_slow_puts_are_in_nobodys_way_and_a_stop_waits_for_them(tmp_path: Path) 
 
 
 def test_a_stop_right_after_an_end_still_reports_it(tmp_path: Path) -> None:
-    record = Instance(BATCH, folder=tmp_path, until=12.46).run().record()
+    record = FakeInstance(BATCH, folder=tmp_path, until=12.46).run().record()
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("success", 5.2)
 
 
 def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.budget.last_seconds = 90
     world.run()
     assert len(world.output.lines) == 1
@@ -431,14 +453,14 @@ def test_a_put_that_fails_is_printed_and_counts_as_reported(tmp_path: Path) -> N
 
 
 def test_a_container_that_is_removed_unseen_has_an_unknown_end(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path)
+    world = FakeInstance(BATCH, folder=tmp_path)
     world.events.gap, world.docker.is_empty_from = (11.0, 15.0), 14
     record = world.run().record()
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 5)
 
 
 def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None:
-    world = Instance(BATCH, Box(task="4567", runs=((1.0, 5.0),)), folder=tmp_path)
+    world = FakeInstance(BATCH, FakeContainer(task="4567", runs=((1.0, 5.0),)), folder=tmp_path)
 
     def broken(docker_id: str) -> None:
         if docker_id.startswith("4567"):
@@ -451,21 +473,21 @@ def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None
 
 
 def test_a_defect_costs_none_of_the_samples_before_it(tmp_path: Path) -> None:
-    world, sample = Instance(BATCH, folder=tmp_path), Group.sample
+    world, sample = FakeInstance(BATCH, folder=tmp_path), FakeGroup.sample
 
-    def broken(group: Group, read_ns: int) -> ContainerSample | Unavailable:
+    def broken(group: FakeGroup, read_ns: int) -> ContainerSample | Unavailable:
         if world.now > 9.5:
             raise AttributeError
         return sample(group, read_ns)
 
-    with patch.object(Group, "sample", broken):
+    with patch.object(FakeGroup, "sample", broken):
         record = world.run().record()
     assert (record["status"], record["metrics"]["cpuSeconds"]) == ("unknown", 3.5)
 
 
 def test_a_clock_that_is_set_twice_in_ten_seconds_changes_no_number(tmp_path: Path) -> None:
     world, sets = (
-        Instance(Box(runs=((2.0, 32.4),)), folder=tmp_path, until=60),
+        FakeInstance(FakeContainer(runs=((2.0, 32.4),)), folder=tmp_path, until=60),
         [(14.5, 60), (17.5, -60)],
     )
 
@@ -492,7 +514,7 @@ class CountingCollector:
 
 
 def test_a_collector_of_processes_that_appear_gets_each_sample_at_once(tmp_path: Path) -> None:
-    world = Instance(BATCH, Box(task="4567", runs=((9.0, 29.5),)), folder=tmp_path)
+    world = FakeInstance(BATCH, FakeContainer(task="4567", runs=((9.0, 29.5),)), folder=tmp_path)
     ages_ns: dict[str, list[int]] = {}
 
     def on_sample(batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
@@ -509,14 +531,14 @@ def test_a_collector_of_processes_that_appear_gets_each_sample_at_once(tmp_path:
 
 
 def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> None:
-    other = Box(
+    other = FakeContainer(
         task="4567",
         runs=((1.0, 20.5),),
         exit_code=3,
         vcpu=1,
         memory_mib=lambda at: 200 if at < 10 else 300,
     )
-    world = Instance(BATCH, other, folder=tmp_path, expected_seconds=9.0)
+    world = FakeInstance(BATCH, other, folder=tmp_path, expected_seconds=9.0)
     world.collectors = (CountingCollector(),)
     lines = [(target.stream, json.loads(line)) for target, line in world.run().streams.lines]
     first, second = records = [line["record"] for _, line in lines if line["type"] == "task.report"]
@@ -547,8 +569,8 @@ def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> No
 
 
 def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_path: Path) -> None:
-    boxes = [Box(task=f"{number}", runs=((1.0, None),)) for number in range(100)]
-    world = Instance(*boxes, folder=tmp_path, until=31)
+    boxes = [FakeContainer(task=f"{number}", runs=((1.0, None),)) for number in range(100)]
+    world = FakeInstance(*boxes, folder=tmp_path, until=31)
     world.run()
     reads = [group.reads for group in world.groups.opened if not group.is_task]
     assert len(reads) == len(world.asked) == 100
@@ -557,15 +579,19 @@ def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_pa
 
 
 def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
-    world = Instance(Box(runs=((2.0, 62.4),)), folder=tmp_path, until=70)
+    world = FakeInstance(FakeContainer(runs=((2.0, 62.4),)), folder=tmp_path, until=70)
     world.settings = replace(world.settings, checkpoint_seconds=15)
     times = [json.loads(line)["time"][17:22] for line in world.run().output.lines]
     assert times == ["38.00", "53.00", "08.00", "22.45"]  # a step is at the end
 
 
 def test_a_batch_that_has_ended_is_not_overdue_while_its_restart_is_awaited(tmp_path: Path) -> None:
-    world = Instance(
-        BATCH, Box(name="keeper", runs=((1.0, None),)), folder=tmp_path, until=60, container="batch"
+    world = FakeInstance(
+        BATCH,
+        FakeContainer(name="keeper", runs=((1.0, None),)),
+        folder=tmp_path,
+        until=60,
+        container="batch",
     )
     world.settings = replace(world.settings, expected_seconds=12.0)
     world.policies = {"0123-batch"}
@@ -574,17 +600,17 @@ def test_a_batch_that_has_ended_is_not_overdue_while_its_restart_is_awaited(tmp_
 
 
 def test_an_instance_without_tasks_reads_nothing(tmp_path: Path) -> None:
-    world = Instance(folder=tmp_path, until=1000).run()
+    world = FakeInstance(folder=tmp_path, until=1000).run()
     assert (world.docker.inspected, world.asked, world.log.lines) == ([], [], [])
 
 
 def test_the_file_of_reported_batches_may_be_missing_torn_or_unwritable(tmp_path: Path) -> None:
-    world = Instance(BATCH, folder=tmp_path / "missing").run()
+    world = FakeInstance(BATCH, folder=tmp_path / "missing").run()
     assert len(world.records()) == 1
     (warning,) = world.log.events("warning")
     assert "cannot be written (FileNotFoundError)" in warning
     (tmp_path / "reported").write_bytes(b"another\n0123-batch\n\xff\xfe")
-    again = Instance(BATCH, folder=tmp_path, began=20).run()
+    again = FakeInstance(BATCH, folder=tmp_path, began=20).run()
     assert again.records() == {}
     for number in range(3000):
         again.reported.add(f"{number}")

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -108,6 +109,18 @@ def test_the_gpus_of_a_container() -> None:
     for variable, expected in {**gpus, f"GPU-1,{CANARY}": ("GPU-1",)}.items():
         environment = ["NVIDIA_VISIBLE_DEVICES=GPU-0", f"NVIDIA_VISIBLE_DEVICES={variable}"]
         assert container(with_config(Env=environment)).gpus == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *(("", 15), ("SIGTERM", 15), ("term", 15), ("SIGINT", 2), ("9", 9), ("SIGKILL", 9)),
+        *(("RTMIN", 34), ("SIGRTMIN+3", 37), ("RTMAX-14", 50), ("0", 15), ("999", 15), ("NO", 15)),
+    ],
+)
+def test_the_stop_signal_is_that_of_the_image(name: str, number: int) -> None:
+    """As Docker's API writes it; SIGTERM without a valid one."""
+    assert container(with_config(StopSignal=name)).stop_signal == number
 
 
 def test_only_the_containers_of_the_agent_are_listed_and_described() -> None:

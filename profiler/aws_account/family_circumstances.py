@@ -1,0 +1,134 @@
+"""What an account says about a family whose size may change: its schedules and rules, what they
+override, what starts it, and who owns it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
+from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.stack_ownership import StackOwners
+from profiler.aws_account.started_tasks import SCHEDULE
+from profiler.aws_account.tagged_revisions import TaggedRevisions
+from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
+from profiler.core.json_fields import mapping, text
+from profiler.schedules.due_times import shortest_gap_ms
+from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
+from profiler.task_definitions.containers import read_containers, roles_of
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.task_definitions.size_changes import (
+    LEAST_CPU_UNITS,
+    SeenMemory,
+    definition_size,
+)
+
+OFF_TAG = f"{TAG_PREFIX}resize"
+_CPU_UNITS = 1024
+
+
+def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
+    """What a definition alone says."""
+    platform = mapping(document.definition.get("runtimePlatform"))
+    is_off = document.tags.get(OFF_TAG) == "off"
+    return Circumstances(
+        operating_system=text(platform.get("operatingSystemFamily")),
+        off_tag=OFF_TAG if is_off else None,
+        stack=document.stack,
+    )
+
+
+class OverridingTarget(Struct, frozen=True, kw_only=True):
+    """A schedule or a rule that sets sizes in place of the definition's."""
+
+    title: str
+    overrides: SizeOverrides
+
+    def as_known(self, document: TaskDefinitionDocument, seen: SeenMemory) -> TargetOverride:
+        """What is known of it for a decision: nothing of an input that cannot be read."""
+        size = definition_size(self.overrides.task)
+        return TargetOverride(
+            target=f"the {self.title}",
+            vcpu=size.vcpu,
+            memory_mb=size.memory_mb,
+            least_vcpu=self._least_cpu_units(document) / _CPU_UNITS,
+            least_memory_mb=self.overrides.least_memory_mb(document.definition, seen),
+        )
+
+    def _least_cpu_units(self, document: TaskDefinitionDocument) -> int:
+        """What the containers need of the task's CPU units, if all others are lowered."""
+        if "cpu" in self.overrides.task:
+            return 0
+        containers = read_containers(self.overrides.applied(document.definition))
+        monitor = roles_of(containers).monitor
+        units = 0
+        for container in containers:
+            is_fixed = container.name == monitor or container.name in self.overrides.containers
+            units += container.cpu_units if is_fixed else min(container.cpu_units, LEAST_CPU_UNITS)
+        return units
+
+
+class FamilyAccount(Struct, frozen=True, kw_only=True):
+    """Reads the circumstances of families in an account.
+
+    ``targets`` are all schedules and rules that start tasks. ``other_starters`` name what started
+    the tasks of a family that ECS lists.
+    """
+
+    targets: Callable[[], Sequence[ScheduledTarget]]
+    owners: StackOwners
+    tagged: TaggedRevisions
+    other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
+    now_ns: int
+
+    def circumstances(
+        self, family: str, document: TaskDefinitionDocument, seen: SeenMemory
+    ) -> Circumstances:
+        """What is known without a call for this family alone."""
+        targets = self._targets(family)
+        timed = [schedule_of(one) for one in targets if is_timed(one)]
+        enabled = [one for one in timed if one.is_enabled]
+        overrides = [one for one in self.overriding(family) if one.overrides.unknown is None]
+        return replace(
+            circumstances_of(document),
+            shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
+            overrides=tuple(one.as_known(document, seen) for one in overrides),
+        )
+
+    def starters_of_older(self, family: str, document: TaskDefinitionDocument) -> tuple[str, ...]:
+        """What starts a revision before the newest one, as far as it is known: the schedules and
+        rules that are pinned to one, and what else started tasks that ECS still lists.
+        """
+        newest_arn = document.arn or ""
+        titles = []
+        for target in self._targets(family):
+            is_pinned = target.is_pin_of(newest_arn) and target.pinned_revision is not None
+            if is_pinned and target.pinned_revision != revision_of(newest_arn):
+                titles.append(f"the {target.title}")
+        others = [name for name in self.other_starters(family) if name != SCHEDULE]
+        return (*titles, *others)
+
+    def overriding(self, family: str) -> tuple[OverridingTarget, ...]:
+        """The schedules and rules of the family that override sizes, or may do so."""
+        found = []
+        for target in self._targets(family):
+            overrides = size_overrides(target)
+            if not overrides.is_empty:
+                found.append(OverridingTarget(title=target.title, overrides=overrides))
+        return tuple(found)
+
+    def stack_of(self, revisions: EarlierRevisions) -> str | None:
+        """The stack that owns the newest revision, or one from which it was made.
+
+        Raises TaskProfilerError if CloudFormation may not be asked.
+        """
+        for arn in revisions.owned_arns():
+            stack = self.owners.of_definition(arn)
+            if stack is not None:
+                return stack
+        return None
+
+    def _targets(self, family: str) -> list[ScheduledTarget]:
+        return [target for target in self.targets() if target.family == family]

@@ -1,0 +1,132 @@
+"""What the earlier revisions of a family say about its size: what our tags remember, and whether
+they are true.
+
+A tag can be written by everybody who may tag a definition, so what it says is compared with the
+revision that it names.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_task_size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.sized_revision import (
+    RESIZED_FROM,
+    REVERTED_FROM,
+    SizeBefore,
+    SizedRevision,
+    size_before,
+)
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.size_changes import definition_size
+
+# The revisions of ours that are followed back to one that is not ours.
+_OWN_REVISIONS = 2
+
+
+class OldSize(Struct, frozen=True, kw_only=True):
+    """The size before ours, with the definition that had it; None: it was deleted."""
+
+    size: TaskSize
+    definition: Mapping[str, object] | None = None
+
+
+class EarlierRevisions(Struct, frozen=True):
+    """Reads revisions of one family before ``newest``.
+
+    ``describe`` returns ECS's response for ``family:revision``, or raises TaskProfilerError.
+    """
+
+    family: str
+    newest: TaskDefinitionDocument
+    describe: Callable[[str], bytes]
+
+    @property
+    def number(self) -> str:
+        """The newest revision's."""
+        return (self.newest.arn or "").rpartition(":")[2]
+
+    def arn(self, revision: str) -> str:
+        return f"{(self.newest.arn or '').rpartition(':')[0]}:{revision}"
+
+    def read(self, revision: str) -> TaskDefinitionDocument | None:
+        """An earlier revision; None if it cannot be read, such as after its deletion."""
+        name = f"{self.family}:{revision}"
+        try:
+            return read_document(self.describe(name), name)
+        except TaskProfilerError:
+            return None
+
+    def old_size(self) -> OldSize:
+        """The size to which the newest revision can be put back. Raises TaskProfilerError."""
+        tag = self.newest.tags.get(RESIZED_FROM)
+        before = size_before(tag)
+        if before is None:
+            said = "no tag" if tag is None else f"{tag!r} in the tag"
+            raise TaskProfilerError(
+                f"{self.family}:{self.number} has {said} {RESIZED_FROM}, so no size before is "
+                "known: register the size that it had."
+            )
+        shown = _shown(before.size)
+        is_legal = Size(before.size.vcpu or 0, before.size.memory_mb or 0) in LEGAL_SIZES
+        old = self.read(before.revision)
+        if old is not None and definition_size(old.definition) != before.size:
+            raise TaskProfilerError(
+                f"The tag {RESIZED_FROM} says {shown}, but {self.family}:{before.revision} has "
+                f"{_shown(definition_size(old.definition))}, so somebody changed the tag: set the "
+                "size by hand."
+            )
+        if not is_legal:
+            raise TaskProfilerError(
+                f"The tag {RESIZED_FROM} says {shown}, which Fargate does not have: set the size "
+                "by hand."
+            )
+        return OldSize(size=before.size, definition=None if old is None else old.definition)
+
+    def owned_arns(self) -> Iterator[str]:
+        """The newest revision, and those before it back to one that is not ours."""
+        yield self.arn(self.number)
+        document = self.newest
+        for _ in range(_OWN_REVISIONS):
+            before = _own_tag(document)
+            if before is None:
+                return
+            yield self.arn(before.revision)
+            earlier = self.read(before.revision)
+            if earlier is None:
+                return
+            document = earlier
+
+    def with_overwritten(
+        self, revision: SizedRevision, tagged: Mapping[int, Mapping[str, str]]
+    ) -> SizedRevision:
+        """The newest revision, which has no tag of ours, with a size of ours that somebody has
+        overwritten by the size before, or one of ours that has failed.
+
+        ``tagged``: the tags of the family's revisions of ours.
+        """
+        number = int(self.number) if self.number.isdecimal() else 0
+        own = max((one for one in tagged if one < number), default=None)
+        if own is None:
+            return revision
+        resized = size_before(tagged[own].get(RESIZED_FROM))
+        if resized is None:
+            return replace(revision, reverted_from=size_before(tagged[own].get(REVERTED_FROM)))
+        document = self.read(str(own))
+        if document is None or resized.size != revision.size:
+            return revision
+        return replace(revision, overwritten=definition_size(document.definition))
+
+
+def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:
+    """The tag that a revision of ours has: the revision that it replaced."""
+    resized = size_before(document.tags.get(RESIZED_FROM))
+    return resized or size_before(document.tags.get(REVERTED_FROM))
+
+
+def _shown(size: TaskSize) -> str:
+    return format_task_size(size.vcpu, size.memory_mb) or "no size"

@@ -1,0 +1,107 @@
+"""Whether a stack of CloudFormation owns a task definition, a schedule or a rule.
+
+CloudFormation tags definitions only since 2026, and schedules never, so it is asked. An id of a
+stack's resource is the ARN of a definition, the name of a schedule, and the name of a rule, which
+has ``BUS|`` before it on another bus than the default one.
+https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.core.aws_clients import error_code
+
+DESCRIBE_RIGHT = "cloudformation:DescribeStackResources"
+_DEFINITION_TYPE = "AWS::ECS::TaskDefinition"
+_TARGET_TYPES = {"schedule": "AWS::Scheduler::Schedule", "rule": "AWS::Events::Rule"}
+# A resource in one of these states no longer belongs to its stack.
+_GONE = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})
+# An answer has so many resources of a stack at most.
+_MAX_RESOURCES = 100
+
+
+class StackOwner(Struct, frozen=True, kw_only=True):
+    """A stack that owns a resource, or may own it, as ``sentence`` says."""
+
+    stack: str
+    sentence: str
+
+
+class StackOwners:
+    """Asks CloudFormation who owns a resource. Methods raise TaskProfilerError with its reason."""
+
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open_client = open_client
+        self._known: dict[tuple[str, str], StackOwner | None] = {}
+
+    def of_definition(self, revision_arn: str) -> str | None:
+        """The name of the stack that owns a revision; None if no stack does."""
+        owner = self._owner(revision_arn, _DEFINITION_TYPE)
+        return None if owner is None else owner.stack
+
+    def of_target(self, target: ScheduledTarget) -> str | None:
+        """Why a stack owns a schedule or a rule, or may own it, in words; None if no stack does."""
+        name = target.name
+        if target.kind == "rule" and target.group != "default":
+            name = f"{target.group}|{target.name}"
+        owner = self._owner(name, _TARGET_TYPES[target.kind])
+        return None if owner is None else owner.sentence
+
+    def _owner(self, physical_id: str, resource_type: str) -> StackOwner | None:
+        key = (physical_id, resource_type)
+        if key not in self._known:
+            resources = self._resources(physical_id)
+            self._known[key] = _owner_among(resources, physical_id, resource_type)
+        return self._known[key]
+
+    def _resources(self, physical_id: str) -> Sequence[Mapping[str, Any]]:
+        """The resources of the stack that has one with this id; none if no stack has."""
+        cloudformation = self._open_client("cloudformation")
+        from botocore.exceptions import ClientError  # slow to import
+
+        what = f"CloudFormation could not be asked who owns {physical_id}, so it is not changed"
+        with aws_errors(what, DESCRIBE_RIGHT):
+            try:
+                answer = cloudformation.describe_stack_resources(PhysicalResourceId=physical_id)
+            except ClientError as error:
+                message = str(error.response.get("Error", {}).get("Message"))
+                if error_code(error) == "ValidationError" and message.endswith("does not exist"):
+                    return ()
+                raise
+        resources: Sequence[Mapping[str, Any]] = answer["StackResources"]
+        return resources
+
+
+def _owner_among(
+    resources: Sequence[Mapping[str, Any]], physical_id: str, resource_type: str
+) -> StackOwner | None:
+    """The owner of the id; None: nobody.
+
+    CloudFormation answers for one resource of several with the same id, and lists a part of a large
+    stack: what it does not prove to be free counts as owned.
+    """
+    present = [one for one in resources if one.get("ResourceStatus") not in _GONE]
+    same_id = [one for one in present if one.get("PhysicalResourceId") == physical_id]
+    of_type = [one for one in same_id if one.get("ResourceType") == resource_type]
+    if of_type:
+        stack = str(of_type[0]["StackName"])
+        return StackOwner(stack=stack, sentence=f"the stack {stack} of CloudFormation owns it")
+    if same_id:
+        stack = str(same_id[0]["StackName"])
+        return StackOwner(
+            stack=stack,
+            sentence=(
+                f"CloudFormation answers only for the {same_id[0]['ResourceType']} of the same "
+                f"name in the stack {stack}, so its owner is not known"
+            ),
+        )
+    if len(resources) >= _MAX_RESOURCES and present:
+        stack = str(present[0]["StackName"])
+        return StackOwner(
+            stack=stack, sentence=f"the stack {stack} of CloudFormation seems to own it"
+        )
+    return None

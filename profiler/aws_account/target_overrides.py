@@ -1,0 +1,167 @@
+"""What the input of a schedule or a rule sets in place of its definition's sizes.
+
+RunTask refuses a task whose containers do not fit into it, and on Fargate a size that does not
+exist; then the schedule starts nothing.
+https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_TaskOverride.html
+https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-transform-target-input.html
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
+from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_task_size
+from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.task_definitions.containers import DefinedContainer, read_containers
+from profiler.task_definitions.size_changes import (
+    CONTAINER_SIZES,
+    TASK_SIZES,
+    SeenMemory,
+    definition_size,
+)
+
+# A variable of a transformer; Scheduler's own are inside texts.
+_VARIABLE = re.compile(r"<[\w.-]+>")
+# Stands for the value of a variable. No AWS API accepts this character in a size.
+_UNKNOWN = "\ue000"
+
+
+class SizeOverrides(Struct, frozen=True, kw_only=True):
+    """The sizes that a target sets: of the task, and of its containers by name, in RunTask's form.
+
+    ``unknown`` says why they cannot be known.
+    """
+
+    task: Mapping[str, object] = {}
+    containers: Mapping[str, Mapping[str, object]] = {}
+    unknown: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.task or self.containers or self.unknown)
+
+    def applied(self, definition: Mapping[str, object]) -> Mapping[str, object]:
+        """The definition as RunTask reads it with these overrides."""
+        containers = [
+            {**container, **self.containers.get(str(container.get("name")), {})}
+            for container in mappings(definition.get("containerDefinitions"))
+        ]
+        return {**definition, **self.task, "containerDefinitions": containers}
+
+    def least_memory_mb(self, definition: Mapping[str, object], seen: SeenMemory) -> int:
+        """The least memory of the task into which the containers fit with their overrides.
+
+        0 if the target also sets the task's own memory.
+        """
+        if self.unknown is not None or "memory" in self.task:
+            return 0
+        needs_mb = dict(seen.needs_mb)
+        overridden = self.applied(definition)
+        for container in read_containers(overridden):
+            if container.name in self.containers:
+                fixed = (container.memory_mb, container.memory_reservation_mb)
+                needs_mb[container.name] = max(one or 0 for one in fixed)
+        return replace(seen, needs_mb=needs_mb).task_mb(overridden)
+
+    def refusal(self, definition: Mapping[str, object]) -> str | None:
+        """Why RunTask would refuse the definition with these overrides; None if it accepts them."""
+        if self.unknown is not None:
+            return self.unknown
+        if self.is_empty:
+            return None
+        overridden = self.applied(definition)
+        size = definition_size(overridden)
+        shown = format_task_size(size.vcpu, size.memory_mb) or "an unknown size"
+        if Size(size.vcpu or 0, size.memory_mb or 0) not in LEGAL_SIZES:
+            return f"its input makes it {shown}, which Fargate does not have"
+        if not _fits(read_containers(overridden), size):
+            return f"its input gives containers more than the task's {shown}"
+        return None
+
+
+def _fits(containers: tuple[DefinedContainer, ...], size: TaskSize) -> bool:
+    memory_mb = size.memory_mb or 0
+    reserved_mb = 0
+    cpu_units = 0
+    for container in containers:
+        limit_mb = container.memory_mb or 0
+        reservation_mb = container.memory_reservation_mb or 0
+        if limit_mb > memory_mb or (limit_mb and reservation_mb > limit_mb):
+            return False
+        reserved_mb += reservation_mb or limit_mb
+        cpu_units += container.cpu_units
+    return reserved_mb <= memory_mb and cpu_units <= (size.vcpu or 0) * 1024
+
+
+def size_overrides(target: ScheduledTarget) -> SizeOverrides:
+    """The sizes that a target sets in place of the definition's."""
+    started = target.content if target.kind == "rule" else target.content["Target"]
+    transformer = mapping(started.get("InputTransformer"))
+    if transformer:
+        return _of_template(text(transformer.get("InputTemplate")) or "")
+    if started.get("InputPath") is not None and not is_timed(target):
+        return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
+    # Without an input, the rule's event is the input: no event has overrides at its top.
+    source = text(started.get("Input")) or "{}"
+    return _of_text(source) if target.kind == "rule" else _of_template(source)
+
+
+def _of_template(template: str) -> SizeOverrides:
+    """Variables inside and outside of texts become a text, which is looked for in the sizes."""
+    inside = re.sub(
+        r'"(?:[^"\\]|\\.)*"', lambda quoted: _VARIABLE.sub(_UNKNOWN, quoted[0]), template
+    )
+    return _of_text(_VARIABLE.sub(f'"{_UNKNOWN}"', inside))
+
+
+def _of_text(source: str) -> SizeOverrides:
+    try:
+        read: Any = json.loads(source)
+    except (ValueError, RecursionError):
+        return SizeOverrides(unknown="its input cannot be read, so it can override sizes")
+    # A text, such as the template of a mail, has no overrides; a variable can be anything.
+    if not isinstance(read, dict):
+        return _checked(SizeOverrides(task={"cpu": read} if _is_unknown(read) else {}))
+    listed = read.get("containerOverrides")
+    containers: dict[str, Mapping[str, object]] = {}
+    for one in mappings(listed):
+        sizes = _sizes(one, CONTAINER_SIZES)
+        if sizes:
+            containers[str(one.get("name"))] = sizes
+    has_unknown_part = _is_unknown(listed) or (
+        isinstance(listed, list) and any(map(_is_unknown, listed))
+    )
+    task = {"cpu": _UNKNOWN} if has_unknown_part else _sizes(read, TASK_SIZES)
+    return _checked(SizeOverrides(task=task, containers=containers))
+
+
+def _sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
+    return {name: value[name] for name in names if value.get(name) is not None}
+
+
+def _is_unknown(value: object) -> bool:
+    return isinstance(value, str) and _UNKNOWN in value
+
+
+def _checked(overrides: SizeOverrides) -> SizeOverrides:
+    """The overrides, if all of their values can be read."""
+    sizes = definition_size(overrides.task)
+    is_readable = ("cpu" not in overrides.task or sizes.vcpu is not None) and (
+        "memory" not in overrides.task or sizes.memory_mb is not None
+    )
+    numbers: Mapping[str, list[object]] = {
+        name: list(given.values()) for name, given in overrides.containers.items()
+    }
+    for name, values in numbers.items():
+        is_readable = is_readable and _UNKNOWN not in name
+        is_readable = is_readable and all(count(value) is not None for value in values)
+    if is_readable:
+        return overrides
+    return SizeOverrides(unknown="its input overrides a size with a value that is not known")

@@ -1,0 +1,49 @@
+"""Workflow commands and the summary of a step in GitHub Actions.
+
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from profiler.cli.printing import warn
+from profiler.core.text import on_one_line, printable
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
+
+
+def annotation(level: Literal["error", "notice"], title: str, message: str) -> str:
+    """A workflow command, without the end of its line."""
+    escaped = _data(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={escaped}::{_data(message)}"
+
+
+def append_to_summary(lines: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Append Markdown to the step's summary. One that cannot be written is a warning."""
+    path = environment.get(SUMMARY_VARIABLE)
+    if not path:
+        warn(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
+            file.write("\n".join(("", *lines)) + "\n")
+    except OSError as error:
+        warn(f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}.")
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table whose cells are plain text."""
+    for cells in (titles, ["---"] * len(titles), *rows):
+        yield f"| {' | '.join(map(markdown, cells))} |"
+
+
+def markdown(text: str) -> str:
+    """A text as it is, on one line of Markdown."""
+    return _MARKDOWN.sub(r"\\\1", on_one_line(text))
+
+
+def _data(text: str) -> str:
+    return printable(text).replace("%", "%25")

@@ -1,0 +1,207 @@
+"""The plan and the result of ``taskdef resize``: tables, JSON, and a summary for GitHub Actions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from profiler.aws_account.rollout import PlannedFamily
+from profiler.cli.github_format import annotation, append_to_summary, markdown_table
+from profiler.cli.printing import (
+    UNKNOWN,
+    say,
+    size_text,
+    total_saving,
+    value_text,
+    write_json_lines,
+)
+from profiler.cli.styled_text import (
+    EMPTY,
+    Column,
+    Line,
+    sentences_about,
+    table,
+    table_width,
+    write_lines,
+)
+from profiler.core.text import as_sentence
+from profiler.core.timestamps import format_local, parse_ns
+from profiler.record.record_model import TaskSize
+from profiler.record.units import format_memory, format_usd
+from profiler.sizing.advice import rounded_usd, size_object
+from profiler.sizing.resize_policy import Resize, ShownEvidence
+from profiler.sizing.slowdown_factors import SAME_DURATION
+from profiler.task_definitions.size_changes import definition_size
+
+_COLUMNS = (
+    Column("FAMILY", folds=True),
+    Column("ACTION"),
+    Column("FROM", folds=True),
+    Column("TO", folds=True),
+    Column("$ A MONTH", is_right=True),
+    Column("WHY", folds=True),
+)
+_EVIDENCE_COLUMNS = (
+    Column("EVIDENCE", folds=True),
+    Column("PEAK", is_right=True),
+    Column("STARTED"),
+    Column("RUNS", is_right=True),
+    Column("DAYS", is_right=True),
+    Column("DURATION"),
+)
+
+
+def print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
+    """The table of the plan, the evidence of what would change, notes, and the money."""
+    found = [(one.family, note, "") for one in planned for note in notes_of(one)]
+    width = table_width()
+    lines: list[Line] = [*table(_COLUMNS, map(_cells, planned), width=width)]
+    evidence = list(_evidence_rows(planned))
+    if evidence:
+        lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
+    write_lines([*lines, *sentences_about(found, width), EMPTY])
+    changes = [one.saving_usd_per_month for one in _changes(planned)]
+    say(total_saving(changes, [decision_of(one).usd_per_month for one in planned]))
+    if changes and hint:
+        say(hint)
+
+
+def print_json_plan(planned: Sequence[PlannedFamily]) -> None:
+    """A line for each family."""
+    write_json_lines(map(_row, planned))
+
+
+def print_json_total(
+    planned: Sequence[PlannedFamily], carried_out: Sequence[PlannedFamily]
+) -> None:
+    """The last line: what the plan changes, or what was registered."""
+    verdicts = [one.verdict for one in map(decision_of, planned) if one.action == "keep"]
+    total = {
+        "type": "total",
+        "families": len(planned),
+        "changes": sum(one.is_new_revision for one in carried_out),
+        "savingUsdPerMonth": _sum(one.saving_usd_per_month for one in _changes(carried_out)),
+        "savedUsdPerMonth": _sum(
+            verdict.saved_usd_per_month for verdict in verdicts if verdict is not None
+        ),
+    }
+    write_json_lines([total])
+
+
+def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str, str]) -> None:
+    """An annotation for each change, and both tables in the summary."""
+    for one in planned:
+        if one.is_new_revision:
+            title = f"task-profiler taskdef resize: {one.family}"
+            say(annotation("notice", title, _change_sentence(one)))
+    titles = [column.title for column in _COLUMNS]
+    parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_cells, planned))]
+    evidence = list(_evidence_rows(planned))
+    if evidence:
+        titles = [column.title for column in _EVIDENCE_COLUMNS]
+        parts += ["", *markdown_table(titles, evidence)]
+    append_to_summary(parts, environment)
+
+
+def decision_of(planned: PlannedFamily) -> Resize:
+    """The decision on a family; without one, why there is none."""
+    if planned.resize is not None:
+        return planned.resize
+    reason = "a service runs it" if planned.action == "skipped" else " ".join(planned.notes)
+    return Resize(action="none", reason=reason, runs=0)
+
+
+def notes_of(planned: PlannedFamily) -> tuple[str, ...]:
+    """What else is to be known; the first note is the reason."""
+    return planned.notes[1:] if planned.resize is not None else ()
+
+
+def saving_of(planned: PlannedFamily) -> float:
+    """In USD a month; 0 if it is not known."""
+    return decision_of(planned).saving_usd_per_month or 0
+
+
+def _change_sentence(planned: PlannedFamily) -> str:
+    decision = decision_of(planned)
+    sizes = f"{size_text(_present(planned))} to {size_text(decision.size or TaskSize())}"
+    money = value_text(decision.saving_usd_per_month, format_usd)
+    return f"{planned.family}: {decision.action} from {sizes}, saves {money} a month."
+
+
+def _present(planned: PlannedFamily) -> TaskSize:
+    return TaskSize() if planned.document is None else definition_size(planned.document.definition)
+
+
+def _row(planned: PlannedFamily) -> Mapping[str, object]:
+    decision = decision_of(planned)
+    return {
+        "type": "family",
+        "family": planned.family,
+        "action": decision.action,
+        "reason": decision.reason,
+        "from": size_object(_present(planned)),
+        "to": size_object(decision.size or TaskSize()),
+        "runs": decision.runs,
+        "savingUsdPerMonth": rounded_usd(decision.saving_usd_per_month),
+        "verdict": decision.verdict,
+        "evidence": _evidence_object(decision.evidence),
+        "notes": notes_of(planned),
+    }
+
+
+def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
+    if seen is None:
+        return None
+    factor = seen.duration
+    return {
+        "peakMB": None if seen.peak_mb is None else round(seen.peak_mb),
+        "peakStartedAt": seen.peak_at,
+        "runs": seen.runs,
+        "days": seen.days,
+        "unconfirmed": seen.unconfirmed,
+        "durationFactor": None if factor is None else {"min": factor.min, "max": factor.max},
+    }
+
+
+def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
+    return [decision_of(one) for one in planned if one.is_new_revision]
+
+
+def _sum(amounts: Iterable[float | None]) -> float:
+    return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
+
+
+def _cells(planned: PlannedFamily) -> tuple[str, ...]:
+    decision = decision_of(planned)
+    return (
+        planned.family,
+        decision.action,
+        size_text(_present(planned)),
+        size_text(decision.size or TaskSize()),
+        value_text(decision.saving_usd_per_month, format_usd),
+        as_sentence(decision.reason),
+    )
+
+
+def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]]:
+    """Of what changes or is kept: the peak of the need and when, and what is predicted."""
+    for one in planned:
+        decision = decision_of(one)
+        seen = decision.evidence
+        if seen is None or decision.action == "none":
+            continue
+        started = format_local(parse_ns(seen.peak_at))
+        yield (
+            one.family,
+            value_text(seen.peak_mb, format_memory),
+            started or UNKNOWN,
+            str(seen.runs),
+            str(seen.days),
+            _duration_text(seen),
+        )
+
+
+def _duration_text(seen: ShownEvidence) -> str:
+    factor = seen.duration
+    if factor is None:
+        return UNKNOWN
+    if factor == SAME_DURATION:
+        return "the same"
+    return f"{factor.min:g} to {factor.max:g} times"

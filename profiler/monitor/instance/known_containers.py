@@ -1,0 +1,102 @@
+"""The containers of ECS tasks that Docker has shown: which are followed, and which are to be
+inspected, when.
+
+| status   | meaning                                                                |
+|----------|------------------------------------------------------------------------|
+| new      | it is known from the list or an event alone, until it was inspected    |
+| followed | it belongs to a task whose batches are reported, or have been          |
+| ignored  | of the monitor's own task, of another family, or reported long ago     |
+| broken   | following it has failed with a defect before it was inspected          |
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct, field
+
+from profiler.readers.docker.docker_api import ContainerEvent
+
+Status = Literal["new", "followed", "ignored", "broken"]
+
+
+class KnownContainer(Struct, eq=False):
+    """A container. ``events`` are those before its first inspection."""
+
+    docker_id: str
+    task_arn: str
+    status: Status = "new"
+    events: list[ContainerEvent] = field(default_factory=list)
+
+    @property
+    def is_inspected(self) -> bool:
+        return self.status in ("followed", "ignored")
+
+    def take_events(self) -> list[ContainerEvent]:
+        events = self.events
+        self.events = []
+        return events
+
+
+class KnownContainers:
+    """By Docker id, for as long as Docker shows them."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, KnownContainer] = {}
+        self._inspect_at_ns: dict[str, int] = {}  # few of them at a time
+
+    def get(self, docker_id: str) -> KnownContainer | None:
+        return self._known.get(docker_id)
+
+    def get_or_add(self, docker_id: str, task_arn: str) -> KnownContainer:
+        known = self._known.get(docker_id)
+        if known is None:
+            known = KnownContainer(docker_id, task_arn)
+            self._known[docker_id] = known
+        return known
+
+    def remove(self, docker_id: str) -> KnownContainer | None:
+        self._inspect_at_ns.pop(docker_id, None)
+        return self._known.pop(docker_id, None)
+
+    def task_arn_of(self, docker_id: str) -> str | None:
+        """The ARN of the task of a followed container."""
+        known = self._known.get(docker_id)
+        if known is None or known.status != "followed":
+            return None
+        return known.task_arn
+
+    def has_followed(self, task_arn: str) -> bool:
+        """Whether Docker shows a followed container of the task."""
+        return any(
+            known.status == "followed" and known.task_arn == task_arn
+            for known in self._known.values()
+        )
+
+    def lacks_inspection(self, task_arn: str) -> bool:
+        """Whether a container of the task was not inspected."""
+        return any(
+            not known.is_inspected and known.task_arn == task_arn for known in self._known.values()
+        )
+
+    def not_shown(self, shown: set[str]) -> list[str]:
+        """Those that Docker no longer shows. An inspection decides about new ones."""
+        return [
+            known.docker_id
+            for known in self._known.values()
+            if known.status != "new" and known.docker_id not in shown
+        ]
+
+    def inspect_at(self, docker_id: str, due_ns: int) -> None:
+        self._inspect_at_ns[docker_id] = due_ns
+
+    def inspect_no_more(self, docker_id: str) -> None:
+        self._inspect_at_ns.pop(docker_id, None)
+
+    def due_ns(self) -> Iterator[int]:
+        """When inspections are due."""
+        yield from self._inspect_at_ns.values()
+
+    def due_before(self, now_ns: int) -> list[str]:
+        """The containers whose inspection is due, the longest due first."""
+        due = [docker_id for docker_id, due_ns in self._inspect_at_ns.items() if due_ns <= now_ns]
+        return sorted(due, key=lambda docker_id: self._inspect_at_ns[docker_id])

@@ -1,0 +1,513 @@
+"""``taskdef resize`` in odd accounts: each family that must stay stands beside one that must still
+be resized.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from profiler.aws_account.registered_definitions import TaskDefinitions
+from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
+from tests.resize_account import DEFINITIONS, KILLED, NEW, Account
+from tools.moto_server import OwnedResource, fake_aws
+
+SCHEDULE = "AWS::Scheduler::Schedule"
+RULE = "AWS::Events::Rule"
+DEFINITION = "AWS::ECS::TaskDefinition"
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Account]:
+    """An account with a family that each test must see resized."""
+    with fake_aws() as aws:
+        made = Account(aws, tmp_path)
+        made.oversized("control")
+        yield made
+
+
+@pytest.fixture
+def proxy(account: Account) -> Iterator[AwsProxy]:
+    with AwsProxy(account.aws.url) as made:
+        account.url = made.url
+        yield made
+
+
+def owned(physical_id: str, resource_type: str, **more: str) -> OwnedResource:
+    return OwnedResource(
+        stack_name="jobs", physical_resource_id=physical_id, resource_type=resource_type, **more
+    )
+
+
+def registered(account: Account, *words: str) -> dict[str, dict[str, Any]]:
+    """The rows of a call that registers the control."""
+    rows, _ = account.rows("--register", "--update-schedules", *words)
+    assert account.newest("control") == [2]
+    return rows
+
+
+# Overrides
+
+
+def test_a_size_holds_what_a_schedule_gives_to_a_container(account: Account) -> None:
+    account.oversized("nightly")
+    overrides = {"containerOverrides": [{"name": "batch", "memory": 1500}]}
+    account.schedule("night", "nightly", overrides)
+    rows = registered(account)
+    assert rows["nightly"]["to"]["memoryMB"] == 2048
+    assert rows["control"]["to"]["memoryMB"] == 512
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"memory": "8 GB"},
+        {"containerOverrides": [{"name": "batch", "cpu": 900}]},
+        '{"containerOverrides": [{"name": "batch", "memory": "<aws.scheduler.execution-id>"}]}',
+        "not JSON",
+    ],
+)
+def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
+    account: Account, source: object
+) -> None:
+    account.oversized("nightly")
+    account.schedule("night", "nightly", source)
+    rows = registered(account)
+    assert rows["nightly"]["action"] == "none"
+    assert "the schedule night" in rows["nightly"]["reason"]
+    assert account.newest("nightly") == [1]
+
+
+def test_a_transformer_that_may_override_a_size_is_named_and_another_is_not_in_the_way(
+    account: Account,
+) -> None:
+    account.oversized("nightly", "weekly")
+    overrides = '{"containerOverrides": [{"name": "batch", %s: <size>}]}'
+    for name, field in (("nightly", '"memory"'), ("weekly", '"command"')):
+        transformer = {
+            "InputPathsMap": {"size": "$.detail.size"},
+            "InputTemplate": overrides % field,
+        }
+        account.rule(name, name, bus=f"{name}-bus", InputTransformer=transformer)
+    rows = registered(account)
+    assert "the rule nightly-bus/nightly" in rows["nightly"]["reason"]
+    assert account.newest("nightly", "weekly") == [1, 2]
+
+
+def test_without_the_right_to_read_schedules_nothing_is_registered(
+    account: Account, proxy: AwsProxy
+) -> None:
+    proxy.refused = {"GET /schedules"}
+    done = account.resize("--register")
+    assert done.returncode == 1
+    assert "scheduler:ListSchedules" in done.stderr
+    proxy.refused = set()
+    registered(account)
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        ("ListTaskDefinitionFamilies", "ecs:ListTaskDefinitionFamilies"),
+        ("DescribeTaskDefinition", "ecs:DescribeTaskDefinition"),
+        ("ListClusters", "ecs:ListClusters"),
+        ("ListServices", "ecs:ListServices"),
+        ("DescribeServices", "ecs:DescribeServices"),
+        ("ListEventBuses", "events:ListEventBuses"),
+        ("ListRules", "events:ListRules"),
+        ("ListTargetsByRule", "events:ListTargetsByRule"),
+        ("GetResources", "tag:GetResources"),
+        ("RegisterTaskDefinition", "ecs:RegisterTaskDefinition"),
+    ],
+)
+def test_each_refused_call_is_named_and_registers_nothing(
+    account: Account, proxy: AwsProxy, operation: str, right: str
+) -> None:
+    account.rule("night", "control:1")
+    account.family("api")
+    account.ecs.create_service(
+        cluster="jobs", serviceName="api", taskDefinition="api", desiredCount=0
+    )
+    proxy.refused = {operation}
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert right in done.stderr
+    assert account.newest("control") == [1]
+    assert account.started_by_rule("night") == "control:1"
+    proxy.refused = set()
+    registered(account)
+
+
+def test_a_schedule_that_may_not_be_moved_is_named_and_the_revision_stays(
+    account: Account, proxy: AwsProxy
+) -> None:
+    account.rule("night", "control:1")
+    proxy.refused = {"PutTargets"}
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "events:PutTargets" in done.stderr
+    assert account.newest("control") == [2]
+
+
+# Owners
+
+
+def test_a_stack_that_tagged_nothing_owns_its_definition(account: Account) -> None:
+    account.oversized("nightly")
+    account.aws.own(owned(f"{DEFINITIONS}/nightly:1", DEFINITION))
+    rows = registered(account)
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"].startswith("the stack jobs of CloudFormation owns it")
+    assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+
+
+def test_a_stack_owns_what_was_registered_behind_its_back(account: Account) -> None:
+    account.family("nightly")
+    tags = [{"key": "task-profiler:resized-from", "value": "1/1024/2048"}]
+    account.family("nightly", (0.5, 2048), tags=tags)
+    account.runs("nightly", 20)
+    account.runs("nightly", 25, revision=2, size=(0.5, 2048))
+    account.aws.own(owned(f"{DEFINITIONS}/nightly:1", DEFINITION))
+    rows = registered(account)
+    assert rows["nightly"]["reason"].startswith("the stack jobs of CloudFormation owns it")
+
+
+def test_a_resource_that_was_deleted_from_its_stack_is_free(account: Account) -> None:
+    account.aws.own(owned(f"{DEFINITIONS}/control:1", DEFINITION, resource_status="DELETE_SKIPPED"))
+    registered(account)
+
+
+def test_a_definition_beyond_the_first_hundred_resources_of_a_stack_is_left_alone(
+    account: Account,
+) -> None:
+    account.oversized("nightly")
+    for number in range(100):
+        account.aws.own(owned(f"topic-{number}", "AWS::SNS::Topic"))
+    account.aws.own(owned(f"{DEFINITIONS}/nightly:1", DEFINITION))
+    rows = registered(account)
+    assert rows["nightly"]["reason"].startswith("the stack jobs of CloudFormation owns it")
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_without_the_right_to_ask_for_owners_nothing_is_registered_and_the_right_is_named(
+    account: Account, proxy: AwsProxy, words: tuple[str, ...]
+) -> None:
+    proxy.refused = {"DescribeStackResources"}
+    done = account.resize("--register", *words)
+    assert done.returncode == 1
+    assert "allow cloudformation:DescribeStackResources" in done.stderr
+    assert "RegisterTaskDefinition" not in proxy.operations
+    proxy.refused = set()
+    registered(account)
+
+
+def test_a_revert_of_ours_needs_no_owner(account: Account, proxy: AwsProxy) -> None:
+    registered(account)
+    account.runs("control", 1, revision=2, size=NEW, **KILLED)
+    proxy.refused = {"DescribeStackResources"}
+    assert account.resize("--register").returncode == 0
+    assert account.described("control")[0]["memory"] == "2048"
+
+
+def test_schedules_and_rules_of_a_stack_are_not_moved(account: Account) -> None:
+    account.schedule("free", "control:1")
+    account.schedule("stacks", "control:1")
+    account.schedule("bucket", "control:1")
+    account.rule("stacks-rule", "control:1")
+    account.rule("stacks-rule", "control:1", bus="other")
+    account.rule("free-rule", "control:1", bus="third")
+    account.aws.own(
+        owned("stacks", SCHEDULE),
+        owned("bucket", "AWS::S3::Bucket"),
+        owned("other|stacks-rule", RULE),
+    )
+    done = account.resize("--register", "--update-schedules")
+    assert account.started_by_schedule("free") == "control:2"
+    assert account.started_by_schedule("stacks") == "control:1"
+    assert account.started_by_schedule("bucket") == "control:1"
+    assert account.started_by_rule("stacks-rule") == "control:2"
+    assert account.started_by_rule("stacks-rule", "other") == "control:1"
+    assert account.started_by_rule("free-rule", "third") == "control:2"
+    skipped = (
+        "schedule stacks skipped: the stack jobs of CloudFormation owns it: set control:2 there"
+    )
+    assert skipped in done.stdout
+    assert "schedule bucket skipped: CloudFormation answers only for the AWS::S3" in done.stdout
+
+
+def test_schedules_of_one_name_in_two_groups_are_two(account: Account) -> None:
+    account.oversized("nightly")
+    account.aws.client("scheduler").create_schedule_group(Name="team")
+    account.schedule("night", "control:1", GroupName="team")
+    account.schedule("night", "nightly:1")
+    registered(account)
+    assert account.started_by_schedule("night", "team") == "control:2"
+    assert account.started_by_schedule("night") == "nightly:2"
+
+
+def test_a_service_with_an_external_controller_runs_the_family_of_its_task_set(
+    account: Account,
+) -> None:
+    account.oversized("api")
+    account.ecs.create_service(
+        cluster="jobs",
+        serviceName="api",
+        desiredCount=0,
+        deploymentController={"type": "EXTERNAL"},
+    )
+    account.ecs.create_task_set(cluster="jobs", service="api", taskDefinition="api")
+    rows = registered(account)
+    assert rows["api"]["reason"] == "a service runs it"
+
+
+# Schedules are moved once
+
+
+def test_a_schedule_that_somebody_put_back_is_left_and_moved_again_if_its_family_is_named(
+    account: Account,
+) -> None:
+    account.schedule("night", "control:1")
+    registered(account)
+    assert account.started_by_schedule("night") == "control:2"
+    account.aws.client("scheduler").delete_schedule(Name="night")
+    account.schedule("night", "control:1")
+    plan = account.resize("--register", "--update-schedules")
+    assert account.started_by_schedule("night") == "control:1"
+    assert "task-profiler taskdef resize control" in " ".join(plan.stdout.split())
+    assert account.resize("control", "--register", "--update-schedules").returncode == 0
+    assert account.started_by_schedule("night") == "control:2"
+
+
+def test_a_schedule_moves_from_an_equal_older_revision_and_not_from_one_of_another_size(
+    account: Account,
+) -> None:
+    account.family("nightly", (2.0, 4096))
+    account.family("nightly")
+    account.family("nightly")
+    account.runs("nightly", 25, revision=3)
+    account.schedule("chosen", "nightly:1")
+    account.schedule("older", "nightly:2")
+    registered(account)
+    assert account.started_by_schedule("older") == "nightly:4"
+    assert account.started_by_schedule("chosen") == "nightly:1"
+
+
+# Few calls
+
+
+def test_a_call_reads_three_revisions_of_a_family_at_most(
+    account: Account, proxy: AwsProxy
+) -> None:
+    families = [f"family-{number}" for number in range(4)]
+    for name in families:
+        for _ in range(30):
+            account.family(name)
+        account.runs(name, 25, revision=30)
+        account.schedule(name, f"{name}:7")
+    account.ecs.deregister_task_definition(taskDefinition="family-0:29")
+    proxy.operations.clear()
+    registered(account)
+    assert proxy.operations.count("DescribeTaskDefinition") <= 3 * 5
+    assert account.newest(*families) == [31] * 4
+
+
+def test_throttling_is_waited_out(account: Account) -> None:
+    account.oversized("nightly", "weekly")
+    with AwsProxy(account.aws.url, throttled_share=3) as proxy:
+        account.url = proxy.url
+        registered(account)
+        assert proxy.throttled
+    assert account.newest("nightly", "weekly") == [2, 2]
+
+
+# Tags that somebody wrote
+
+
+@pytest.mark.parametrize(
+    ("tag", "reason"),
+    [
+        ("garbage", "no size before is known"),
+        ("1/16384/122880", "says 16 vCPU, 120 GB, but forged:1 has 1 vCPU, 2 GB"),
+        ("77/300/512", "which Fargate does not have"),
+        ("1/" + "9" * 200 + "/512", "so somebody changed the tag"),
+        (None, "has no tag task-profiler:resized-from"),
+    ],
+)
+def test_a_tag_that_somebody_wrote_puts_nothing_back(
+    account: Account, tag: str | None, reason: str
+) -> None:
+    account.family("forged")
+    tags = {} if tag is None else {"tags": [{"key": "task-profiler:resized-from", "value": tag}]}
+    account.family("forged", NEW, containerDefinitions=[{"name": "batch", "image": "x"}], **tags)
+    account.runs("forged", 20)
+    account.runs("forged", 1, revision=2, size=NEW, **KILLED)
+    asked = account.resize("forged", "--revert", "--register")
+    assert reason in " ".join(asked.stdout.split())
+    registered(account)
+    after, _ = account.described("forged")
+    assert after["cpu"] in ("256", "512", "1024")
+    assert int(after["memory"]) <= 2048
+
+
+def test_a_family_is_put_back_on_request_without_any_run(account: Account) -> None:
+    registered(account)
+    account.file.write_bytes(b"")
+    plan = account.resize("control", "--revert")
+    assert "revert" in plan.stdout
+    assert account.newest("control") == [2]
+    assert account.resize("control", "--revert", "--register").returncode == 0
+    after, tags = account.described("control")
+    assert (after["cpu"], after["memory"]) == ("1024", "2048")
+    assert after["containerDefinitions"][0]["memory"] == 1900
+    assert tags == {"task-profiler:reverted-from": "2/256/512"}
+
+
+# Who presses
+
+
+def test_more_than_five_registrations_need_a_word(account: Account) -> None:
+    names = [f"family-{number}" for number in range(6)]
+    account.oversized(*names)
+    refused = account.resize("--register")
+    assert refused.returncode == 2
+    assert "7 families would be registered" in refused.stderr
+    assert account.newest("control", *names) == [1] * 7
+    assert account.resize("--register", "--yes").returncode == 0
+    assert account.newest("control", *names) == [2] * 7
+
+
+def test_a_person_at_a_terminal_is_asked(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    account.oversized(*(f"family-{number}" for number in range(6)))
+    questions: list[str] = []
+
+    def refuse(question: str, **_: object) -> bool:
+        questions.append(question)
+        raise click.Abort
+
+    monkeypatch.setattr("profiler.cli.resize_command._is_at_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", refuse)
+    assert account.resize("--register").returncode != 0
+    assert questions == ["Register 7 families?"]
+    assert account.newest("control") == [1]
+
+
+def test_an_interrupted_call_prints_the_total_of_what_it_registered(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.oversized("nightly")
+    register = TaskDefinitions.register
+
+    def interrupted(self: TaskDefinitions, definition: dict[str, object]) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return register(self, definition)
+
+    monkeypatch.setattr(TaskDefinitions, "register", interrupted)
+    done = account.resize("--register", "--json")
+    assert done.returncode == 130
+    assert json.loads(done.stdout.splitlines()[-1])["changes"] == 1
+
+
+def test_the_first_are_those_with_the_largest_savings(account: Account) -> None:
+    account.family("large", (4.0, 8192))
+    account.runs("large", 25, size=(4.0, 8192))
+    account.oversized("small")
+    rows, total = account.rows("--register", "--first", "1")
+    assert len(rows) == 3
+    assert total["changes"] == 1
+    assert total["savingUsdPerMonth"] == rows["large"]["savingUsdPerMonth"]
+    assert account.newest("large", "small", "control") == [2, 1, 1]
+
+
+def test_the_total_counts_what_was_registered_and_a_refusal_is_a_sentence(
+    account: Account, proxy: AwsProxy
+) -> None:
+    account.oversized("denied")
+    proxy.denied = {"denied"}
+    done = account.resize("--register", "--json")
+    total = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 1
+    assert total["changes"] == 1
+    assert total["savingUsdPerMonth"] == 0.19
+    assert "ecs:RegisterTaskDefinition" in done.stderr
+
+
+def test_container_insights_alone_registers_nothing(account: Account) -> None:
+    environment = account.aws.environment()
+    words = ("taskdef", "resize", "--from", "insights:jobs")
+    refused = run_here(environment, *words, "--register")
+    assert refused.returncode == 2
+    assert "Container Insights does not have" in refused.stderr
+    assert account.newest("control") == [1]
+
+
+def test_log_groups_are_read_for_the_days_alone(account: Account, proxy: AwsProxy) -> None:
+    account.put_reports("/ecs/jobs")
+    environment = account.aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+    words = ("taskdef", "resize", "--from", "logs:/ecs/jobs", "--days", "40")
+    done = run_here(environment, *words)
+    assert done.returncode == 0
+    assert "--since" not in done.stderr
+    reads = [json.loads(body) for name, body in proxy.bodies if name == "FilterLogEvents"]
+    assert reads
+    assert {read["endTime"] > read["startTime"] for read in reads} == {True}
+
+
+# Two at once
+
+
+def test_a_definition_that_changes_between_plan_and_registration_is_the_base(
+    account: Account, proxy: AwsProxy
+) -> None:
+    deployed: list[str] = []
+
+    def deploy(operation: str, _body: bytes) -> None:
+        if operation == "DescribeStackResources" and not deployed:
+            deployed.append(operation)
+            image = {"name": "batch", "image": "etl:27", "memory": 1900}
+            account.family("control", containerDefinitions=[image])
+
+    proxy.before = deploy
+    assert account.resize("--register").returncode == 0
+    after, _ = account.described("control")
+    assert after["containerDefinitions"][0]["image"] == "etl:27"
+
+
+def test_two_calls_at_once_register_one_size(account: Account) -> None:
+    account.oversized("nightly")
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(register_in_a_process, [account, account])) == [0, 0]
+    for name in ("nightly", "control"):
+        after, tags = account.described(name)
+        assert (after["cpu"], after["memory"]) == ("256", "512")
+        assert tags["task-profiler:resized-from"].split("/")[1:] == ["1024", "2048"]
+
+
+def register_in_a_process(account: Account) -> int:
+    words = (sys.executable, "-m", "profiler", "taskdef", "resize", "--register")
+    environment = {**os.environ, **account.aws.environment()}
+    done = subprocess.run(
+        [*words, "--from", str(account.file)], env=environment, capture_output=True, check=False
+    )
+    return done.returncode
+
+
+# GitHub Actions
+
+
+def test_the_summary_of_github_actions_has_the_plan(account: Account, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    environment = account.aws.environment() | {"GITHUB_STEP_SUMMARY": str(summary)}
+    words = ("taskdef", "resize", "--from", str(account.file), "--format", "github")
+    done = run_here(environment, *words)
+    assert "::notice title=task-profiler taskdef resize%3A control::control: resize" in done.stdout
+    assert "| control | resize | 1 vCPU, 2 GB | 0.25 vCPU, 512 MB | $0.19 |" in summary.read_text()
+    assert "| EVIDENCE | PEAK |" in summary.read_text()

@@ -1,0 +1,175 @@
+"""An account with families of ECS, on moto, whose runs are in a file, for ``taskdef resize``."""
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.record_model import Report, encode
+from tests.command_line import run_here
+from tests.family_windows import lately
+from tests.run_sources import put_in_own_streams
+from tests.runs import lines, report
+from tools.moto_server import FakeAws
+
+ACCOUNT = "123456789012"
+CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
+DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
+BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
+MONITOR = {
+    "name": "task-monitor",
+    "image": "team/task-profiler:1",
+    "memory": 128,
+    "memoryReservation": 32,
+}
+OLD, NEW = (1.0, 2048), (0.25, 512)
+STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
+KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+
+
+class Account:
+    """An account whose runs are in a file."""
+
+    def __init__(self, aws: FakeAws, folder: Path) -> None:
+        self.aws, self.file = aws, folder / "runs.jsonl"
+        self.ecs = aws.client("ecs")
+        self.ecs.create_cluster(clusterName="jobs")
+        self.reports: list[Report] = []
+        self.url = aws.url
+
+    def family(self, name: str, size: tuple[float, int] = OLD, **more: Any) -> None:
+        units, memory = str(round(size[0] * 1024)), str(size[1])
+        given = {
+            "containerDefinitions": [BATCH, MONITOR],
+            "requiresCompatibilities": ["FARGATE"],
+            **more,
+        }
+        self.ecs.register_task_definition(family=name, cpu=units, memory=memory, **given)
+
+    def runs(
+        self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
+    ) -> None:
+        """Runs after those that the family has."""
+        start = sum(one.record.family == family for one in self.reports)
+        for number in range(start, start + count):
+            known: dict[str, Any] = {
+                "family": family,
+                "revision": str(revision),
+                "task_id": f"{family}-{number}",
+            }
+            self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
+        self.file.write_bytes(lines(lately(self.reports, time.time_ns())))
+
+    def resized(self) -> None:
+        """A family that the command has made smaller, by its runs."""
+        self.family("nightly")
+        self.runs("nightly", 25)
+        assert self.resize("--register").returncode == 0
+
+    def reverted(self) -> None:
+        """A family whose old size has come back after a kill, by its tag, because its revision
+        was deleted.
+        """
+        self.resized()
+        self.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+        self.ecs.deregister_task_definition(taskDefinition="nightly:1")
+        self.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
+        assert self.resize("--register").returncode == 0
+        after, found = self.described("nightly")
+        assert (after["cpu"], after["memory"]) == ("1024", "2048")
+        assert found == {"task-profiler:reverted-from": "2/256/512"}
+
+    def put_reports(self, group: str) -> None:
+        """The runs as lines of a log group: each family's last 25, within 13 days, because
+        CloudWatch takes no line that is older than 14.
+        """
+        self.aws.create_log_group(group)
+        now_ns = time.time_ns()
+        ages: Counter[str | None] = Counter()
+        for number, made in enumerate(reversed(self.reports)):
+            ended_ns = now_ns - ages[made.record.family] * 13 * 3600 * NS_PER_SECOND
+            ages[made.record.family] += 1
+            record = replace(
+                made.record,
+                task_id=f"{number:032x}",
+                started_at=format_ms(ended_ns - 590 * NS_PER_SECOND),
+                finished_at=format_ms(ended_ns),
+            )
+            line = encode(replace(made, time=format_ms(ended_ns), record=record)).decode()
+            put_in_own_streams(self.aws.client("logs"), group, line)
+
+    def resize(self, *words: str) -> CompletedProcess[str]:
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.url}
+        return run_here(environment, "taskdef", "resize", "--from", str(self.file), *words)
+
+    def oversized(self, *names: str) -> None:
+        """Families that need a quarter of their size."""
+        for name in names:
+            self.family(name)
+            self.runs(name, 25)
+
+    def newest(self, *names: str) -> list[int]:
+        """The numbers of the families' newest revisions."""
+        return [self.described(name)[0]["revision"] for name in names]
+
+    def schedule(self, name: str, definition: str, source: object = None, **more: Any) -> None:
+        """A schedule that starts a definition each night, with an input."""
+        target = {
+            "Arn": CLUSTER,
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+            "EcsParameters": {"TaskDefinitionArn": f"{DEFINITIONS}/{definition}"},
+        }
+        if source is not None:
+            target["Input"] = source if isinstance(source, str) else json.dumps(source)
+        self.aws.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression="cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+            **more,
+        )
+
+    def rule(self, name: str, definition: str, bus: str = "default", **content: Any) -> None:
+        """A rule that starts a definition, on an event bus that may be a new one."""
+        events = self.aws.client("events")
+        when: dict[str, str] = {"ScheduleExpression": "rate(1 day)"}
+        if bus != "default":
+            events.create_event_bus(Name=bus)
+            when = {"EventPattern": '{"source": ["jobs"]}'}
+        events.put_rule(Name=name, EventBusName=bus, **when)
+        target = {
+            "Id": "1",
+            "Arn": CLUSTER,
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/rules",
+            "EcsParameters": {"TaskDefinitionArn": f"{DEFINITIONS}/{definition}"},
+            **content,
+        }
+        events.put_targets(Rule=name, EventBusName=bus, Targets=[target])
+
+    def started_by_schedule(self, name: str, group: str = "default") -> str:
+        """The revision that a schedule starts."""
+        schedule = self.aws.client("scheduler").get_schedule(Name=name, GroupName=group)
+        return str(schedule["Target"]["EcsParameters"]["TaskDefinitionArn"].rpartition("/")[2])
+
+    def started_by_rule(self, name: str, bus: str = "default") -> str:
+        targets = self.aws.client("events").list_targets_by_rule(Rule=name, EventBusName=bus)
+        arn = targets["Targets"][0]["EcsParameters"]["TaskDefinitionArn"]
+        return str(arn.rpartition("/")[2])
+
+    def rows(self, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The rows by their families, and the total."""
+        done = self.resize("--json", *words)
+        assert done.returncode == 0, done.stderr
+        *families, total = map(json.loads, done.stdout.splitlines())
+        return {one["family"]: one for one in families}, total
+
+    def described(self, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+        answer = self.ecs.describe_task_definition(taskDefinition=name, include=["TAGS"])
+        return answer["taskDefinition"], {
+            tag["key"]: tag["value"] for tag in answer.get("tags", [])
+        }

@@ -1,0 +1,72 @@
+"""What a notice says of a run that was killed after its family's memory had been reduced."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.forwarder.kill_after_resize import reduced_memory
+from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.record.task_end import Outcome
+from tests.task_events import task
+
+RESIZED = {
+    "memory": "512",
+    "registeredAt": datetime(2026, 11, 18, 3, 0, tzinfo=UTC),
+    "tags": [{"key": "task-profiler:resized-from", "value": "4/1024/4096"}],
+}
+KILLED = Outcome(status="failure", category="oom", out_of_memory=True, exit_code=137)
+SENTENCE = (
+    "Its memory was reduced from 4 GB to 512 MB on 18 November. This puts it back: "
+    "task-profiler taskdef resize nightly --revert --register --update-schedules"
+)
+
+
+def ended(outcome: Outcome = KILLED, memory: str = "512") -> EndedTask:
+    return EndedTask(task=task(memory=memory), outcome=outcome, container="batch")
+
+
+def tagged(value: str) -> dict[str, Any]:
+    return {**RESIZED, "tags": [{"key": "task-profiler:resized-from", "value": value}]}
+
+
+def test_a_kill_at_a_reduced_size_names_the_change_its_day_and_the_command_that_undoes_it() -> None:
+    assert reduced_memory(ended(), RESIZED) == SENTENCE
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        None,
+        {"memory": "512"},
+        {**RESIZED, "memory": "8192"},
+        {**RESIZED, "memory": None},
+        tagged("4/1024/512"),
+        tagged("4/1024/x"),
+        tagged("<!channel>/1/2"),
+    ],
+)
+def test_a_definition_whose_memory_was_not_reduced_says_nothing(
+    definition: dict[str, Any] | None,
+) -> None:
+    assert reduced_memory(ended(), definition) is None
+
+
+def test_another_failure_and_a_kill_at_another_size_say_nothing() -> None:
+    assert reduced_memory(ended(replace(KILLED, out_of_memory=False)), RESIZED) is None
+    assert reduced_memory(ended(memory="1024"), RESIZED) is None
+
+
+def test_an_unknown_day_is_left_out() -> None:
+    assert "512 MB. This" in (reduced_memory(ended(), {**RESIZED, "registeredAt": None}) or "")
+
+
+def test_slack_and_the_event_bus_have_the_sentence() -> None:
+    notice = replace(ended(), reduced_memory=SENTENCE)
+    message = json.dumps(ended_task_message(notice, kibana_url=None), default=str)
+    assert SENTENCE in message
+    assert SENTENCE in ended_run(notice, kibana_url=None).text

@@ -1,0 +1,58 @@
+"""The phases of a container, and what it used of its task's group."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from profiler.monitor.instance import instance_container
+from profiler.monitor.instance.group_totals import UNKNOWN_SHARER, sharers_of
+from profiler.monitor.instance.instance_container import InstanceContainer, Phase, Seen, next_phase
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from tests.fakes import START_NS, seconds
+from tests.instance_world import FakeContainer
+
+_ROW = re.compile(r"^\| (\w+) +\| (\w+) +\| (\w+) +\|", re.MULTILINE)
+
+
+def test_the_docstring_has_the_table_of_the_phases() -> None:
+    rows = _ROW.findall(instance_container.__doc__ or "")
+    documented = {(phase, seen): to for phase, seen, to in rows if phase != "phase"}
+    coded = {
+        (phase, seen): next_phase(phase, seen)
+        for phase in get_args(Phase)
+        for seen in get_args(Seen)
+    }
+    changes = {key: to for key, to in coded.items() if to != key[0]}
+    assert documented == changes
+
+
+@pytest.mark.parametrize("seen", get_args(Seen))
+def test_a_lost_container_stays_lost(seen: Seen) -> None:
+    assert next_phase("lost", seen) == "lost"
+
+
+def ended_at_10() -> InstanceContainer:
+    container = InstanceContainer(FakeContainer().inspect(10))
+    container.at_end_ns = START_NS + seconds(10)
+    return container
+
+
+def task_of(*containers: ContainerMetadata) -> TaskMetadata:
+    return TaskMetadata(containers=containers)
+
+
+def test_a_container_that_started_before_the_end_shares_the_group() -> None:
+    before = ContainerMetadata(name="before", docker_id="b", started_ns=START_NS + seconds(9))
+    after = ContainerMetadata(name="after", docker_id="a", started_ns=START_NS + seconds(11))
+    never = ContainerMetadata(name="never", docker_id="n")
+    pause = ContainerMetadata(name="~internal~ecs~pause", docker_id="p", started_ns=START_NS)
+    own = ContainerMetadata(name="batch", docker_id="0123-batch", started_ns=START_NS)
+    task = task_of(before, after, never, pause, own)
+    assert sharers_of(ended_at_10(), task, lacks_containers=False) == {"b"}
+
+
+def test_a_container_without_an_id_or_an_inspection_is_an_unknown_sharer() -> None:
+    nameless = ContainerMetadata(name="other", started_ns=START_NS)
+    assert sharers_of(ended_at_10(), task_of(nameless), lacks_containers=False) == {UNKNOWN_SHARER}
+    assert sharers_of(ended_at_10(), task_of(), lacks_containers=True) == {UNKNOWN_SHARER}
