@@ -76,18 +76,22 @@ _TASK_TYPES = {
 
 
 def term(field: str, value: object) -> JsonObject:
+    """The field has the value."""
     return {"term": {field: value}}
 
 
 def exists(field: str) -> JsonObject:
+    """The field has any value."""
     return {"exists": {"field": field}}
 
 
 def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """At least one of the conditions."""
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
 
 
 def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """None of the conditions."""
     return {"bool": {"must_not": list(conditions)}}
 
 
