@@ -38,7 +38,7 @@ from profiler.cli.terminal.page_parts import (
     use_style,
     wait_name,
 )
-from profiler.cli.terminal.two_runs import change_spans
+from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals

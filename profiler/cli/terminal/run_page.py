@@ -25,8 +25,8 @@ from profiler.cli.terminal.page_parts import (
     time_lines,
     use_style,
 )
+from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
-from profiler.cli.terminal.two_runs import RunComparison, compared_lines
 from profiler.core.timestamps import with_local_times
 from profiler.record.hardware import (
     GpuTotals,
