@@ -56,7 +56,7 @@ def function_tree(stacks: StacksLine) -> Node:
     return root
 
 
-def _add(root: Node, folded: str, count: int, own_files: Sequence[str]) -> None:
+def _add(root: Node, folded: str, count: int, own_files: Sequence[str] | None) -> None:
     """Add equal stacks; the last function of a stack that waited is a node of its own."""
     functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
     names = [name for name, _ in groupby(functions)]
