@@ -3,7 +3,7 @@ GitHub Actions.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 import click
@@ -42,8 +42,9 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
+from profiler.core.optional_math import known
 from profiler.core.timestamps import format_local, local_zone
-from profiler.record.record_model import known_peak_source
+from profiler.record.record_model import Record, known_peak_source
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.worth_a_word import (
     counted_cpu_wait,
@@ -202,63 +203,71 @@ def comparison_lines(
 
 def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     """Other differences between the sets that can explain a change before the code does."""
-    waits, counted = (
-        [[wait for record in one.records if (wait := read(record)) is not None] for one in sets]
-        for read in (lambda record: cpu_wait_percent(record.metrics), counted_cpu_wait)
+    a, b = (run_set.records for run_set in sets)
+    a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
+    b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
+    counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
+    are_apart = (
+        a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= _MIN_WAIT_POINTS
     )
-    if all(waits):
-        a, b = map(median, waits)
-        if any(map(median, counted)) and abs(a - b) >= _MIN_WAIT_POINTS:
-            in_a, in_b = (
-                ("at least " if any(map(is_cpu_wait_partial, one.records)) else "")
-                + format_percent(percent)
-                for one, percent in zip(sets, (a, b), strict=True)
-            )
-            yield (
-                f"Threads that could run waited for a CPU {in_a} of the time in A and {in_b} in "
-                "B: other work on the machine may explain a change in duration."
-            )
-    partial = sum(is_cpu_partial(record) for one in sets for record in one.records)
+    if counted and are_apart:
+        yield (
+            f"Threads that could run waited for a CPU {_wait_text(a_wait, a)} of the time in "
+            f"A and {_wait_text(b_wait, b)} in B: other work on the machine may explain a "
+            "change in duration."
+        )
+    partial = sum(map(is_cpu_partial, (*a, *b)))
     if partial:
         yield (
             f"The CPU time of {format_count(partial, 'run')} is the measured part's average over "
             "the whole duration."
         )
-    kernel = [
-        sum(known_peak_source(record.metrics) == "kernel" for record in one.records) for one in sets
-    ]
-    peaks = [
-        sum(record.metrics.max_memory_used_mb is not None for record in one.records) for one in sets
-    ]
-    if all(peaks) and 0 < sum(kernel) < sum(peaks):
+    a_kernel, a_peaks = _peak_counts(a)
+    b_kernel, b_peaks = _peak_counts(b)
+    if a_peaks and b_peaks and 0 < a_kernel + b_kernel < a_peaks + b_peaks:
         yield (
-            f"The memory peak is the kernel's in {kernel[0]} of {peaks[0]} runs of A and in "
-            f"{kernel[1]} of {peaks[1]} of B. The others were sampled and may have been higher."
+            f"The memory peak is the kernel's in {a_kernel} of {a_peaks} runs of A and in "
+            f"{b_kernel} of {b_peaks} of B. The others were sampled and may have been higher."
         )
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
+
+
+def _wait_text(percent: float | None, records: Sequence[Record]) -> str:
+    least = "at least " if any(map(is_cpu_wait_partial, records)) else ""
+    return least + format_percent(percent or 0)
+
+
+def _peak_counts(records: Sequence[Record]) -> tuple[int, int]:
+    """How many memory peaks are the kernel's, and how many are known."""
+    kernel = sum(known_peak_source(record.metrics) == "kernel" for record in records)
+    return kernel, sum(record.metrics.max_memory_used_mb is not None for record in records)
 
 
 def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
     yield "", "Runs of", "Runs", f"Started ({local_zone()})", "Left out"
-    for name, one in zip("AB", sets, strict=True):
-        days = sorted((format_local(start_ns(report)) or "")[:10] for report in one.reports)
+    for name, runs in zip("AB", sets, strict=True):
+        days = sorted((format_local(start_ns(report)) or "")[:10] for report in runs.reports)
         started = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-        yield name, one.text, str(len(one.reports)), started, one.left_out_text or UNKNOWN
+        yield name, runs.text, str(len(runs.reports)), started, runs.left_out_text or UNKNOWN
 
 
 def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
     yield "", "A", "B", "Change", "95 % interval", "Verdict"
-    for one in _known_changes(changes):
-        change = one.change
-        unit = one.metric.unit
+    for compared in _known_changes(changes):
+        change = compared.change
+        unit = compared.metric.unit
+        has_few = min(compared.known_a, compared.known_b) < MIN_RUNS
         yield (
-            one.metric.title,
-            *(
-                UNKNOWN if value is None else _value_text(value, unit)
-                for value in (change.a, change.b)
-            ),
+            compared.metric.title,
+            UNKNOWN if change.a is None else _value_text(change.a, unit),
+            UNKNOWN if change.b is None else _value_text(change.b, unit),
             _percent_text(change.change_percent),
             _interval_text(change),
-            FEW_RUNS if min(one.known_a, one.known_b) < MIN_RUNS else one.change.verdict,
+            FEW_RUNS if has_few else change.verdict,
         )
 
 
@@ -279,14 +288,14 @@ def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange
     for one in _known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
         parts = [
-            f"{known} of {len(of.reports)} runs of {name}"
-            for name, known, of in counts
-            if known < len(of.reports)
+            f"{count} of {len(runs.reports)} runs of {name}"
+            for name, count, runs in counts
+            if count < len(runs.reports)
         ]
         if parts:
             titles.setdefault(" and ".join(parts), []).append(one.metric.title)
-    for runs, metrics in titles.items():
-        yield f"Known for {runs}: {', '.join(metrics)}."
+    for counted_runs, metrics in titles.items():
+        yield f"Known for {counted_runs}: {', '.join(metrics)}."
     few = [
         one
         for one in changes
@@ -368,43 +377,46 @@ def comparison_as_json(
     sets: Sequence[RunSet], changes: Sequence[MetricChange]
 ) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
-    a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
+    a, b = ({"set": runs.text, "runs": len(runs.reports)} for runs in sets)
     metrics = {}
-    for one in changes:
-        percents = {
-            name: getattr(one.change, name)
-            for name in ("change_percent", "low_percent", "high_percent")
-        }
-        rounded = {
-            name: round(percent, _DIGITS) + 0.0
-            for name, percent in percents.items()
-            if percent is not None
-        }
-        metrics[one.metric.name] = replace(
-            one.change, a=_plain(one.change.a), b=_plain(one.change.b), **rounded
+    for compared in changes:
+        change = compared.change
+        metrics[compared.metric.name] = replace(
+            change,
+            a=known(_plain, change.a),
+            b=known(_plain, change.b),
+            change_percent=known(_rounded, change.change_percent),
+            low_percent=known(_rounded, change.low_percent),
+            high_percent=known(_rounded, change.high_percent),
         )
     return {"a": a, "b": b, "metrics": metrics}
 
 
-def _plain(value: float | None) -> float | None:
+def _rounded(percent: float) -> float:
+    return round(percent, _DIGITS) + 0.0  # not -0.0
+
+
+def _plain(value: float) -> float:
     """The value without a rounding error, and a whole number without its decimal point."""
-    rounded = value if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
+    rounded = float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def annotations(
     sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float
 ) -> Iterator[str]:
     """A workflow command for each metric above the limit."""
-    for one in exceeded:
-        change = one.change
-        before, after = (_value_text(value or 0, one.metric.unit) for value in (change.a, change.b))
+    for compared in exceeded:
+        change = compared.change
+        metric = compared.metric
+        before = _value_text(change.a or 0, metric.unit)
+        after = _value_text(change.b or 0, metric.unit)
         message = (
-            f"{one.metric.title} {_percent_text(change.change_percent)} "
+            f"{metric.title} {_percent_text(change.change_percent)} "
             f"({_interval_text(change)}), above the limit of {percent:g} %: {after} in "
             f"{sets[1].text}, {before} in {sets[0].text}."
         )
-        title = f"task-profiler compare: {one.metric.name}"
+        title = f"task-profiler compare: {metric.name}"
         yield f"{annotation('error', title, message)}\n"
 
 

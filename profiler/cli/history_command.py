@@ -130,12 +130,17 @@ def table_lines(
     for record, family, command in listed:
         metrics = record.metrics
         cpu = record.metrics.cpu_utilization_percent or Distribution()
-        code = "" if record.exit_code in (None, 0) else f" {record.exit_code}"
-        marks = f"{' OOM' if record.likely_out_of_memory else ''}{' retry' if record.task_id in retries else ''}"
+        result = str(record.status)
+        if record.exit_code:
+            result += f" {record.exit_code}"
+        if record.likely_out_of_memory:
+            result += " OOM"
+        if record.task_id in retries:
+            result += " retry"
         peak_mb = metrics.max_memory_used_mb
         size_mb = metrics.memory_size_mb
         cells = (
-            Span(f"{record.status}{code}{marks}", OUTCOME_STYLES.get(outcome(record), "")),
+            Span(result, OUTCOME_STYLES.get(outcome(record), "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,

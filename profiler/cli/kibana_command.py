@@ -152,9 +152,8 @@ def _install_templates(
         for step in install_templates(
             server, files, prefix=prefix, now=now, dry_run=dry_run, period=period
         ):
-            show(
-                ("would install" if dry_run else "installed") if step.done else "skipped", step.what
-            )
+            verb = "would install" if dry_run else "installed"
+            show(verb if step.done else "skipped", step.what)
     except TaskProfilerError as error:
         if not is_optional:
             raise

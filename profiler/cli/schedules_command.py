@@ -2,7 +2,8 @@
 table and as JSON.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, compress
 
 import click
 from msgspec import Struct
@@ -36,6 +37,7 @@ from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.core.timestamps import (
     NS_PER_DAY,
     NS_PER_MS,
@@ -112,15 +114,17 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
-    judged = judge_account(
-        schedules, open_client, past if names_of(options, "search") else None, clock, now_ns
-    )
+    events = past if names_of(options, "search") else None
+    judged = judge_account(schedules, open_client, events, clock, now_ns)
     usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
         usual.read(map(family_key_of, schedules))
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
-    rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
+    rows = []
+    for schedule in judged:
+        duration = usual.of(family_key_of(schedule.schedule))
+        rows.append(schedule_row(schedule, duration, now_ns))
     rows.sort(key=order_of)
     if as_lines:
         write_json_lines(row for _, row in rows)
@@ -135,29 +139,29 @@ def read_schedules(
 
     An unreadable part is a warning. Raises TaskProfilerError.
     """
-    found = Schedules(open_client).timed()
-    if found.problems and not found.schedules:
-        raise TaskProfilerError(found.problems[0])
-    for problem in found.problems[:_MAX_PROBLEMS]:
+    listed = Schedules(open_client).timed()
+    if listed.problems and not listed.schedules:
+        raise TaskProfilerError(listed.problems[0])
+    for problem in listed.problems[:_MAX_PROBLEMS]:
         warn(problem)
-    if found.problems[_MAX_PROBLEMS:]:
-        warn(
-            f"{format_count(len(found.problems) - _MAX_PROBLEMS, 'more schedule')} could not be "
-            "read."
-        )
+    more = len(listed.problems) - _MAX_PROBLEMS
+    if more > 0:
+        warn(f"{format_count(more, 'more schedule')} could not be read.")
     schedules = [
-        one
-        for one in found.schedules
-        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn)
-        and matches_any(one.family, families)
+        schedule
+        for schedule in listed.schedules
+        if cluster in (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
+        and matches_any(schedule.family, families)
     ]
     if schedules:
         return schedules
-    what = f" of {' or '.join(families)}" if families else ""
-    where = "" if cluster is None else f" in the cluster {cluster}"
-    check = "--region and --profile" if cluster is None else "--cluster, --region and --profile"
+    sentence = "No schedule and no rule of EventBridge starts an ECS task"
+    if families:
+        sentence += f" of {' or '.join(families)}"
+    if cluster is None:
+        raise TaskProfilerError(f"{sentence}: check --region and --profile.")
     raise TaskProfilerError(
-        f"No schedule and no rule of EventBridge starts an ECS task{what}{where}: check {check}."
+        f"{sentence} in the cluster {cluster}: check --cluster, --region and --profile."
     )
 
 
@@ -181,41 +185,48 @@ def judge_account(
     clusters = read_clusters(
         open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns
     )
-    known = {task_id(task.arn) for cluster in clusters.values() for task in cluster.tasks or ()}
+    known_ids = {task_id(task.arn) for cluster in clusters.values() for task in cluster.tasks or ()}
     judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
-    forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
+    forgotten = [schedule for schedule in judged if _is_forgotten(schedule)]
     if forgotten and past is not None:
         try:
-            merged = _with_past_tasks(clusters, known, forgotten, past, now_ns)
+            merged = _with_past_tasks(clusters, known_ids, forgotten, past, now_ns)
             judged = judge_schedules(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()
     reasons = MissedReasons(open_client, pause=clock.sleep, warn=problems.add)
-    explained = [_with_reason(one, reasons, known, now_ns) for one in judged]
+    explained = [_with_reason(schedule, reasons, known_ids, now_ns) for schedule in judged]
     for problem in sorted(problems):
         warn(problem)
     return explained
 
 
+def _is_forgotten(judged: JudgedSchedule) -> bool:
+    return any(due.reason == TOO_OLD for due in judged.due_times)
+
+
 def _with_past_tasks(
     clusters: dict[str, ClusterTasks],
-    known: Collection[str],
-    forgotten: Iterable[JudgedSchedule],
+    known_ids: Collection[str],
+    forgotten: Sequence[JudgedSchedule],
     source: RunSource,
     now_ns: int,
 ) -> dict[str, ClusterTasks]:
     """The clusters with the tasks of past runs, too.
 
-    ``known``: the ids of the tasks that they have.
+    ``known_ids``: the ids of the tasks that they have.
     """
-    families = {family_key_of(one.schedule) for one in forgotten}
-    oldest_ns = min(due.due_ns for one in forgotten for due in one.due_times) - SKEW_NS
+    families = {family_key_of(judged.schedule) for judged in forgotten}
+    due_times = chain.from_iterable(judged.due_times for judged in forgotten)
+    oldest_ns = min(due.due_ns for due in due_times) - SKEW_NS
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
     merged = {}
     for arn, cluster in clusters.items():
         unknown = (
-            task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known
+            task
+            for task in past.get(cluster_name(arn) or "", ())
+            if task_id(task.arn) not in known_ids
         )
         if cluster.tasks is None:
             merged[arn] = cluster
@@ -225,7 +236,7 @@ def _with_past_tasks(
 
 
 def _with_reason(
-    judged: JudgedSchedule, reasons: MissedReasons, known: Collection[str], now_ns: int
+    judged: JudgedSchedule, reasons: MissedReasons, known_ids: Collection[str], now_ns: int
 ) -> JudgedSchedule:
     """Add AWS's reason to a missed due time.
 
@@ -235,13 +246,12 @@ def _with_reason(
     def explained(due: DueTime) -> DueTime:
         if due.outcome not in ("missed", "late"):
             return due
-        if due.task is not None and task_id(due.task.arn) not in known:
+        if due.task is not None and task_id(due.task.arn) not in known_ids:
             return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
         was_changed = reasons.was_changed(judged.schedule, due.due_ns, now_ns)
         if was_changed is not False:
-            return replace(
-                due, outcome="unknown", reason=CHANGED if was_changed else _CHANGES_UNKNOWN
-            )
+            reason = CHANGED if was_changed else _CHANGES_UNKNOWN
+            return replace(due, outcome="unknown", reason=reason)
         return as_refused(due, reasons.find(judged.schedule, due.due_ns))
 
     return replace(judged, due_times=tuple(map(explained, judged.due_times)))
@@ -253,7 +263,7 @@ def past_tasks(
     """The tasks of the families by the name of their cluster, with the runs' starts for the
     later unknown creation.
     """
-    found: dict[str, dict[str, StartedTask]] = {}
+    tasks: dict[str, dict[str, StartedTask]] = {}
     patterns = tuple(sorted({pattern_of(family.name) for family in families}))
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
         if family_key(run.report.record) not in families:
@@ -261,30 +271,26 @@ def past_tasks(
         cluster = run.report.record.cluster
         task = _task(run)
         if cluster is not None and task is not None:
-            found.setdefault(cluster, {})[task.arn] = task
-    return {cluster: list(tasks.values()) for cluster, tasks in found.items()}
+            tasks.setdefault(cluster, {})[task.arn] = task
+    return {cluster: list(by_arn.values()) for cluster, by_arn in tasks.items()}
 
 
 def _task(run: PastRun) -> StartedTask | None:
     record = run.report.record
-    if (
-        run.event is None
-        or run.event.started_by is None
-        or record.family is None
-        or not run.started_ns
-    ):
+    event = run.event
+    if event is None or event.started_by is None or record.family is None or not run.started_ns:
         return None
-    duration_ms = record.metrics.duration_ms
+    duration_ms = record.metrics.duration_ms or 0
     return StartedTask(
         arn=record.task_arn or record.task_id,
         family=record.family,
-        started_by=run.event.started_by,
+        started_by=event.started_by,
         created_ns=run.started_ns,
         started_ns=run.started_ns,
-        stopped_ns=run.started_ns + round((duration_ms or 0) * NS_PER_MS),
+        stopped_ns=run.started_ns + round(duration_ms * NS_PER_MS),
         exit_code=record.exit_code,
-        stop_code=run.event.stop_code,
-        stopped_reason=run.event.stopped_reason,
+        stop_code=event.stop_code,
+        stopped_reason=event.stopped_reason,
     )
 
 
@@ -313,10 +319,22 @@ def schedule_row(
     """The title of a schedule, which has its group unless that is the default one, and its row."""
     schedule = judged.schedule
     problem = judged.problem
-    last = judged.due_times[-1] if judged.due_times else None
-    nothing: DueOutcome = "none" if schedule.is_enabled else "disabled"
-    is_known = problem is None and schedule.is_enabled
-    next_ns = next_due(schedule, now_ns) if is_known else None
+    outcome: DueOutcome = "none" if schedule.is_enabled else "disabled"
+    reason = problem
+    last_due = None
+    if judged.due_times:
+        last = judged.due_times[-1]
+        last_due = format_ms(last.due_ns)
+        outcome = last.outcome
+        reason = problem or last.reason
+    next_ns = None
+    overlap = None
+    if problem is not None:
+        outcome = "unknown"
+    elif schedule.is_enabled:
+        next_ns = next_due(schedule, now_ns)
+        if usual is not None:
+            overlap = overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
     row = ScheduleRow(
         name=schedule.name,
         kind=schedule.kind,
@@ -324,17 +342,16 @@ def schedule_row(
         time_zone=schedule.time_zone,
         cluster=cluster_name(schedule.cluster_arn) or UNKNOWN,
         family=schedule.family,
-        last_due=None if last is None else format_ms(last.due_ns),
-        outcome="unknown" if problem is not None else nothing if last is None else last.outcome,
-        reason=problem or (None if last is None else last.reason),
-        next_due=None if next_ns is None else format_ms(next_ns),
+        last_due=last_due,
+        outcome=outcome,
+        reason=reason,
+        next_due=known(format_ms, next_ns),
         usual_duration_ms=None if usual is None else round(usual.median_ms),
-        overlap=overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
-        if usual and is_known
-        else None,
+        overlap=overlap,
     )
-    group = "" if schedule.group == "default" else f"{schedule.group}/"
-    return group + schedule.name, row
+    if schedule.group == "default":
+        return schedule.name, row
+    return f"{schedule.group}/{schedule.name}", row
 
 
 def order_of(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
@@ -345,38 +362,35 @@ def order_of(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
 
 def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> Iterator[Line]:
     """One row per schedule, then the sentences about them."""
-    has_clusters = len({row.cluster for _, row in rows}) > 1
-    has_usual = any(row.usual_duration_ms is not None for _, row in rows)
-    columns = (
+    columns = [
         Column("Schedule", folds=True),
-        *([Column("Cluster", folds=True)] if has_clusters else ()),
+        Column("Cluster", folds=True),
         Column("Expression", folds=True),
         Column(f"Last due ({local_zone()})", folds=True),
         Column("Outcome"),
         Column("Next due", folds=True),
-        *([Column("Usual", is_right=True)] if has_usual else ()),
-    )
-    cells: list[tuple[str | Span, ...]] = []
+        Column("Usual", is_right=True),
+    ]
+    has_clusters = len({row.cluster for _, row in rows}) > 1
+    has_usual = any(row.usual_duration_ms is not None for _, row in rows)
+    is_shown = (True, has_clusters, True, True, True, True, has_usual)
+    cells = [list(compress(_cells(title, row), is_shown)) for title, row in rows]
+    yield from table(list(compress(columns, is_shown)), cells, width=width)
+    sentences = []
     for title, row in rows:
-        usual = Span(
-            value_text(row.usual_duration_ms, format_duration),
-            "" if row.overlap is None else "yellow",
-        )
-        last, following = (
-            format_local(parse_ns(due)) or UNKNOWN for due in (row.last_due, row.next_due)
-        )
-        place = [row.cluster] if has_clusters else []
-        outcome = Span(row.outcome, _STYLES[row.outcome])
-        when = (f"{row.expression} {row.time_zone}", last, outcome, following)
-        cells.append((title, *place, *when, *([usual] if has_usual else ())))
-    yield from table(columns, cells, width=width)
-    sentences = (
-        (title, sentence)
-        for title, row in rows
-        for sentence in (row.reason, row.overlap)
-        if sentence
-    )
-    found = (
-        (title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences
-    )
-    yield from sentences_about(found, width)
+        for sentence in filter(None, (row.reason, row.overlap)):
+            sentences.append((title, f"{with_local_times(sentence).rstrip('.')}.", ""))
+    yield from sentences_about(sentences, width)
+
+
+def _cells(title: str, row: ScheduleRow) -> list[str | Span]:
+    usual = value_text(row.usual_duration_ms, format_duration)
+    return [
+        title,
+        row.cluster,
+        f"{row.expression} {row.time_zone}",
+        format_local(parse_ns(row.last_due)) or UNKNOWN,
+        Span(row.outcome, _STYLES[row.outcome]),
+        format_local(parse_ns(row.next_due)) or UNKNOWN,
+        Span(usual, "" if row.overlap is None else "yellow"),
+    ]

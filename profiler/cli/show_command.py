@@ -23,8 +23,8 @@ from profiler.cli.printing import terminal_columns, warned_notes, write_json_lin
 from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.show_comparison import RunComparison, compare
 from profiler.cli.terminal.size_lines import find_advice
-from profiler.cli.terminal.two_runs import RunComparison, compare
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock

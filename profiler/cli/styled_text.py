@@ -4,6 +4,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from msgspec import Struct
 
@@ -83,8 +84,11 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     indent = Span(" " * length(start))
     room = max((width or _UNLIMITED) - len(indent.text), 20)
     rows = _wrap(joined, textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False))
-    spans = [Span(row.replace(_NO_BREAK, " "), style) for row in rows]
-    return tuple(line(*(indent,) if number else start, span) for number, span in enumerate(spans))
+    lines = []
+    for row in rows:
+        lines.append(line(*start, Span(row.replace(_NO_BREAK, " "), style)))
+        start = (indent,)
+    return tuple(lines)
 
 
 def _wrap(text: str, wrapper: textwrap.TextWrapper) -> list[str]:
@@ -102,12 +106,12 @@ def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
     return lines
 
 
-def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) -> Iterator[Line]:
-    """Each sentence once, after its names, below an empty line; ``found``: name, sentence,
+def sentences_about(named: Iterable[tuple[str, str, str]], width: int | None) -> Iterator[Line]:
+    """Each sentence once, after its names, below an empty line; ``named``: name, sentence,
     style.
     """
     concerned: dict[tuple[str, str], list[str]] = {}
-    for name, sentence, style in found:
+    for name, sentence, style in named:
         concerned.setdefault((sentence, style), []).append(name)
     if concerned:
         yield EMPTY
@@ -133,10 +137,12 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     """Encode the lines, with or without colours."""
     rows = []
     for spans in lines:
-        row = "".join(
-            f"{_CODES[span.style]}{span.text}{RESET}" if is_coloured and span.style else span.text
-            for span in spans
-        )
+        row = ""
+        for span in spans:
+            if is_coloured and span.style:
+                row += f"{_CODES[span.style]}{span.text}{RESET}"
+            else:
+                row += span.text
         rows.append(row.rstrip() + "\n")
     return encoded("".join(rows), encoding)
 
@@ -199,51 +205,62 @@ def table(
     Only columns that fold or are cut become narrower than their texts to fit into ``width``; None:
     no limit.
     """
-    title = [Span(column.title, "bold") for column in columns]
-    spans = (
-        [cell if isinstance(cell, Span) else Span(cell) for cell in row] for row in (title, *rows)
-    )
-    cells = [[Span(printable(span.text), span.style) for span in row] for row in spans]
+    titles = [Span(column.title, "bold") for column in columns]
+    cells = [_cells(row) for row in (titles, *rows)]
     widths = [max(columns_of(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
         needed = _needed(columns, widths, gap, width)
         columns = [columns[place] for place in needed]
         widths = [widths[place] for place in needed]
-        cells = [[row[place] for place in needed] for row in cells]
-        longest_words = [
-            _MIN_CUT_WIDTH
-            if column.is_cut
-            else max(
-                columns_of(part or "")
-                for row in cells
-                for part in _Fold.wordsep_re.split(row[place].text)
-            )
-            for place, column in enumerate(columns)
-        ]
-        narrows = [column.folds or column.is_cut for column in columns]
+        cells = [[*map(row.__getitem__, needed)] for row in cells]
+        longest_words = []
+        for place, column in enumerate(columns):
+            texts = (row[place].text for row in cells)
+            longest_words.append(_MIN_CUT_WIDTH if column.is_cut else _longest_word(texts))
         available = width - gap * (len(columns) - 1)
-        # The missing width is taken from the widest columns that fold. Words are broken only if
-        # nothing else is left.
-        for least in (longest_words, [_MIN_COLUMN_WIDTH] * len(widths)):
-            while sum(widths) > available:
-                foldable = [
-                    place
-                    for place in range(len(widths))
-                    if narrows[place] and widths[place] > least[place]
-                ]
-                if not foldable:
-                    break
-                widths[max(foldable, key=widths.__getitem__)] -= 1
-    return [aligned for row in cells for aligned in _aligned(columns, row, widths, " " * gap)]
+        # Words are broken only if nothing else is left.
+        _narrow(columns, widths, longest_words, available)
+        _narrow(columns, widths, [_MIN_COLUMN_WIDTH] * len(widths), available)
+    lines: list[Line] = []
+    for row in cells:
+        lines += _aligned(columns, row, widths, " " * gap)
+    return lines
+
+
+def _cells(row: Sequence[str | Span]) -> list[Span]:
+    spans = (Span(cell) if isinstance(cell, str) else cell for cell in row)
+    return [Span(printable(span.text), span.style) for span in spans]
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    """The columns of the longest part that is not folded."""
+    longest = 0
+    for text in texts:
+        longest = max(longest, *(columns_of(part or "") for part in _Fold.wordsep_re.split(text)))
+    return longest
+
+
+def _narrow(
+    columns: Sequence[Column], widths: list[int], least: Sequence[int], available: int
+) -> None:
+    """Take the missing width from the widest columns that fold or are cut, down to ``least``."""
+    narrows = [place for place, column in enumerate(columns) if column.folds or column.is_cut]
+    while sum(widths) > available:
+        foldable = [place for place in narrows if widths[place] > least[place]]
+        if not foldable:
+            return
+        widths[max(foldable, key=widths.__getitem__)] -= 1
 
 
 def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: int) -> list[int]:
     """The places of the columns without those that are left out for lack of room."""
     needed = list(range(len(columns)))
-    least = [
-        min(size, _MIN_CUT_WIDTH if column.is_cut else _MIN_COLUMN_WIDTH if column.folds else size)
-        for column, size in zip(columns, widths, strict=True)
-    ]
+    least = list(widths)
+    for place, column in enumerate(columns):
+        if column.is_cut:
+            least[place] = min(widths[place], _MIN_CUT_WIDTH)
+        elif column.folds:
+            least[place] = min(widths[place], _MIN_COLUMN_WIDTH)
     while gap * (len(needed) - 1) + sum(least[place] for place in needed) > width:
         last = max(needed, key=lambda place: columns[place].rank)
         if not columns[last].rank:
@@ -263,18 +280,19 @@ class _Fold(textwrap.TextWrapper):
 def _aligned(
     columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str
 ) -> Iterator[Line]:
-    folded = [
-        _wrap(cell.text, _Fold(width))
-        if column.folds and columns_of(cell.text) > width
-        else [shorten(cell.text, width) if column.is_cut else cell.text]
-        for column, cell, width in zip(columns, row, widths, strict=True)
-    ]
-    for number in range(max(map(len, folded))):
+    folded = []
+    for column, cell, width in zip(columns, row, widths, strict=True):
+        if column.folds and columns_of(cell.text) > width:
+            folded.append(_wrap(cell.text, _Fold(width)))
+        elif column.is_cut:
+            folded.append([shorten(cell.text, width)])
+        else:
+            folded.append([cell.text])
+    for texts in zip_longest(*folded, fillvalue=""):
         spans: list[Span] = []
-        for place, (column, texts) in enumerate(zip(columns, folded, strict=True)):
-            text = texts[number] if number < len(texts) else ""
+        for place, text in enumerate(texts):
             padding = Span(" " * (widths[place] - columns_of(text)))
             cell = Span(text, row[place].style)
             spans.append(Span(gap if place else ""))
-            spans += (padding, cell) if column.is_right else (cell, padding)
+            spans += (padding, cell) if columns[place].is_right else (cell, padding)
         yield tuple(span for span in spans if span.text)

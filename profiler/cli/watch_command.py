@@ -31,6 +31,7 @@ from profiler.cli.printing import (
     STDOUT,
     UNKNOWN,
     stdout_encoding,
+    value_text,
     warn,
     write_json_lines,
     write_out,
@@ -49,6 +50,7 @@ from profiler.cli.styled_text import (
     wrapped,
     write_lines,
 )
+from profiler.cli.terminal.page_parts import bare_vcpu
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import (
     log_groups,
@@ -60,12 +62,13 @@ from profiler.cli.wiring.open_past_runs import (
 )
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
-from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
+from profiler.record.units import format_count, format_duration, format_memory
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
@@ -229,16 +232,18 @@ def open_watched_tasks(
 
     clients = open_clients(options.region, options.profile)
     trust = AccountTrust() if is_local else log_trust(options)
+    collected: RunsInProgress | RunningRuns = RunningRuns(RunFilter(run=name))
+    if is_local:
+        collected = RunsInProgress(read=running_here)
+    tasks = None
+    if cluster is not None:
+        tasks = RunningTasks(clients, cluster, with_services=name is not None)
     watched = WatchedTasks(
-        collected=RunsInProgress(read=running_here)
-        if is_local
-        else RunningRuns(RunFilter(run=name)),
+        collected=collected,
         logs=FollowedLogs(open_pages(options), clock, trust),
         usual=UsualDurations(past_runs, clock.wall_ns() - _USUAL_NS),
         log_groups=log_groups(options, groups),
-        cluster=None
-        if cluster is None
-        else RunningTasks(clients, cluster, with_services=name is not None),
+        cluster=tasks,
         clock=clock,
     )
     return watched
@@ -262,14 +267,15 @@ def run_document(watched: WatchedRun) -> dict[str, object]:
         "family": record.family,
         "status": known_status(record),
         "startedAt": record.started_at,
-        "elapsedMs": None if watched.elapsed_ms is None else round(watched.elapsed_ms),
+        "elapsedMs": known(round, watched.elapsed_ms),
         "usual": usual_ms,
         "vcpuUsed": vcpu_used,
         "vcpuSize": record.metrics.vcpu_size,
         "memoryUsedMB": memory_used_mb,
         "memorySizeMB": record.metrics.memory_size_mb,
         "notices": [
-            {"kind": one.kind, "at": one.at, "message": one.message} for one in run.notices
+            {"kind": notice.kind, "at": notice.at, "message": notice.message}
+            for notice in run.notices
         ],
     }
 
@@ -342,16 +348,11 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
         metrics = record.metrics
         (vcpu, memory_mb) = _used(run)
         cells = (
-            UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms),
+            value_text(watched.elapsed_ms, format_duration),
             _bar(watched, 20 if is_wide else 8),
-            *(
-                (UNKNOWN, UNKNOWN)
-                if usual is None
-                else map(format_duration, (usual.median_ms, usual.p95_ms))
-            ),
-            _of_size(
-                vcpu, metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU")
-            ),
+            UNKNOWN if usual is None else format_duration(usual.median_ms),
+            UNKNOWN if usual is None else format_duration(usual.p95_ms),
+            _of_size(vcpu, metrics.vcpu_size, bare_vcpu),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
             _state(run),
         )
@@ -377,17 +378,22 @@ def _bar(watched: WatchedRun, width: int) -> Span | str:
 
 def _of_size(used: float | None, size: float | None, format_value: Callable[[float], str]) -> str:
     """``0.4 / 2`` or ``2.5 / 4 GB``: a unit that both have is written once."""
-    texts = [UNKNOWN if value is None else format_value(value) for value in (used, size)]
-    unit = texts[1].partition(" ")[2]
-    return f"{texts[0].removesuffix(f' {unit}') if unit else texts[0]} / {texts[1]}"
+    size_text = value_text(size, format_value)
+    used_text = value_text(used, format_value)
+    unit = size_text.partition(" ")[2]
+    if unit:
+        used_text = used_text.removesuffix(f" {unit}")
+    return f"{used_text} / {size_text}"
 
 
 def _state(run: RunningRun) -> Span | str:
     record = run.report.record
     if not run.is_running:
-        code = f" ({record.exit_code})" if record.exit_code else ""
-        return Span(
-            f"{PREDICATES[known_status(record)]}{code}", OUTCOME_STYLES.get(outcome(record), "")
-        )
-    silent = () if run.silent_ms is None else (f"last seen {format_duration(run.silent_ms)} ago",)
-    return Span(", ".join((*(notice.kind for notice in run.notices), *silent)), "yellow")
+        text = PREDICATES[known_status(record)]
+        if record.exit_code:
+            text += f" ({record.exit_code})"
+        return Span(text, OUTCOME_STYLES.get(outcome(record), ""))
+    texts = [notice.kind for notice in run.notices]
+    if run.silent_ms is not None:
+        texts.append(f"last seen {format_duration(run.silent_ms)} ago")
+    return Span(", ".join(texts), "yellow")

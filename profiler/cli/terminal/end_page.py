@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -28,7 +29,9 @@ from profiler.cli.terminal.page_parts import (
     MEMORY,
     Curve,
     View,
+    bare_vcpu,
     io_text,
+    joined,
     label,
     longest_waits,
     peak_text,
@@ -38,13 +41,14 @@ from profiler.cli.terminal.page_parts import (
     use_style,
     wait_name,
 )
-from profiler.cli.terminal.two_runs import change_spans
+from profiler.cli.terminal.show_comparison import change_spans
+from profiler.core.optional_math import known
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.units import MIB, format_duration, format_memory, format_percent, format_vcpu
+from profiler.record.units import MIB, format_duration, format_memory, format_percent
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -86,36 +90,45 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     else:
         pointer = ""
     head = _head(verdict, record, pointer, view)
-    has_pointer = any(pointer in span.text for row in head for span in row)
-    waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
-    metrics = record.metrics
-    most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
-    waited_for = " · ".join(
-        f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits
-    )
+    has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
+    waits = known(longest_waits, record.time_breakdown) or []
+    waited_for = [f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits]
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
     advice = next_step(record, waits, recommend)
-    room = view.width - len(INDENT) - _LABEL_WIDTH
-    change = change_spans(record, earlier, view.now_ns, room) if earlier else ()
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
         (4, _warning(record, view)),
         *_usage(record, view),
-        (6, _labelled("waits", waited_for, view)),
-        (7, _labelled("I/O", io_text(metrics) if most_bytes >= MIB else "", view)),
-        (5, (line(label("change", width=_LABEL_WIDTH), *change),) if change else ()),
+        (6, _labelled("waits", joined(waited_for), view)),
+        (7, _io(record.metrics, view)),
+        (5, _change(record, earlier, view)),
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     left = view.max_lines
-    shown = set[int]()
+    shown: dict[int, tuple[Line, ...]] = {}
     for place, (_, lines) in sorted(enumerate(parts), key=lambda part: part[1][0]):
         if len(lines) <= left:
             left -= len(lines)
-            shown.add(place)
-    return [row for place, (_, lines) in enumerate(parts) if place in shown for row in lines]
+            shown[place] = lines
+    return list(chain.from_iterable(shown[place] for place in sorted(shown)))
+
+
+def _io(metrics: Metrics, view: EndView) -> tuple[Line, ...]:
+    """The bytes, unless the run read and wrote less than 1 MiB."""
+    most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
+    if most_bytes < MIB:
+        return ()
+    return _labelled("I/O", io_text(metrics), view)
+
+
+def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
+    if not earlier:
+        return ()
+    spans = change_spans(record, earlier, view.now_ns, view.width - len(INDENT) - _LABEL_WIDTH)
+    return (line(label("change", width=_LABEL_WIDTH), *spans),) if spans else ()
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -123,9 +136,8 @@ def _command(name: str, argument: str, view: EndView) -> str:
     fit on a line.
     """
     if view.history is None:
-        command = ""
-    else:
-        command = f"task-profiler {name} {shlex.join((argument, *view.history))}"
+        return ""
+    command = f"task-profiler {name} {shlex.join((argument, *view.history))}"
     return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
 
 
@@ -135,12 +147,14 @@ def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tupl
     """
     dot = Span("● ", verdict.tone)
     text = printable(verdict.text.removesuffix("."))
-    first, *more = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
+    rows = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
     facts = _facts(record, room)
     room -= len(facts)
-    end = Span(pointer.rjust(room) if pointer and len(pointer) < room - 1 else "", "dim")
-    return (line(*first, facts, end), *more)
+    if len(pointer) >= room - 1:
+        pointer = ""
+    end = pointer and pointer.rjust(room)
+    return (line(*rows[0], facts, Span(end, "dim")), *rows[1:])
 
 
 def run_line(report: Report, view: EndView) -> Line:
@@ -189,33 +203,34 @@ def _has_curves(series: Series | None) -> bool:
 
 
 def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
-    known = () if record.monitor is None else record.monitor.warnings
-    warnings = [warning for warning in known if warning not in view.printed]
-    more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
+    if record.monitor is None:
+        return ()
+    warnings = [warning for warning in record.monitor.warnings if warning not in view.printed]
     if not warnings:
         return ()
-    return _wrapped("warning", with_local_times(warnings[0]) + more, view)
+    text = with_local_times(warnings[0])
+    if len(warnings) > 1:
+        text += f" (and {len(warnings) - 1} more)"
+    return _wrapped("warning", text, view)
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
     room = available - curve_width
-    rows = [
-        (curve, next((text for text in texts if len(text) <= room), shorten(texts[-1], room)))
-        for curve, texts in _curves(record)
-    ]
+    rows: list[tuple[Curve, str]] = []
+    for curve, texts in _curves(record):
+        text = next((text for text in texts if len(text) <= room), shorten(texts[-1], room))
+        rows.append((curve, text))
     times = record.time_breakdown
     legend = () if times is None else short_legend(record, room)
-    longest = max((*(len(text) for _, text in rows), length(legend)), default=0)
+    longest = max(length(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
-        drawn = f"{curve.drawn(curve_width)} "
         style = use_style(curve.label, is_near_limit=curve.is_near_limit)
-        yield (
-            2 + (number > 1),
-            (line(label(curve.label, "bold", _LABEL_WIDTH), Span(drawn, style), text),),
-        )
+        drawn = Span(f"{curve.drawn(curve_width)} ", style)
+        rank = 2 + (number > 1)
+        yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
     if times is not None and legend:
         bar = time_bar(times, curve_width)
         yield 4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
@@ -223,23 +238,28 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
 
 def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
     """The curves, each with its texts, from the longest to the shortest."""
-    for curve in () if record.series is None else run_curves(record, record.series):
+    if record.series is None:
+        return
+    for curve in run_curves(record, record.series):
         if curve.label == MEMORY:
             yield curve, _memory_texts(curve, record.metrics)
             continue
         top = curve.limit_text
-        used = record.metrics.vcpu_used
         if curve.label == CPU and curve.is_to_limit:
             top = top.replace("▔", "▔ limit")
-        if curve.label != CPU:
-            totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
-            used = None if totals is None else totals.utilization_percent
-        format_value = format_vcpu if curve.label == CPU else format_percent
-        if used is None or used.avg is None:
-            average = ""
-        else:
-            average = format_value(used.avg).removesuffix(" vCPU")
+        average = _average(curve.label, record)
         yield curve, (f"{top}, average {average}", top) if average else (top,)
+
+
+def _average(curve_label: str, record: Record) -> str:
+    """The mean use of the CPUs, the GPUs or the NeuronCores; "" if it is unknown."""
+    if curve_label == CPU:
+        used = record.metrics.vcpu_used
+        return "" if used is None or used.avg is None else bare_vcpu(used.avg)
+    totals = gpu_totals(record.gpus) if curve_label == GPU else neuron_totals(record.neuron)
+    if totals is None or totals.utilization_percent.avg is None:
+        return ""
+    return format_percent(totals.utilization_percent.avg)
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
@@ -248,22 +268,26 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
     if peak_mb is None:
         return (curve.limit_text,)
     peak = peak_text(metrics)
-    if not size_mb or peak_mb < size_mb / 100:
-        share = ""
-    else:
+    top = f"▔ peak {peak}"
+    if not size_mb:
+        return (top, top)
+    share = ""
+    if peak_mb >= size_mb / 100:
         share = format_percent(100 * peak_mb / size_mb)
-    if curve.is_to_limit and size_mb:
-        limit = format_memory(size_mb)
+    limit = format_memory(size_mb)
+    if curve.is_to_limit:
         text = f"peak {peak} ({share})"
         return (f"▔ limit {limit}, {text}", f"▔ {limit}, {text}", f"▔ {limit}, peak {share}")
-    top = f"▔ peak {peak}"
-    of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
-    return (f"{top}{of_size}", top)
+    if share:
+        return (f"{top}, {share} of {limit}", top)
+    return (f"{top} of {limit}", top)
 
 
 def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
+    if not text:
+        return ()
     room = view.width - len(INDENT) - _LABEL_WIDTH
-    return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room)),) if text else ()
+    return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room)),)
 
 
 def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
@@ -294,21 +318,18 @@ def printed_end(
 
     For the parameters, see EndView.
     """
-    if is_file:
-        encoding = _FILE_ENCODING
-    else:
-        encoding = (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
-    is_colourful = not is_file and is_coloured(STDERR)
-    # The command may have left the cursor within a line, and a colour: the end begins on its own
-    # line.
-    before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
-    view = EndView(
-        width=_PIPE_WIDTH if is_file else _stderr_width(),
-        now_ns=now_ns,
-        max_lines=MAX_LINES - before.count(b"\n"),
-        history=history,
-        printed=() if is_file else printed,
-    )
+    view = EndView(width=_PIPE_WIDTH, now_ns=now_ns, history=history)
+    encoding = _FILE_ENCODING
+    is_colourful = False
+    before = b""
+    if not is_file:
+        if sys.stderr:
+            encoding = sys.stderr.encoding or _FILE_ENCODING
+        is_colourful = is_coloured(STDERR)
+        # The command may have left the cursor within a line, and a colour: the end begins on its
+        # own line.
+        before = RESET.encode() * is_colourful + b"\n"
+        view = replace(view, width=_stderr_width(), max_lines=MAX_LINES - 1, printed=printed)
     if is_one_line:
         row = render_lines([run_line(report, view)], is_coloured=is_colourful, encoding=encoding)
         return before.removesuffix(b"\n") + row
@@ -321,18 +342,18 @@ def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
 
     One run has none.
     """
-    durations = [one.duration_ms for one in successes]
-    peaks_mb = [one.max_memory_used_mb for one in successes]
-    cpu_ms = [MS_PER_SECOND * one.cpu_seconds for one in successes if one.cpu_seconds is not None]
-    memory = _median_and_range(peaks_mb, format_memory)
+    texts = [_median_and_range([run.duration_ms for run in successes], format_duration)]
+    memory = _median_and_range([run.max_memory_used_mb for run in successes], format_memory)
+    if memory:
+        texts.append(f"memory peak {memory}")
+    cpu_ms = [MS_PER_SECOND * run.cpu_seconds for run in successes if run.cpu_seconds is not None]
     cpu = _median_and_range(cpu_ms, format_duration)
-    duration = _median_and_range(durations, format_duration)
-    known = ", ".join(
-        filter(None, (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}"))
-    )
-    if len(successes) < 2 or not known:  # noqa: PLR2004
+    if cpu:
+        texts.append(f"CPU time {cpu}")
+    medians = ", ".join(filter(None, texts))
+    if len(successes) < 2 or not medians:  # noqa: PLR2004
         return b""
-    sentence = f"Median of {len(successes)} runs: {known}."
+    sentence = f"Median of {len(successes)} runs: {medians}."
     rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width())
     return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING)
 
@@ -345,14 +366,16 @@ def _stderr_width() -> int:
 
 
 def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    numbers = sorted(value for value in values if value is not None)
+    if not numbers:
         return ""
     from profiler.sizing.trend import median  # only after several runs
 
-    least = format_value(known[0])
-    most = format_value(known[-1])
+    least = format_value(numbers[0])
+    most = format_value(numbers[-1])
     if least == most:
-        return format_value(known[0])
-    (number, _, unit), (_, _, last_unit) = least.partition(" "), most.partition(" ")
-    return f"{format_value(median(known))} ({number if unit == last_unit else least} to {most})"
+        return format_value(numbers[0])
+    number, _, unit = least.partition(" ")
+    if unit == most.partition(" ")[2]:
+        least = number
+    return f"{format_value(median(numbers))} ({least} to {most})"

@@ -57,6 +57,23 @@ def labelled(name: str, text: str, view: View) -> tuple[Line, ...]:
     return wrapped(text, view.width, label(name))
 
 
+def labelled_once(name: str, texts: Iterable[str], view: View) -> Iterator[Line]:
+    """Texts below each other, the first one after the label."""
+    for text in texts:
+        yield from labelled(name, text, view)
+        name = ""
+
+
+def joined(texts: Iterable[str | None]) -> str:
+    """The known texts on one line, with a dot between them."""
+    return " · ".join(filter(None, texts))
+
+
+def bare_vcpu(value: float) -> str:
+    """A number of vCPUs in a place whose label gives the unit."""
+    return format_vcpu(value).removesuffix(" vCPU")
+
+
 def local(text: str | None) -> datetime | None:
     """A moment of a record in the time zone of this machine."""
     moment_ns = parse_ns(text)
@@ -64,7 +81,9 @@ def local(text: str | None) -> datetime | None:
 
 
 Section = tuple[int, Iterable[Line]]
-"""A rank, and lines that belong together. If the page is too long, the highest ranks are left out first."""
+"""A rank, and lines that belong together. Of a page that is too long, the highest ranks are left
+out first.
+"""
 
 
 def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
@@ -99,16 +118,18 @@ def io_text(metrics: Metrics) -> str:
         (("read", metrics.block_read_bytes), ("wrote", metrics.block_write_bytes)),
         (("received", metrics.network_rx_bytes), ("sent", metrics.network_tx_bytes)),
     )
-    texts = (
-        ", ".join(f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None)
-        for group in groups
-    )
-    return " · ".join(filter(None, texts))
+    texts = []
+    for group in groups:
+        known = [f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None]
+        texts.append(", ".join(known))
+    return joined(texts)
 
 
 def use_style(label: str, *, is_near_limit: bool) -> str:
     """The colour of a use, as in the report page: a full CPU is in use, a full memory is a kill."""
-    return "red" if label == MEMORY and is_near_limit else _STYLES.get(label, "cyan")
+    if label == MEMORY and is_near_limit:
+        return "red"
+    return _STYLES.get(label, "cyan")
 
 
 class Curve:
@@ -127,14 +148,15 @@ class Curve:
         self._values = values or ()
         self.known = tuple(value for value in self._values if value is not None)
         highest = max((*self.known, 0.0))
-        highest = highest if peak is None or highest > peak * _ROUNDING else float(peak)
+        if peak is not None and highest <= peak * _ROUNDING:
+            highest = float(peak)
         self._top, self.is_to_limit = curve_top(highest, limit, least_top)
         self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
         top = format_value(self._top)
         # The value at the top of the curve, and the limit if that is far above.
-        self.limit_text = (
-            f"▔ {format_part(top, format_value(limit)) if limit and not self.is_to_limit else top}"
-        )
+        if limit and not self.is_to_limit:
+            top = format_part(top, format_value(limit))
+        self.limit_text = f"▔ {top}"
 
     def drawn(self, width: int) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
@@ -147,17 +169,16 @@ class Curve:
 def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
     metrics = record.metrics
-    devices = {GPU: series.gpu_utilization_percent, "Neuron": series.neuron_utilization_percent}
     memory = series.memory_used_mb
     size_mb = metrics.memory_size_mb
     peak_mb = metrics.max_memory_used_mb
+    gpu = series.gpu_utilization_percent
+    neuron = series.neuron_utilization_percent
     curves = (
         Curve(CPU, series.vcpu_used, metrics.vcpu_size, LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
-        *(
-            Curve(label, values, 100, LEAST_PERCENT, format_percent)
-            for label, values in devices.items()
-        ),
+        Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent),
+        Curve("Neuron", neuron, 100, LEAST_PERCENT, format_percent),
     )
     return tuple(curve for curve in curves if curve.known)
 
@@ -225,13 +246,13 @@ def short_legend(record: Record, width: int) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
     times = record.time_breakdown or TimeBreakdown()
     by_share = sorted(_parts(times), key=lambda part: -part[1])
-    first, *others = _entries(by_share, record) or [()]
+    entries = _entries(by_share, record)
+    entries[1:1] = _seen(times)  # after the largest part
     spans: list[Span] = []
-    for entry in (first, *_seen(times), *others):
-        short = [
-            Span(span.text.replace("waiting for CPU", "CPU wait"), span.style) for span in entry
-        ]
-        added = [_GAP, *short] if spans else short
+    for entry in entries:
+        added = [_GAP] if spans else []
+        for span in entry:
+            added.append(Span(span.text.replace("waiting for CPU", "CPU wait"), span.style))
         if length((*spans, *added)) <= width:
             spans += added
     return line(*spans)
@@ -272,14 +293,13 @@ def time_bar(times: TimeBreakdown, width: int) -> Line:
 
 
 def _entries(parts: Iterable[tuple[_Kind, float]], record: Record) -> list[Line]:
-    marks = {"waiting_for_cpu_percent": "≥"} if is_cpu_wait_partial(record) else {}
-    return [
-        (
-            Span(f"{kind.block} ", kind.style),
-            Span(f"{kind.name} {marks.get(kind.field, '')}{format_percent(percent)}"),
-        )
-        for kind, percent in parts
-    ]
+    entries: list[Line] = []
+    for kind, percent in parts:
+        share = format_percent(percent)
+        if kind.field == "waiting_for_cpu_percent" and is_cpu_wait_partial(record):
+            share = f"≥{share}"
+        entries.append((Span(f"{kind.block} ", kind.style), Span(f"{kind.name} {share}")))
+    return entries
 
 
 def _seen(times: TimeBreakdown) -> Iterator[Line]:

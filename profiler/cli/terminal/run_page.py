@@ -2,7 +2,7 @@
 advice.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,18 +16,21 @@ from profiler.cli.terminal.page_parts import (
     Section,
     View,
     arrange,
+    bare_vcpu,
     io_text,
+    joined,
     label,
     labelled,
+    labelled_once,
     local,
     peak_text,
     run_curves,
     time_lines,
     use_style,
 )
+from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
-from profiler.cli.terminal.two_runs import RunComparison, compared_lines
-from profiler.core.timestamps import with_local_times
+from profiler.core.timestamps import MS_PER_SECOND, with_local_times
 from profiler.record.hardware import (
     GpuTotals,
     gpu_idle_texts,
@@ -42,7 +45,10 @@ from profiler.record.process_rows import (
 )
 from profiler.record.record_model import (
     Distribution,
+    Gpu,
+    MemoryKills,
     Process,
+    RaisedNotice,
     Record,
     Series,
     TaskSize,
@@ -62,7 +68,7 @@ from profiler.record.units import (
 )
 from profiler.record.worth_a_word import is_near_limit
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import Advice
 
@@ -77,6 +83,12 @@ _MAX_WARNINGS = 3
 _MAX_NOTICES = 8
 _MAX_NUMBERED = 9  # on the axis, where each number has one character
 _NO_DISTRIBUTION = Distribution()
+_LOCAL = "this machine"
+_LAUNCH_TYPES: Mapping[str, str] = {
+    "FARGATE": "Fargate",
+    "MANAGED_INSTANCES": "Managed Instances",
+    "LOCAL": _LOCAL,
+}
 
 
 def page_lines(
@@ -90,9 +102,9 @@ def page_lines(
     record = run.report.record
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
-    first = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
+    head = wrapped(verdict.text, view.width, Span("● ", verdict.tone), style=verdict.tone)
     sections: Sequence[Section] = (
-        (0, (*first, *wrapped(verdict.evidence or "", view.width, INDENT))),
+        (0, (*head, *wrapped(verdict.evidence or "", view.width, INDENT))),
         (0, _facts(run, view)),
         (1, _usage(record, view)),
         (2, (*time_lines(record, view.width), *_gpu_use(record, view))),
@@ -101,67 +113,85 @@ def page_lines(
         (4, compared_lines(record, comparison, view)),
         (3, _advice(record, advice, view)),
     )
-    # The user requested a complete comparison, so it is never cut.
-    extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
-    return arrange(sections, MAX_LINES + extra)
+    max_lines = MAX_LINES
+    if comparison is not None and comparison.is_complete:
+        # The user requested a complete comparison, so it is never cut.
+        max_lines += len(comparison.rows)
+    return arrange(sections, max_lines)
 
 
 def _facts(run: PastRun, view: View) -> Iterator[Line]:
     record = run.report.record
-    event = run.event
-    size = record.task_size
-    metrics = record.metrics
-    if size is None:
-        limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
-    else:
-        limits = size
-    words = {
-        "FARGATE": "Fargate",
-        "MANAGED_INSTANCES": "Managed Instances",
-        "LOCAL": "this machine" if not record.task_arn else "ECS",
-    }
-    launch_type = words.get(record.launch_type or "", record.launch_type)
-    launch = " ".join(word for word in (launch_type, record.cpu_architecture) if word)
-    identity = (
-        record.task_id[:_ID_LENGTH],
-        f"container {record.container.name}" if record.task_arn else "",
-        f"cluster {record.cluster}" if record.cluster else "",
-        # Of a local run, the labels: host and commit differ between runs.
-        *(
-            f"commit {value[:_ID_LENGTH]}" if name == "gitCommit" else f"{name} {value}"
-            for name, value in (record.labels or {}).items()
-            if name != "user" and not record.cluster
-        ),
-    )
-    yield from labelled("run", " · ".join(filter(None, identity)), view)
+    yield from labelled("run", _identity(record), view)
     yield from labelled("command", shorten(run.command or "", 200), view)
-    retries: list[str] = []
-    if event is not None and event.retry_of:
-        retries.append(f"retry of {event.retry_of[:8]}")
-    if event is not None and event.retried_as:
-        retries.append(f"retried as {event.retried_as[:8]}")
-    yield from labelled("retry", " · ".join(retries), view)
+    yield from labelled("retry", _retries(run.event), view)
     yield from labelled("when", _when(record), view)
-    place = record.availability_zone or record.region
-    size_text = format_task_size(limits.vcpu, limits.memory_mb)
-    model = None if record.processor is None else record.processor.model
-    parts = (size_text, _devices(record), launch, model and short_processor_name(model), place)
-    yield from labelled("size", " · ".join(filter(None, parts)), view)
+    yield from labelled("size", _size(record), view)
     if is_sampled_each_minute(record):
         yield from labelled(
             "source", "Container Insights, sampled each minute: shorter peaks were not seen", view
         )
     yield from labelled("cost", _cost(record), view)
-    noticed = [(notice.kind, local(notice.at)) for notice in record.notices[:_MAX_NOTICES]]
-    notices = (kind if at is None else f"{kind} at {at:%H:%M:%S}" for kind, at in noticed)
-    yield from labelled("notices", " · ".join(notices), view)
+    notices = map(_notice_text, record.notices[:_MAX_NOTICES])
+    yield from labelled("notices", joined(notices), view)
+
+
+def _identity(record: Record) -> str:
+    """The ids of a task's run; of a local run the labels, because host and commit differ."""
+    texts = [record.task_id[:_ID_LENGTH]]
+    if record.task_arn:
+        texts.append(f"container {record.container.name}")
+    if record.cluster:
+        texts.append(f"cluster {record.cluster}")
+        return joined(texts)
+    for name, value in (record.labels or {}).items():
+        if name == "gitCommit":
+            texts.append(f"commit {value[:_ID_LENGTH]}")
+        elif name != "user":
+            texts.append(f"{name} {value}")
+    return joined(texts)
+
+
+def _retries(event: TaskEvent | None) -> str:
+    texts: list[str] = []
+    if event is not None and event.retry_of:
+        texts.append(f"retry of {event.retry_of[:8]}")
+    if event is not None and event.retried_as:
+        texts.append(f"retried as {event.retried_as[:8]}")
+    return joined(texts)
+
+
+def _size(record: Record) -> str:
+    """The size, the devices, the kind of machine, and its place."""
+    metrics = record.metrics
+    limits = record.task_size
+    if limits is None:
+        limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+    launch_type = _LAUNCH_TYPES.get(record.launch_type or "", record.launch_type)
+    if launch_type == _LOCAL and record.task_arn:
+        launch_type = "ECS"
+    machine = " ".join(filter(None, (launch_type, record.cpu_architecture)))
+    processor = ""
+    if record.processor is not None and record.processor.model:
+        processor = short_processor_name(record.processor.model)
+    size = format_task_size(limits.vcpu, limits.memory_mb)
+    place = record.availability_zone or record.region
+    return joined((size, _devices(record), machine, processor, place))
+
+
+def _notice_text(notice: RaisedNotice) -> str:
+    at = local(notice.at)
+    return notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
 
 
 def _devices(record: Record) -> str:
     names = {gpu.name or "GPU" for gpu in record.gpus}
     if names:
-        return f"{len(record.gpus)}× {names.pop() if len(names) == 1 else 'GPU'}"
-    return "" if record.neuron is None else format_count(len(record.neuron.cores), "NeuronCore")
+        name = names.pop() if len(names) == 1 else "GPU"
+        return f"{len(record.gpus)}× {name}"
+    if record.neuron is None:
+        return ""
+    return format_count(len(record.neuron.cores), "NeuronCore")
 
 
 def _when(record: Record) -> str:
@@ -172,11 +202,12 @@ def _when(record: Record) -> str:
         return ""
     text = f"{started:%a %Y-%m-%d %H:%M:%S}"
     if finished is not None:
-        zone = (
-            "" if finished.tzname() == started.tzname() else f" {started:%Z}"
-        )  # at the change of summer time
-        day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
-        text += f"{zone} → {day}{finished:%H:%M:%S}"
+        if finished.tzname() != started.tzname():  # at the change of summer time
+            text += f" {started:%Z}"
+        text += " → "
+        if finished.date() != started.date():
+            text += f"{finished:%a %Y-%m-%d }"
+        text += f"{finished:%H:%M:%S}"
     text += f" {finished or started:%Z}"
     if metrics.duration_ms is not None:
         text += f" · {format_duration(metrics.duration_ms)}"
@@ -190,11 +221,15 @@ def _cost(record: Record) -> str:
     if record.cost is None or record.cost.usd is None:
         return ""
     billed_ms = record.metrics.billed_duration_ms
-    usd = format_usd(record.cost.usd)
-    spot = is_on_spot(record.cost)
-    listed = not spot and (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE)
-    billed = "" if billed_ms is None else f" for {format_duration(billed_ms)} billed"
-    return f"{f'≥ {usd} (Spot)' if spot else usd}{billed}{f', {ON_DEMAND_PRICE}' if listed else ''}"
+    text = format_usd(record.cost.usd)
+    is_spot = is_on_spot(record.cost)
+    if is_spot:
+        text = f"≥ {text} (Spot)"
+    if billed_ms is not None:
+        text += f" for {format_duration(billed_ms)} billed"
+    if not is_spot and (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE):
+        text += f", {ON_DEMAND_PRICE}"
+    return text
 
 
 class _Bar(Struct, frozen=True):
@@ -223,17 +258,15 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
         use = bar.use
-        average, p95, peak = (
-            value_text(value, bar.format_value) for value in (use.avg, use.p95, use.max)
-        )
-        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, bar.peak_text or peak))
+        average = value_text(use.avg, bar.format_value)
+        p95 = value_text(use.p95, bar.format_value)
+        peak = bar.peak_text or value_text(use.max, bar.format_value)
+        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, peak))
+        parts = [label(shorten(bar.label, LABEL_WIDTH - 1), "bold"), *_drawn(bar), Span(texts)]
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
-        yield line(
-            label(shorten(bar.label, LABEL_WIDTH - 1), "bold"),
-            *_drawn(bar),
-            texts,
-            Span(f"  {bar.note}" if len(bar.note) <= room else "", "dim"),
-        )
+        if len(bar.note) <= room:
+            parts.append(Span(f"  {bar.note}", "dim"))
+        yield line(*parts)
 
 
 def _drawn(bar: _Bar) -> Iterator[Span]:
@@ -262,56 +295,73 @@ def _cells(share: float) -> int:
 
 def _bars(record: Record) -> Iterator[_Bar]:
     metrics = record.metrics
-    cpu = metrics.vcpu_used
-    size = metrics.vcpu_size
-    if cpu is not None:
-        note = "" if size is None else f"of {format_vcpu(size)}"
-        yield _Bar(CPU, cpu, size, lambda value: format_vcpu(value).removesuffix(" vCPU"), note)
+    if metrics.vcpu_used is not None:
+        note = _of_size(metrics.vcpu_size, format_vcpu)
+        yield _Bar(CPU, metrics.vcpu_used, metrics.vcpu_size, bare_vcpu, note)
     memory = metrics.memory_used_mb or _NO_DISTRIBUTION
-    size = metrics.memory_size_mb
     if metrics.max_memory_used_mb is not None:
         memory = replace(memory, max=metrics.max_memory_used_mb)
     if metrics.max_memory_used_mb is not None or memory.avg is not None:
-        note = "" if size is None else f"of {format_memory(size)}"
-        yield _Bar(MEMORY, memory, size, format_memory, note, peak_text(metrics))
-    gpus = gpu_totals(record.gpus)
-    if gpus is not None and len(record.gpus) > _MAX_GPUS:
-        note = f"{format_count(len(record.gpus), 'GPU')} together"
-        yield _Bar("GPUs", gpus.utilization_percent, 100, format_percent, note)
-    for gpu in record.gpus if len(record.gpus) <= _MAX_GPUS else ():
-        used = gpu.memory_used_mb or _NO_DISTRIBUTION
-        number = "" if gpu.index is None else f" {gpu.index}"
-        note = _of_memory(used.max, gpu.memory_size_mb)
-        yield _Bar(
-            f"GPU{number}", gpu.utilization_percent or _NO_DISTRIBUTION, 100, format_percent, note
-        )
+        size_mb = metrics.memory_size_mb
+        note = _of_size(size_mb, format_memory)
+        yield _Bar(MEMORY, memory, size_mb, format_memory, note, peak_text(metrics))
+    yield from _gpu_bars(record.gpus)
     neuron = neuron_totals(record.neuron)
     if neuron is not None and record.neuron is not None:
         note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
         yield _Bar("Neuron", neuron.utilization_percent, 100, format_percent, note)
 
 
+def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
+    """A bar for each GPU; many have one together."""
+    totals = gpu_totals(gpus)
+    if totals is not None and len(gpus) > _MAX_GPUS:
+        note = f"{format_count(len(gpus), 'GPU')} together"
+        yield _Bar("GPUs", totals.utilization_percent, 100, format_percent, note)
+        return
+    for gpu in gpus:
+        memory = gpu.memory_used_mb or _NO_DISTRIBUTION
+        name = "GPU" if gpu.index is None else f"GPU {gpu.index}"
+        use = gpu.utilization_percent or _NO_DISTRIBUTION
+        yield _Bar(name, use, 100, format_percent, _of_memory(memory.max, gpu.memory_size_mb))
+
+
+def _of_size(size: float | None, format_size: Callable[[float], str]) -> str:
+    return "" if size is None else f"of {format_size(size)}"
+
+
 def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
     if used_mb is None:
         return ""
-    return format_memory(used_mb) + (f" of {format_memory(size_mb)}" if size_mb else "")
+    if not size_mb:
+        return format_memory(used_mb)
+    return f"{format_memory(used_mb)} of {format_memory(size_mb)}"
 
 
 def _series(
     record: Record, series: Series | None, moments: Sequence[Moment], view: View
 ) -> Iterator[Line]:
-    shown = () if series is None else run_curves(record, series)
-    if series is not None and shown:
-        names = [curve.limit_text for curve in shown]
-        length_ms = series_length_ms(record, series)
-        longest = max(map(len, (*names, format_duration(length_ms))))
-        width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)
-        for curve, name in zip(shown, names, strict=True):
-            drawn = curve.drawn(width)
-            yield line(label(curve.label, "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
-        yield _axis(length_ms, moments, width)
+    if series is not None:
+        yield from _curves_and_axis(record, series, moments, view)
     for number, moment in enumerate(moments, start=1):
         yield from wrapped(moment.text, view.width, f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
+
+
+def _curves_and_axis(
+    record: Record, series: Series, moments: Sequence[Moment], view: View
+) -> Iterator[Line]:
+    curves = run_curves(record, series)
+    if not curves:
+        return
+    length_ms = series_length_ms(record, series)
+    longest = len(format_duration(length_ms))
+    for curve in curves:
+        longest = max(longest, len(curve.limit_text))
+    width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)
+    for curve in curves:
+        drawn = f"{curve.drawn(width):<{width}} "
+        yield line(label(curve.label, "bold"), drawn, Span(curve.limit_text, "dim"))
+    yield _axis(length_ms, moments, width)
 
 
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
@@ -330,67 +380,71 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
 
 
 def _gpu_use(record: Record, view: View) -> Iterator[Line]:
-    sentence, *rest = (*gpu_idle_texts(record),) or ("",)
+    texts = list(gpu_idle_texts(record)) or [""]
     active = (gpu_totals(record.gpus) or GpuTotals()).sm_active_percent.avg
     if active is not None:
-        rest.append(f"SM active {format_percent(active)}")
-    yield from labelled("GPU", sentence, view)
-    yield from labelled("" if sentence else "GPU", " · ".join(rest), view)
+        texts.append(f"SM active {format_percent(active)}")
+    yield from labelled("GPU", texts[0], view)
+    yield from labelled("" if texts[0] else "GPU", " · ".join(texts[1:]), view)
 
 
 def _others(record: Record, view: View) -> Iterator[Line]:
-    kills = record.memory_kills
-    if kills is not None:
-        named = ", ".join(
-            process.name
-            + (
-                ""
-                if process.max_memory_used_mb is None
-                else f" at {format_memory(process.max_memory_used_mb)}"
-            )
-            for process in kills.processes
-        )
-        text = f"{format_count(kills.count, 'process')} by the kernel, for lack of memory"
-        yield from labelled("killed", text + (f": {named}" if named else ""), view)
+    if record.memory_kills is not None:
+        yield from labelled("killed", _kills_text(record.memory_kills), view)
     yield from labelled("I/O", io_text(record.metrics), view)
-    yield from labelled("largest", _processes(record), view)
-    samples = record.stacks and record.stacks.samples
-    if samples:
-        yield from labelled(
-            "stacks", f"{format_count(samples, 'sample')}: --stacks shows the functions", view
-        )
-    for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
-        yield from labelled("warning", with_local_times(warning), view)
+    yield from labelled("largest", joined(_largest_texts(record)), view)
+    if record.stacks is not None and record.stacks.samples:
+        samples = format_count(record.stacks.samples, "sample")
+        yield from labelled("stacks", f"{samples}: --stacks shows the functions", view)
+    if record.monitor is not None:
+        for warning in record.monitor.warnings[:_MAX_WARNINGS]:
+            yield from labelled("warning", with_local_times(warning), view)
 
 
-def _processes(record: Record) -> str:
+def _kills_text(kills: MemoryKills) -> str:
+    text = f"{format_count(kills.count, 'process')} by the kernel, for lack of memory"
+    victims = []
+    for process in kills.processes:
+        victim = process.name
+        if process.max_memory_used_mb is not None:
+            victim += f" at {format_memory(process.max_memory_used_mb)}"
+        victims.append(victim)
+    named = ", ".join(victims)
+    return f"{text}: {named}" if named else text
+
+
+def _largest_texts(record: Record) -> Iterator[str]:
+    """The largest programs, and what the others used together."""
     named = [row for row in record.processes if not is_other_processes(row)]
     others = [row for row in record.processes if is_other_processes(row)]
     least = AT_LEAST if are_processes_partial(record.processes) else ""
-    texts = []
-    for process in (*named[:_MAX_PROCESSES], *others):
-        bound = "" if is_other_processes(process) else least
-        known = ", ".join(_process_values(process, bound))
-        count = "" if process.count in (None, 1) else f" ×{process.count}"
-        texts.append(f"{shown_name(process)}{count}" + (f" ({known})" if known else ""))
-    return " · ".join(texts)
+    for process in named[:_MAX_PROCESSES]:
+        yield _process_text(process, least)
+    for process in others:
+        yield _process_text(process, "")
 
 
-def _process_values(process: Process, least: str) -> Iterator[str]:
-    """Memory and CPU time; ``least`` marks a CPU time that is a lower bound."""
+def _process_text(process: Process, least: str) -> str:
+    """The processes of one name: how many, their memory peak and their CPU time.
+
+    ``least`` marks a CPU time that is a lower bound.
+    """
+    text = shown_name(process)
+    if process.count not in (None, 1):
+        text += f" ×{process.count}"
+    values = []
     if process.max_memory_used_mb is not None:
+        memory = format_memory(process.max_memory_used_mb)
         # The processes of this name that held the peak.
         holders = process.max_memory_used_processes or 1
-        together = "" if process.count in (None, holders) else f" in {holders} of them"
-        yield format_memory(process.max_memory_used_mb) + together
+        if process.count not in (None, holders):
+            memory += f" in {holders} of them"
+        values.append(memory)
     if process.cpu_seconds is not None:
-        yield f"{least}{format_duration(process.cpu_seconds * 1000)} of CPU"
+        values.append(f"{least}{format_duration(process.cpu_seconds * MS_PER_SECOND)} of CPU")
+    return f"{text} ({', '.join(values)})" if values else text
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
-    for name, texts in (
-        ("what if", what_if_texts(advice, record)),
-        ("advice", advice_texts(advice, record)),
-    ):
-        for number, text in enumerate(texts):
-            yield from labelled("" if number else name, text, view)
+    yield from labelled_once("what if", what_if_texts(advice, record), view)
+    yield from labelled_once("advice", advice_texts(advice, record), view)

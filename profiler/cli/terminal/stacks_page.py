@@ -49,20 +49,27 @@ def function_tree(stacks: StacksLine) -> Node:
     A function that calls itself is one node.
     """
     root = Node("")
-    for folded, count in (
-        one for step in stacks.steps for one in step.stacks.items() if one[1] > 0
-    ):
-        functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
-        *outer, last = (name for name, _ in groupby(functions))
-        node = root
-        node.count += count
-        for name in (*outer, last + WAITING_SUFFIX if folded.endswith(WAITING_SUFFIX) else last):
-            if name not in node.below:
-                frame = frame_of(name.removesuffix(WAITING_SUFFIX), stacks.own_files)
-                node.below[name] = Node(name, is_own=frame.is_own)
-            node = node.below[name]
-            node.count += count
+    for step in stacks.steps:
+        for folded, count in step.stacks.items():
+            if count > 0:
+                _add(root, folded, count, stacks.own_files)
     return root
+
+
+def _add(root: Node, folded: str, count: int, own_files: Sequence[str] | None) -> None:
+    """Add equal stacks; the last function of a stack that waited is a node of its own."""
+    functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
+    names = [name for name, _ in groupby(functions)]
+    if folded.endswith(WAITING_SUFFIX):
+        names[-1] += WAITING_SUFFIX
+    node = root
+    node.count += count
+    for name in names:
+        if name not in node.below:
+            frame = frame_of(name.removesuffix(WAITING_SUFFIX), own_files)
+            node.below[name] = Node(name, is_own=frame.is_own)
+        node = node.below[name]
+        node.count += count
 
 
 def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
@@ -107,12 +114,9 @@ def _branches(root: Node, min_count: float, width: int) -> Iterator[Line]:
     def row(count: int, span: Span, indents: int) -> Line:
         start = f"{100 * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
         name = span.text.removesuffix(WAITING_SUFFIX)
-        suffix = (
-            WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""
-        )  # the suffix stays when the name is cut
-        return line(
-            start, Span(shorten(name, width - len(start) - len(suffix)) + suffix, span.style)
-        )
+        suffix = span.text[len(name) :]  # it stays when the name is cut
+        shown = shorten(name, width - len(start) - len(suffix)) + suffix
+        return line(start, Span(shown, span.style))
 
     pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
     while pending:
@@ -159,12 +163,12 @@ def _folded(chain: Sequence[Node]) -> Iterator[Span]:
         if len(foreign) >= _MIN_FOLDED:
             yield Span(f"… {len(foreign)} calls in Python and packages", "dim")
         else:
-            yield from (Span(one.text) for one in foreign)
+            yield from (Span(function.text) for function in foreign)
         foreign = []
-        yield Span(
-            node.text,
-            "cyan" if node.text.endswith(WAITING_SUFFIX) else "bold" if node.is_own else "",
-        )
+        style = "bold" if node.is_own else ""
+        if node.text.endswith(WAITING_SUFFIX):
+            style = "cyan"
+        yield Span(node.text, style)
 
 
 def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
@@ -181,15 +185,12 @@ def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
         Column("function", folds=True),
         Column("file", folds=True),
     )
-    rows = [
-        (
-            value_text(one.self_percent, format_percent),
-            value_text(one.total_percent, format_percent),
-            one.function,
-            one.file + ("" if one.line is None else f":{one.line}"),
-        )
-        for one in stacks.top
-    ]
+    rows = []
+    for function in stacks.top:
+        own = value_text(function.self_percent, format_percent)
+        total = value_text(function.total_percent, format_percent)
+        place = function.file if function.line is None else f"{function.file}:{function.line}"
+        rows.append((own, total, function.function, place))
     yield from table(columns, rows, width=width)
 
 
@@ -206,7 +207,8 @@ def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     to_ns = parse_ns(moment.to_at)
     title = _MOMENTS.get(moment.kind, moment.kind)
     if started_ns is not None and from_ns is not None and to_ns is not None:
-        start_ms, end_ms = ((one_ns - started_ns) / NS_PER_MS for one_ns in (from_ns, to_ns))
+        start_ms = (from_ns - started_ns) / NS_PER_MS
+        end_ms = (to_ns - started_ns) / NS_PER_MS
         title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
     if moment.percent is not None and moment.samples:
         title += (

@@ -12,9 +12,9 @@ from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.show_comparison import compare
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
-from profiler.cli.terminal.two_runs import compare
 from profiler.record.activity_model import decode_stacks
 from profiler.record.record_model import decode
 from profiler.report_page.page_data import build_page_data

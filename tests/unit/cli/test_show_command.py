@@ -15,8 +15,8 @@ from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import Line, line, render_lines
 from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
+from profiler.cli.terminal.show_comparison import RunComparison, changed_rows, compare
 from profiler.cli.terminal.size_lines import find_advice
-from profiler.cli.terminal.two_runs import RunComparison, changed_rows, compare
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     Container,

@@ -96,7 +96,7 @@ const LAST_RUNS = 50;
 
 /**
  * Returns the runs that show what is usual for a run: the newest 50 successes before it, and for its memory peak those
- * that were measured in the same way. `show` has the same rule (`cli/terminal/two_runs.py`).
+ * that were measured in the same way. `show` has the same rule (`cli/terminal/show_comparison.py`).
  */
 export function runsBefore(run, { isPeak = false } = {}) {
   const successes = earlierRuns(run).filter((one) => one.outcome === "success");

@@ -16,7 +16,7 @@ from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printe
 from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View, run_curves
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.two_runs import change_spans
+from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (

@@ -111,24 +111,29 @@ def compare(
     this = run.report.record
     that = other.report.record
     usual = () if is_complete else earlier or ()
-    of_metrics = (_metric_row(*metric, this, that, usual) for metric in _METRICS)
-    rows = (
-        *_size_rows(this, that),
-        *(row for row in of_metrics if row is not None),
-        *_time_rows(this, that),
-    )
+    rows = list(_size_rows(this, that))
+    for metric in _METRICS:
+        row = _metric_row(*metric, this, that, usual)
+        if row is not None:
+            rows.append(row)
+    rows += _time_rows(this, that)
     has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
     return RunComparison(
-        other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few
+        other=other, name=name, rows=tuple(rows), is_complete=is_complete, has_few=has_few
     )
 
 
 def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
-    sources = known_peak_source(this.metrics), known_peak_source(that.metrics)
-    if None in sources or sources[0] == sources[1]:
+    this_source = known_peak_source(this.metrics)
+    that_source = known_peak_source(that.metrics)
+    if this_source is None or that_source is None or this_source == that_source:
         return None
-    exact, sampled = ("this", "that") if sources[0] == "kernel" else ("that", "this")
+    exact = "this"
+    sampled = "that"
+    if this_source != "kernel":
+        exact = "that"
+        sampled = "this"
     return (
         f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have "
         "been higher."
@@ -141,10 +146,11 @@ def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """
     changed = [row for row in rows if row.is_changed]
     numbers = [row for row in changed if not row.is_share]
-    first = sorted(
+    by_weight = sorted(
         numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0))
-    )[:_MAX_ROWS]
-    return tuple(row for row in changed if row in first or row.is_share)
+    )
+    heaviest = by_weight[:_MAX_ROWS]
+    return tuple(row for row in changed if row in heaviest or row.is_share)
 
 
 def compared_lines(record: Record, comparison: RunComparison | None, view: View) -> Iterator[Line]:
@@ -165,10 +171,11 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     head = f"{'':<{_NAME_WIDTH}}" + "".join(
         f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change")
     )
-    head += f", {FEW_RUNS}" if comparison.has_few else ""
-    yield line(
-        Span(INDENT + (head if rows else "No number differs by 5 % and by more than usual."), "dim")
-    )
+    if comparison.has_few:
+        head += f", {FEW_RUNS}"
+    if not rows:
+        head = "No number differs by 5 % and by more than usual."
+    yield line(Span(INDENT + head, "dim"))
     for row in rows:
         values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
         change = Span(f"{row.change:>{_VALUE_WIDTH}}", "bold" if row.is_changed else "")
@@ -185,42 +192,46 @@ def _metric_row(
     name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]
 ) -> ComparedRow | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
+    has_earlier = bool(earlier)
     get = reader(path)
     new = get(view_of(this))
     old = get(view_of(that))
     if new is None and old is None:
         return None
-    is_peak = (
-        path == _MEMORY_PEAK
-    )  # a peak that was measured in another way does not show the usual range
-    usual = usual_range(
-        get(view_of(one)) for one in earlier if not is_peak or _peak_note(this, one) is None
-    )
+    is_peak = path == _MEMORY_PEAK
+    if is_peak:
+        # A peak that was measured in another way does not show the usual range.
+        earlier = [record for record in earlier if _peak_note(this, record) is None]
+    usual = usual_range(get(view_of(record)) for record in earlier)
     this_text = _text(new, unit)
     other_text = _text(old, unit)
-    values = (new, this), (old, that)
-    marks = [
-        AT_LEAST if value is not None and _is_least(path, one) else "" for value, one in values
-    ]
+    this_mark = _least_mark(new, path, this)
+    other_mark = _least_mark(old, path, that)
     shown = ComparedRow(
-        name=name, this=marks[0] + this_text, other=marks[1] + other_text, is_changed=False
+        name=name, this=this_mark + this_text, other=other_mark + other_text, is_changed=False
     )
-    if any(marks) and not is_peak:
+    if (this_mark or other_mark) and not is_peak:
         return shown
-    percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
-    are_known = new is not None and old is not None
+    change = ""
+    percent = None
+    is_changed = this_text != other_text
+    if new is not None and old is not None:
+        change = format_change(new, old, lambda value: _text(value, unit))
+        if old and is_changed:
+            percent = 100 * (new - old) / old
+            is_usual = usual is not None and usual[0] <= new <= usual[1]
+            is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
     return replace(
         shown,
-        change=format_change(new, old, lambda value: _text(value, unit)) if are_known else "",
+        change=change,
         change_percent=percent,
-        has_few=bool(earlier) and usual is None,
-        is_changed=(
-            this_text != other_text
-            if percent is None
-            else abs(percent) >= 100 * MIN_SHARE
-            and (usual is None or new is None or not usual[0] <= new <= usual[1])
-        ),
+        has_few=has_earlier and usual is None,
+        is_changed=is_changed,
     )
+
+
+def _least_mark(value: Number | None, path: str, record: Record) -> str:
+    return AT_LEAST if value is not None and _is_least(path, record) else ""
 
 
 def _is_least(path: str, record: Record) -> bool:
@@ -231,16 +242,21 @@ def _is_least(path: str, record: Record) -> bool:
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
-    new_image = _image(this)
-    old_image = _image(that)
-    part = 0 if new_image[0] != old_image[0] else 1
-    is_same_image = new_image[1] is not None and new_image[1] == old_image[1]
-    for name, new, old in (
-        ("revision", this.revision, that.revision),
-        ("image", *((None, None) if is_same_image else (new_image[part], old_image[part]))),
-    ):
-        if new != old and (new or old):
-            yield ComparedRow(name=name, this=new or "-", other=old or "-")
+    if this.revision != that.revision:
+        yield from _text_row("revision", this.revision, that.revision)
+    new_tag, new_digest = _image(this)
+    old_tag, old_digest = _image(that)
+    if new_digest is not None and new_digest == old_digest:
+        return
+    if new_tag != old_tag:
+        yield from _text_row("image", new_tag, old_tag)
+    else:
+        yield from _text_row("image", new_digest, old_digest)
+
+
+def _text_row(name: str, new: str | None, old: str | None) -> Iterator[ComparedRow]:
+    if new != old and (new or old):
+        yield ComparedRow(name=name, this=new or "-", other=old or "-")
 
 
 def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
@@ -250,8 +266,9 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     if this.time_breakdown is None or that.time_breakdown is None:
         return
     pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
-    are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
-    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:CPU_PARTS]:
+    if any((new is None) != (old is None) for (_, new), (_, old) in pairs):
+        pairs = pairs[:CPU_PARTS]
+    for (name, new), (_, old) in pairs:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
             points = f"{new - old:+.0f} points"
             this_text = _text(new, "%")
@@ -265,13 +282,14 @@ def _image(record: Record) -> tuple[str | None, str | None]:
     """The tag of the image, and the beginning of its digest."""
     name, _, digest = (record.container.image or "").rpartition("/")[2].partition("@")
     tag = name.rpartition(":")[2] if ":" in name else None
-    return tag, (record.container.image_digest or digest).rpartition(":")[2][
-        : _VALUE_WIDTH - 2
-    ] or None
+    digits = (record.container.image_digest or digest).rpartition(":")[2]
+    return tag, digits[: _VALUE_WIDTH - 2] or None
 
 
 def _text(value: Number | None, unit: Unit) -> str:
-    return "-" if value is None else format_value(value, unit).removesuffix(" vCPU")
+    if value is None:
+        return "-"
+    return format_value(value, unit).removesuffix(" vCPU")
 
 
 def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int) -> Line:
@@ -286,15 +304,20 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     few = f" ({FEW_RUNS})" if has_few else ""
     if not rows:
         texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
-        is_comparable = (record.metrics.duration_ms or 0) >= _MIN_RUN_MS
-        return _first_fitting(map(line, texts), width) if is_comparable else ()
-    lines = (
-        (*_joined(shown, has_values=has_values), Span(f" since the {last}success{when}{few}"))
-        for shown in (rows, rows[:2], rows[:1])
-        for has_values in (True, False)
-        for last in ("last ", "")
-    )
-    return _first_fitting((*lines, tuple(_joined(rows[:1], has_values=False))), width)
+        if (record.metrics.duration_ms or 0) < _MIN_RUN_MS:
+            return ()
+        return _first_fitting(map(line, texts), width)
+    return _first_fitting(_shorter_and_shorter(rows, f"success{when}{few}"), width)
+
+
+def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Line]:
+    """The changes, with fewer rows and without values in turn; last only the first change."""
+    for shown in (rows, rows[:2], rows[:1]):
+        for changes in (_joined(shown, has_values=True), _joined(shown, has_values=False)):
+            spans = tuple(changes)
+            yield (*spans, Span(f" since the last {since}"))
+            yield (*spans, Span(f" since the {since}"))
+    yield tuple(_joined(rows[:1], has_values=False))
 
 
 def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
@@ -315,14 +338,17 @@ def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]
 def _joined(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
     for number, row in enumerate(rows):
         values = f"{row.other} → {row.this}"
-        text = f"{row.change} ({values})" if row.change and has_values else row.change or values
+        text = row.change or values
+        if row.change and has_values:
+            text = f"{row.change} ({values})"
         if row.has_few:
             style = ""
         elif (row.change_percent or 0) > 0:
             style = "yellow"
         else:
             style = "green"
-        yield from (Span(", " if number else ""), Span(f"{row.name} {text}", style))
+        yield Span(", " if number else "")
+        yield Span(f"{row.name} {text}", style)
 
 
 def _first_fitting(lines: Iterable[Line], width: int) -> Line:
@@ -343,8 +369,11 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
     """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
-    name, unit = next(((name, unit) for name, unit in _UNITS if seconds >= 2 * unit), ("s", 1))
-    ago = f" {seconds // unit} {name} ago" if seconds > 0 else ""
+    ago = f" {seconds} s ago" if seconds > 0 else ""
+    for name, unit in _UNITS:
+        if seconds >= 2 * unit:
+            ago = f" {seconds // unit} {name} ago"
+            break
     if processor_difference(record, last) is not None:
         return f"{ago} on another processor"
     commit = (last.labels or {}).get("gitCommit")
