@@ -87,7 +87,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         )
 
     def _window(self, family: str, arn: str | None) -> FamilyWindow:
-        account, region = arn_account(arn), arn_region(arn)
+        account = arn_account(arn)
+        region = arn_region(arn)
         windows = []
         for key, window in self.runs.items():
             is_here = key.account_id in (None, account) and key.region in (None, region)

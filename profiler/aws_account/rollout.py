@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
@@ -124,14 +124,12 @@ def plan_addition(
         default_image_note(options.image or default_image(document.arn)),
         log_group_note(monitor.own_log_group),
     }
-    is_changed = added.definition != document.definition
+    action: Action = "update monitor" if added.old_monitor else "add monitor"
+    if added.definition == document.definition:
+        action = "up to date"
     return PlannedFamily(
         family=family,
-        action="up to date"
-        if not is_changed
-        else "update monitor"
-        if added.old_monitor
-        else "add monitor",
+        action=action,
         notes=(
             *(note for note in added.notes if note not in general),
             *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
@@ -242,16 +240,15 @@ class Rollout(Struct, kw_only=True, dict=True):
 
         Raises TaskProfilerError.
         """
-        ecs, clusters = (
-            self.open_client("ecs"),
-            self.request.clusters or self._definitions.clusters(),
-        )
+        ecs = self.open_client("ecs")
+        clusters = self.request.clusters or self._definitions.clusters()
         return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
 
     @cached_property
     def _clusters_of(self) -> Mapping[str, frozenset[str]]:
         """The clusters of the request in which the families run, as far as they select them."""
-        request, found = self.request, dict[str, set[str]]()
+        request = self.request
+        found = dict[str, set[str]]()
         for target in self.selected_targets if request.clusters or request.scheduled else ():
             found.setdefault(target.family, set()).add(target.cluster_arn)
         for cluster, families in (
@@ -294,7 +291,8 @@ class Rollout(Struct, kw_only=True, dict=True):
 
         Raises TaskProfilerError if none is selected.
         """
-        request, definitions = self.request, self._definitions
+        request = self.request
+        definitions = self._definitions
         seen = self._clusters_of.keys() if request.clusters or request.scheduled else None
         matching = {
             glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
@@ -317,9 +315,9 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
-        of_services = (
-            frozenset() if self.request.services else self._definitions.families_of_services()
-        )
+        of_services: frozenset[str] = frozenset()
+        if not self.request.services:
+            of_services = self._definitions.families_of_services()
         for family in families:
             if family in of_services:
                 planned = PlannedFamily(
@@ -344,7 +342,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         if planned.action in ("refused", "on instance"):
             return planned
         self._revisions[planned.revision] = document.definition
-        notes, pinned, unmonitored = [*planned.notes], [], []
+        notes = [*planned.notes]
+        pinned = []
+        unmonitored = []
         movable: list[ScheduledTarget] = []
         for target in self.targets:
             if not target.is_pin_of(planned.revision_arn):
@@ -423,17 +423,14 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self.plan_change(family, document, self._starters.get(family, ()))
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
-        clusters = (
-            self._clusters_of.get(family, ())
-            if self.adds and planned.changed.old_monitor is None
-            else ()
-        )
+        if self.adds and planned.changed.old_monitor is None:
+            clusters = self._clusters_of.get(family, ())
+        else:
+            clusters = ()
         if not self._instance_monitors.reports_family(family, document.definition, clusters):
             return planned
-        note, same = (
-            "The monitor of its instances reports it.",
-            replace(same, batch=planned.changed.batch),
-        )
+        note = "The monitor of its instances reports it."
+        same = replace(same, batch=planned.changed.batch)
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
 
     def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
@@ -562,12 +559,12 @@ class Rollout(Struct, kw_only=True, dict=True):
             role = task_role(family.changed.definition)
             if role is not None and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
-        plan = (
-            partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy
-        )
         for role, needed_streams in sorted(streams.items()):
             try:
-                yield plan(role, needed_streams)
+                if self.request.attach_policy:
+                    yield plan_policy(self.open_client, role, needed_streams)
+                else:
+                    yield planned_policy(role, needed_streams)
             except TaskProfilerError as error:
                 if self.request.attach_policy:
                     self._fail(role, error)

@@ -71,7 +71,8 @@ from profiler.task_definitions.definition_texts import (
 )
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
-_MIN_DAYS, _MAX_DAYS = 14, 400
+_MIN_DAYS = 14
+_MAX_DAYS = 400
 # More registrations than these need a person's word.
 _MAX_UNASKED = 5
 _NO_ENDS = (

@@ -283,7 +283,9 @@ def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, o
 def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     """The task's CPU units, written as ``"1024"`` or ``"1 vCPU"``; None if it has none."""
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
-    return None if match is None else float(match[1]) * (_CPU_UNITS if match[2] else 1)
+    if match is None:
+        return None
+    return float(match[1]) * (_CPU_UNITS if match[2] else 1)
 
 
 def definition_size(definition: Mapping[str, object]) -> TaskSize:

@@ -166,9 +166,11 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
         redrive,
     )  # slow to import, as the next ones
 
-    open_client, clock = open_clients(region, profile), SystemClock()
+    open_client = open_clients(region, profile)
+    clock = SystemClock()
     outputs = existing_stack(open_client, name).outputs
-    code, documents = 0, []
+    code = 0
+    documents = []
     for title in ("ForwardLogs", "TaskStopped"):
         queue, function = (
             outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName")
@@ -184,7 +186,8 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
                     open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS
                 )
             else:
-                count, reasons = count_messages(open_client("sqs"), queue), []
+                count = count_messages(open_client("sqs"), queue)
+                reasons = []
         documents.append(
             {"function": function, "isApplied": yes, "events": count, "refused": len(reasons)}
         )
@@ -409,9 +412,10 @@ def stack(
     )
     others = dict.fromkeys((*_CREDENTIALS, "ELASTICSEARCH_AWS_AUTH"), "") if credentials else {}
     environment = {**os.environ, **others, **credentials}
-    cluster = (
-        ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
-    )
+    if url:
+        cluster = ForwarderCluster(url, search_session(url, region, profile, environment))
+    else:
+        cluster = None
     return deploy(request, open_client, cluster, output)
 
 
