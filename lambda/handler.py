@@ -76,7 +76,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     payload = decode_event(event) if event.get("Records") is None else None
     if payload is not None and not payload.has_lines:
         return asdict(Counts())
-    notices, settings = _task_notices(context), _settings()
+    notices = _task_notices(context)
+    settings = _settings()
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(
         settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
@@ -212,7 +213,8 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     """
     from profiler.forwarder.documents import schedule_notice_document  # as in watch_schedules
 
-    settings, text = _settings(), encode_notice(line).decode()
+    settings = _settings()
+    text = encode_notice(line).decode()
     if settings.url is None:
         _print_line(text)
         return
@@ -411,7 +413,9 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
 
     Invocations share it as long as the credentials are the same.
     """
-    url, secret_id, credentials = settings.url, settings.secret_id, settings.credentials
+    url = settings.url
+    secret_id = settings.secret_id
+    credentials = settings.credentials
     if url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     if secret_id is None or credentials.api_key is not None or credentials.basic is not None:

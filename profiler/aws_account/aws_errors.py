@@ -63,11 +63,10 @@ def aws_errors(
         ) from error
     except ParamValidationError as error:
         reason = " ".join(str(error.kwargs["report"]).split())
-        cause = (
-            "boto3 is too old for some fields, so upgrade boto3"
-            if "Unknown parameter" in reason
-            else "wrong name"
-        )
+        if "Unknown parameter" in reason:
+            cause = "boto3 is too old for some fields, so upgrade boto3"
+        else:
+            cause = "wrong name"
         raise TaskProfilerError(f"{what}: {cause} ({reason}).") from error
     except ResponseParserError as error:  # the error's text contains the response
         raise TaskProfilerError(

@@ -39,21 +39,20 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
 
     Raises TaskProfilerError if one matches none.
     """
-    found: dict[str, None] = {}
+    matched: dict[str, None] = {}
     for name in names:
         prefix = glob_prefix(name)
-        listed = (
-            [name]
-            if prefix == name
-            else (str(one["logGroupName"]) for one in listed_groups(open_client, prefix))
-        )
-        matching = [group for group in listed if group == name or fnmatchcase(group, name)]
+        if prefix == name:
+            matching = [name]
+        else:
+            listed = [str(group["logGroupName"]) for group in listed_groups(open_client, prefix)]
+            matching = [group for group in listed if group == name or fnmatchcase(group, name)]
         if not matching:
             raise TaskProfilerError(
                 f"No log group matches {name!r}: check the name, --region and --profile."
             )
-        found |= dict.fromkeys(matching)
-    return tuple(found)
+        matched |= dict.fromkeys(matching)
+    return tuple(matched)
 
 
 def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:
@@ -129,7 +128,8 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
             found[values.get("containerInsights") in ("enabled", "enhanced")].append(
                 quote(cluster["clusterName"])
             )
-    on, off = found[True], found[False]
+    on = found[True]
+    off = found[False]
     if on:
         options = " ".join(f"--from insights:{name}" for name in on)
         yield f"Container Insights is on: task-profiler recommend {options} answers now."

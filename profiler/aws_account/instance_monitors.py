@@ -33,7 +33,8 @@ class InstanceMonitors:
     """
 
     def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
-        self._ecs, self._on_problem = ecs, on_problem
+        self._ecs = ecs
+        self._on_problem = on_problem
         self._families_of = cache(self._read)  # an error is not kept
 
     def reports_task(self, task: StoppedTask) -> bool:

@@ -51,8 +51,11 @@ class MissedReasons:
         pause: Callable[[float], None],
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.open_client, self._pause, self._warn = open_client, pause, warn
-        self._lookups_left, self._reads_left = _MAX_LOOKUPS, _MAX_READS_OF_QUEUES
+        self.open_client = open_client
+        self._pause = pause
+        self._warn = warn
+        self._lookups_left = _MAX_LOOKUPS
+        self._reads_left = _MAX_READS_OF_QUEUES
         # The calls of a period, as far as they were read; None after the last of them.
         self._calls_of = cache(lambda *period: tuple(self._look_up(*period)))
         self._dead_letters = cache(lambda arn: tuple(self._read_queue(arn)) if arn else ())

@@ -141,7 +141,8 @@ def split_into_payloads(events: Iterable[_Event]) -> Iterator[list[_Event]]:
             event_bytes = len(event["message"].encode()) + _EVENT_OVERHEAD_BYTES
             if batch and size_bytes + event_bytes > MAX_PAYLOAD_BYTES:
                 yield batch
-                batch, size_bytes = [], 0
+                batch = []
+                size_bytes = 0
             batch.append(event)
             size_bytes += event_bytes
         yield batch
@@ -248,8 +249,6 @@ def _event_in(body: str) -> object:
         raise TypeError(body)
     if "KinesisBatchInfo" in document:
         return None
-    return (
-        document["requestPayload"]
-        if {"requestPayload", "requestContext"} <= document.keys()
-        else document
-    )
+    if {"requestPayload", "requestContext"} <= document.keys():
+        return document["requestPayload"]
+    return document

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
-from profiler.aws_account.rollout import PlannedFamily
+from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.errors import TaskProfilerError
@@ -87,7 +87,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         )
 
     def _window(self, family: str, arn: str | None) -> FamilyWindow:
-        account, region = arn_account(arn), arn_region(arn)
+        account = arn_account(arn)
+        region = arn_region(arn)
         windows = []
         for key, window in self.runs.items():
             is_here = key.account_id in (None, account) and key.region in (None, region)

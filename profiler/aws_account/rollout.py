@@ -5,9 +5,7 @@ attaches policies.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
-from functools import cached_property, partial
-from typing import Literal, TypeAlias, get_args
+from functools import cached_property
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,150 +13,32 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.pinned_targets import PinnedTargets
+from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import (
-    AIRFLOW,
     SCHEDULE,
-    starter_notes,
     starters_of_families,
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
-from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.task_definitions.containers import (
-    DefinedContainer,
-    monitor_of,
-    needs_put,
     read_containers,
 )
-from profiler.task_definitions.definition_difference import Difference, Part, difference
+from profiler.task_definitions.definition_difference import Part
 from profiler.task_definitions.definition_json import (
     ChangedDefinition,
     TaskDefinitionDocument,
     read_document,
 )
-from profiler.task_definitions.monitor_changes import (
-    AddMonitorOptions,
-    add_monitor,
-    default_image_note,
-    log_group_note,
-    remove_monitor,
-)
-from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
     planned_policy,
-    report_streams,
 )
-from profiler.task_definitions.size_changes import without_size_tags
-
-_NewRevision = Literal["add monitor", "update monitor", "remove monitor", "resize", "revert"]
-Action = Literal[
-    _NewRevision, "up to date", "no monitor", "on instance", "skipped", "refused", "failed"
-]
-
-
-class PlannedFamily(Struct, frozen=True, kw_only=True):
-    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``."""
-
-    family: str
-    action: Action | ResizeAction
-    notes: tuple[str, ...] = ()  # with the reason if nothing can be done
-    document: TaskDefinitionDocument | None = None
-    changed: ChangedDefinition = ChangedDefinition(definition={})
-    problems: tuple[str, ...] = ()  # what ``doctor`` would find afterwards
-    started_by: tuple[str, ...] = ()  # empty if no task was seen, and no schedule
-    pinned: tuple[ScheduledTarget, ...] = ()  # they start another revision than the plan's last
-    movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
-    unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
-    resize: Resize | None = None
-    obstacle: str | None = None  # why tasks of the new revision would not start
-
-    @property
-    def is_new_revision(self) -> bool:
-        return self.action in get_args(_NewRevision)
-
-    @property
-    def revision_arn(self) -> str:
-        """Of the revision that the plan starts from; empty without one."""
-        return (None if self.document is None else self.document.arn) or ""
-
-    @property
-    def revision(self) -> str:
-        return revision_of(self.revision_arn) or self.family
-
-    @property
-    def log_group(self) -> str | None:
-        """The log group of the stream of an added monitor, if the report goes there."""
-        return None if self.changed.monitor is None else self.changed.monitor.own_log_group
-
-    @property
-    def streams(self) -> frozenset[str]:
-        """The ARNs of the log streams that the task role must allow."""
-        return report_streams(self.changed, self.revision_arn)
-
-
-# Plans the change of a family's definition: (family, definition, who starts it). Raises
-# TaskProfilerError if refused.
-PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
-
-
-def plan_addition(
-    family: str,
-    document: TaskDefinitionDocument,
-    started_by: Sequence[str] = (),
-    *,
-    options: AddMonitorOptions,
-) -> PlannedFamily:
-    """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
-    if AIRFLOW in started_by:
-        options = replace(options, default_report_stream="monitor")
-    added = add_monitor(document.definition, options, revision_arn=document.arn)
-    monitor = added.monitor or DefinedContainer(name="")
-    # The plan shows the default image once, and whether the log group exists.
-    general = {
-        default_image_note(options.image or default_image(document.arn)),
-        log_group_note(monitor.own_log_group),
-    }
-    is_changed = added.definition != document.definition
-    return PlannedFamily(
-        family=family,
-        action="up to date"
-        if not is_changed
-        else "update monitor"
-        if added.old_monitor
-        else "add monitor",
-        notes=(
-            *(note for note in added.notes if note not in general),
-            *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
-        ),
-        document=document,
-        changed=added,
-    )
-
-
-def plan_removal(family: str, document: TaskDefinitionDocument, image: str | None) -> PlannedFamily:
-    """Plan to remove the monitor. Raises TaskProfilerError if it is refused."""
-    removed = remove_monitor(document.definition, image)
-    log_group = None if removed.old_monitor is None else removed.old_monitor.own_log_group
-    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
-    return PlannedFamily(
-        family=family,
-        action="remove monitor" if removed.old_monitor else "no monitor",
-        notes=(*removed.notes, *kept),
-        document=document,
-        changed=removed,
-    )
-
-
-def _check_obstacle(planned: PlannedFamily) -> None:
-    """Raise TaskProfilerError if the family must be left alone."""
-    if planned.obstacle is not None:
-        raise TaskProfilerError(f"It is left alone. {planned.obstacle}")
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
@@ -196,9 +76,6 @@ class Rollout(Struct, kw_only=True, dict=True):
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     done: list[PlannedFamily] = []  # whose revisions were registered
     _groups: set[str] = set()
-    _revisions: dict[
-        str, Mapping[str, object]
-    ] = {}  # many schedules may start one revision, which never changes
 
     @cached_property
     def _definitions(self) -> TaskDefinitions:
@@ -207,6 +84,16 @@ class Rollout(Struct, kw_only=True, dict=True):
     @cached_property
     def _schedules(self) -> Schedules:
         return Schedules(self.open_client)
+
+    @cached_property
+    def _pins(self) -> PinnedTargets:
+        return PinnedTargets(
+            part=self.part,
+            globs=self.request.globs,
+            image=self.image,
+            owners=self.owners,
+            describe=self._describe,
+        )
 
     @cached_property
     def targets(self) -> tuple[ScheduledTarget, ...]:
@@ -242,16 +129,15 @@ class Rollout(Struct, kw_only=True, dict=True):
 
         Raises TaskProfilerError.
         """
-        ecs, clusters = (
-            self.open_client("ecs"),
-            self.request.clusters or self._definitions.clusters(),
-        )
+        ecs = self.open_client("ecs")
+        clusters = self.request.clusters or self._definitions.clusters()
         return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
 
     @cached_property
     def _clusters_of(self) -> Mapping[str, frozenset[str]]:
         """The clusters of the request in which the families run, as far as they select them."""
-        request, found = self.request, dict[str, set[str]]()
+        request = self.request
+        found = dict[str, set[str]]()
         for target in self.selected_targets if request.clusters or request.scheduled else ():
             found.setdefault(target.family, set()).add(target.cluster_arn)
         for cluster, families in (
@@ -294,7 +180,8 @@ class Rollout(Struct, kw_only=True, dict=True):
 
         Raises TaskProfilerError if none is selected.
         """
-        request, definitions = self.request, self._definitions
+        request = self.request
+        definitions = self._definitions
         seen = self._clusters_of.keys() if request.clusters or request.scheduled else None
         matching = {
             glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
@@ -317,9 +204,9 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
-        of_services = (
-            frozenset() if self.request.services else self._definitions.families_of_services()
-        )
+        of_services: frozenset[str] = frozenset()
+        if not self.request.services:
+            of_services = self._definitions.families_of_services()
         for family in families:
             if family in of_services:
                 planned = PlannedFamily(
@@ -343,73 +230,15 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._changed(family, document)
         if planned.action in ("refused", "on instance"):
             return planned
-        self._revisions[planned.revision] = document.definition
-        notes, pinned, unmonitored = [*planned.notes], [], []
-        movable: list[ScheduledTarget] = []
-        for target in self.targets:
-            if not target.is_pin_of(planned.revision_arn):
-                continue
-            try:
-                found = self._pin_difference(planned, target)
-                obstacle = None if found == "none" else self._obstacle(planned, target, found)
-                starts_monitor = (
-                    self.part == "size"
-                    or monitor_of(self._pinned_definition(target), self.image) is not None
-                )
-            except TaskProfilerError as error:
-                found = "other"
-                obstacle = f". {error}"
-                starts_monitor = True
-            if found == "none":
-                continue
-            pinned.append(target)
-            notes.append(
-                f"The {target.title} is pinned to {target.pinned_revision}{obstacle or '.'}"
-            )
-            if obstacle is None:
-                movable.append(target)
-            if not starts_monitor:
-                unmonitored.append(target)
-        if planned.log_group is not None and planned.is_new_revision:
-            notes.append(
-                f"--register creates the log group {planned.log_group} if it does not exist."
-            )
-        return replace(
-            planned,
-            notes=tuple(notes),
-            pinned=tuple(pinned),
-            movable=tuple(movable),
-            unmonitored=tuple(unmonitored),
-        )
+        self._pins.remember(planned.revision, document.definition)
+        planned = self._pins.with_pinned(planned, self.targets)
+        if planned.log_group is None or not planned.is_new_revision:
+            return planned
+        note = f"--register creates the log group {planned.log_group} if it does not exist."
+        return replace(planned, notes=(*planned.notes, note))
 
     def _describe(self, name: str) -> bytes:
         return (self.read_revision or self._definitions.describe)(name)
-
-    def _obstacle(
-        self, planned: PlannedFamily, target: ScheduledTarget, found: Difference
-    ) -> str | None:
-        """Why --update-schedules leaves a pinned target as it is, after its revision's name; None
-        if it moves the target. Raises TaskProfilerError.
-
-        For a size, a target is moved once: from the revision that this call replaces, or an equal
-        older one. Somebody has put any other one there, and may have a reason.
-        """
-        if found == "other":
-            return f", which differs by more than the {self.part}: --update-schedules skips it."
-        if self.part != "size" or target.pinned_revision == planned.revision:
-            return None
-        if any(fnmatchcase(planned.family, glob) for glob in self.request.globs):
-            return None
-        name_it = f"name the family to move it: task-profiler taskdef resize {planned.family}"
-        if not planned.is_new_revision:
-            return f", although a newer revision differs only by the size: {name_it}."
-        number = (target.pinned_revision or "").rpartition(":")[2]
-        is_older = number.isdecimal() and int(number) < int(planned.revision.rpartition(":")[2])
-        replaced = {} if planned.document is None else planned.document.definition
-        pinned = without_size_tags(self._pinned_definition(target))
-        if is_older and difference(pinned, without_size_tags(replaced)) == "none":
-            return None
-        return f", which has another size than {planned.revision}: {name_it}."
 
     def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
         """The plan without its targets; nothing changes if it is refused, or if an instance
@@ -423,35 +252,15 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self.plan_change(family, document, self._starters.get(family, ()))
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
-        clusters = (
-            self._clusters_of.get(family, ())
-            if self.adds and planned.changed.old_monitor is None
-            else ()
-        )
+        if self.adds and planned.changed.old_monitor is None:
+            clusters = self._clusters_of.get(family, ())
+        else:
+            clusters = ()
         if not self._instance_monitors.reports_family(family, document.definition, clusters):
             return planned
-        note, same = (
-            "The monitor of its instances reports it.",
-            replace(same, batch=planned.changed.batch),
-        )
+        note = "The monitor of its instances reports it."
+        same = replace(same, batch=planned.changed.batch)
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
-
-    def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
-        """How a pinned target's revision differs from the one that the plan ends with.
-
-        Raises TaskProfilerError.
-        """
-        if target.pinned_revision == planned.revision:
-            return self.part if planned.is_new_revision else "none"
-        return difference(
-            self._pinned_definition(target), planned.changed.definition, self.image, part=self.part
-        )
-
-    def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
-        revision = target.pinned_revision or ""
-        if revision not in self._revisions:
-            self._revisions[revision] = read_document(self._describe(revision), revision).definition
-        return self._revisions[revision]
 
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
         """How many schedules and rules of the families go on starting another revision, unless
@@ -475,9 +284,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
-            _check_obstacle(planned)
+            check_obstacle(planned)
             planned = self._planned_again(planned)
-            _check_obstacle(planned)
+            check_obstacle(planned)
             arn = planned.revision_arn
             if planned.is_new_revision:
                 arn = self._definitions.register(planned.changed.definition)
@@ -489,9 +298,13 @@ class Rollout(Struct, kw_only=True, dict=True):
             return planned
         for target in self._moves(planned):
             try:
-                self._move(planned, target, arn)
+                outcome, sentence = self._pins.move(self._schedules, planned, target, arn)
             except TaskProfilerError as error:
                 self._fail(planned.family, error)
+                continue
+            if outcome != "unchanged":
+                self.on_step(sentence)
+                self.counts[outcome] += 1
         return planned
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
@@ -524,33 +337,6 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_step(f"created the log group {group}")
         self._groups.add(group)
 
-    def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
-        """Move a pinned target, unless it is pinned to another version of the job at this
-        moment.
-        """
-        current = self._schedules.read(target)
-        if current is None or not current.is_pin_of(arn):
-            self._skip(target, f"no longer pinned to a revision of {planned.family}")
-            return
-        pinned_difference = self._pin_difference(planned, current)
-        if pinned_difference == "none":
-            return
-        obstacle = self._obstacle(planned, current, pinned_difference)
-        if obstacle is not None:
-            self._skip(current, f"pinned to {current.pinned_revision}")
-            return
-        owner = None if self.owners is None else self.owners.of_target(current)
-        if owner is not None:
-            self._skip(current, f"{owner}: set {revision_of(arn)} there")
-            return
-        self._schedules.move(current, arn)
-        self.on_step(f"moved {current.title} to {revision_of(arn)}")
-        self.counts["moved"] += 1
-
-    def _skip(self, target: ScheduledTarget, reason: str) -> None:
-        self.on_step(f"{target.title} skipped: {reason}")
-        self.counts["skipped"] += 1
-
     def _fail(self, subject: str, error: TaskProfilerError) -> None:
         self.on_problem(f"{subject}: {error}")
         self.counts["failed"] += 1
@@ -562,12 +348,12 @@ class Rollout(Struct, kw_only=True, dict=True):
             role = task_role(family.changed.definition)
             if role is not None and family.streams:
                 streams[role] = streams.get(role, frozenset()) | family.streams
-        plan = (
-            partial(plan_policy, self.open_client) if self.request.attach_policy else planned_policy
-        )
         for role, needed_streams in sorted(streams.items()):
             try:
-                yield plan(role, needed_streams)
+                if self.request.attach_policy:
+                    yield plan_policy(self.open_client, role, needed_streams)
+                else:
+                    yield planned_policy(role, needed_streams)
             except TaskProfilerError as error:
                 if self.request.attach_policy:
                     self._fail(role, error)

@@ -58,11 +58,9 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return (
-            f"{self.kind} {self.name}"
-            if self.group == "default"
-            else f"{self.kind} {self.group}/{self.name}"
-        )
+        if self.group == "default":
+            return f"{self.kind} {self.name}"
+        return f"{self.kind} {self.group}/{self.name}"
 
     def is_pin_of(self, revision_arn: str) -> bool:
         """Whether it is pinned to a revision of the family of this ARN, in the same account and
@@ -121,8 +119,10 @@ class Schedules:
 
     def targets_of_rule(self, rule: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
         """The targets of a rule that start ECS tasks."""
-        name, bus = rule["Name"], rule.get("EventBusName", "default")
-        call, body = self._events.list_targets_by_rule, self._targets_body
+        name = rule["Name"]
+        bus = rule.get("EventBusName", "default")
+        call = self._events.list_targets_by_rule
+        body = self._targets_body
         for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
             if _PARAMETERS in target:
                 yield ScheduledTarget(
@@ -274,7 +274,8 @@ def is_timed(target: ScheduledTarget) -> bool:
 
 def schedule_of(target: ScheduledTarget) -> Schedule:
     """The schedule of a target that AWS returned."""
-    is_rule, content = target.kind == "rule", target.content
+    is_rule = target.kind == "rule"
+    content = target.content
     started = content if is_rule else content["Target"]
     settings = target.rule if is_rule else content
     return Schedule(

@@ -113,10 +113,8 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """The line of a shell after which all commands read past runs from a stack's cluster or log
     groups, if any.
     """
-    url, prefix = (
-        parameters.get("ElasticsearchUrl", ""),
-        parameters.get("IndexPrefix", DEFAULT_PREFIX),
-    )
+    url = parameters.get("ElasticsearchUrl", "")
+    prefix = parameters.get("IndexPrefix", DEFAULT_PREFIX)
     sources = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
     if url:
         sources = [url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"]

@@ -22,7 +22,10 @@ ALL_STATUSES = (
     "RUNNING",
     "STOPPED",
 )  # in this order, so that a task that stops meanwhile is in one of the lists
-AIRFLOW, DAGSTER, PREFECT, SCHEDULE = "Airflow", "Dagster", "Prefect", "schedule"
+AIRFLOW = "Airflow"
+DAGSTER = "Dagster"
+PREFECT = "Prefect"
+SCHEDULE = "schedule"
 # The beginnings of the tags that orchestrators give to their tasks.
 _TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
 # EcsRunTaskOperator writes the owner of the DAG's task, which is airflow by default.
@@ -136,11 +139,10 @@ def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]
     for name in starters:
         if name == AIRFLOW:
             stream = "the report goes to the monitor's own stream (--report-stream monitor)"
-            remedy = (
-                stream
-                if is_printed
-                else "send the report to the monitor's own stream (--report-stream monitor)"
-            )
+            if is_printed:
+                remedy = stream
+            else:
+                remedy = "send the report to the monitor's own stream (--report-stream monitor)"
             yield f"Airflow reads XCom from the last line of the batch's stream: {remedy}."
             yield _KILLED.format("fails the DAG's task")
         elif name == DAGSTER:

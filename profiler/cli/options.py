@@ -58,7 +58,9 @@ class Quantity(click.types.FloatParamType):
     """
 
     def __init__(self, parser: str, least: float = 0, most: float = math.inf) -> None:
-        self._parser, self._least, self._most = parser, least, most
+        self._parser = parser
+        self._least = least
+        self._most = most
 
     def convert(
         self,

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
-from profiler.aws_account.rollout import PlanChange, PlannedFamily, Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.tagged_revisions import TaggedRevisions
@@ -71,7 +72,8 @@ from profiler.task_definitions.definition_texts import (
 )
 from profiler.task_definitions.terraform_sizes import terraform_sizes
 
-_MIN_DAYS, _MAX_DAYS = 14, 400
+_MIN_DAYS = 14
+_MAX_DAYS = 400
 # More registrations than these need a person's word.
 _MAX_UNASKED = 5
 _NO_ENDS = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from profiler.aws_account.rollout import PlannedFamily
+from profiler.aws_account.planned_family import PlannedFamily
 from profiler.cli.github_format import annotation, append_to_summary, markdown_table
 from profiler.cli.printing import (
     UNKNOWN,

@@ -4,7 +4,8 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from profiler.aws_account.rollout import PlannedFamily, Rollout, RolloutRequest
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.cli.progress import progress_row
 from profiler.core.errors import UsageError
 

@@ -12,15 +12,14 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.report_paths import ReportPaths, task_role
-from profiler.aws_account.rollout import (
+from profiler.aws_account.planned_family import (
     PlanChange,
     PlannedFamily,
-    Rollout,
-    RolloutRequest,
     plan_addition,
     plan_removal,
 )
+from profiler.aws_account.report_paths import ReportPaths, task_role
+from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import (
     CommandGroup,

@@ -103,14 +103,16 @@ def camel_case(value: object) -> object:
 
 
 def _with_case(value: object, change: Callable[[str], str]) -> object:
-    if isinstance(value, dict):
-        return {
-            change(name[:1]) + name[1:]: item
-            if name[:1].lower() + name[1:] in FREE_KEYS
-            else _with_case(item, change)
-            for name, item in value.items()
-        }
-    return [_with_case(item, change) for item in value] if isinstance(value, list) else value
+    """The value with changed first letters of the keys, but for those of ``FREE_KEYS`` inside."""
+    if isinstance(value, list):
+        return [_with_case(item, change) for item in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {}
+    for name, item in value.items():
+        is_free = name[:1].lower() + name[1:] in FREE_KEYS
+        changed[change(name[:1]) + name[1:]] = item if is_free else _with_case(item, change)
+    return changed
 
 
 _CDK_ACCESS = """\

@@ -151,8 +151,9 @@ def _with_known_image(container: DefinedContainer, image: str | None) -> Defined
     """The container, whose image is known if its repository is the one of ``image``, the user's
     own for the monitor.
     """
-    is_own_build = image is not None and repository(container.image) == repository(image)
-    return replace(container, image=MONITOR_REPOSITORY) if is_own_build else container
+    if image is not None and repository(container.image) == repository(image):
+        return replace(container, image=MONITOR_REPOSITORY)
+    return container
 
 
 def needs_put(environment: Mapping[str, object]) -> bool:
@@ -183,15 +184,14 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
     Raises TaskProfilerError.
     """
     if requested is not None:
-        others = {
-            container.name: container for container in containers if container.name != MONITOR_NAME
-        }
-        if requested not in others:
+        by_name = {container.name: container for container in containers}
+        by_name.pop(MONITOR_NAME, None)
+        if requested not in by_name:
             raise TaskProfilerError(
                 f"--container names {requested!r}, which cannot be the batch of this task "
-                f"definition: choose one of {', '.join(others) or 'none'}."
+                f"definition: choose one of {', '.join(by_name) or 'none'}."
             )
-        return others[requested]
+        return by_name[requested]
     roles = roles_of(containers)
     essential = roles.candidates
     if len(essential) > 1:
@@ -200,15 +200,11 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
             f"Several containers could be the batch ({listed}): choose one with --container."
         )
     if not essential:
-        listed = (
-            ", ".join(
-                one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)
-            )
-            or "none"
-        )
+        hidden = (MONITOR_NAME, *roles.injected)
+        others = [container.name for container in containers if container.name not in hidden]
         raise TaskProfilerError(
-            "No essential container of this task definition can be the batch "
-            f"(others that are not injected by AWS: {listed}): choose one with --container."
+            "No essential container of this task definition can be the batch (others that are not "
+            f"injected by AWS: {', '.join(others) or 'none'}): choose one with --container."
         )
     return next(container for container in containers if container.name == essential[0])
 
@@ -230,11 +226,7 @@ def read_container(raw: Mapping[str, object]) -> DefinedContainer:
         requirements=frozenset(
             str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))
         ),
-        neuron_devices=tuple(
-            one
-            for one in mappings(linux.get("devices"))
-            if str(one.get("hostPath")).startswith("/dev/neuron")
-        ),
+        neuron_devices=_neuron_devices(linux.get("devices")),
         depends_on=tuple(
             str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))
         ),
@@ -243,6 +235,15 @@ def read_container(raw: Mapping[str, object]) -> DefinedContainer:
         user=text(raw.get("user")),
         capabilities=frozenset(_words(mapping(linux.get("capabilities")).get("add"))),
     )
+
+
+def _neuron_devices(devices: object) -> tuple[Mapping[str, object], ...]:
+    """Those of the mapped devices of a container that are AWS's accelerators."""
+    neuron_devices = []
+    for device in mappings(devices):
+        if str(device.get("hostPath")).startswith("/dev/neuron"):
+            neuron_devices.append(device)
+    return tuple(neuron_devices)
 
 
 def environment_of(container: Mapping[str, object]) -> dict[str, object]:

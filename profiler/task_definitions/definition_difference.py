@@ -28,15 +28,15 @@ def difference(
     if _comparable(first) == _comparable(second):
         return "none"
     try:
-        jobs = [
-            _comparable(
-                without_size(one) if part == "size" else remove_monitor(one, image).definition
-            )
-            for one in (first, second)
-        ]
+        if part == "size":
+            first = without_size(first)
+            second = without_size(second)
+        else:
+            first = remove_monitor(first, image).definition
+            second = remove_monitor(second, image).definition
     except TaskProfilerError:  # another program's container has the monitor's name
         return "other"
-    return part if jobs[0] == jobs[1] else "other"
+    return part if _comparable(first) == _comparable(second) else "other"
 
 
 def _comparable(value: object, field: str = "") -> object:

@@ -125,10 +125,8 @@ def change_text(
         changed = change(document.definition, document.arn, None)
         text = decoded(data, source_name)
         style = style_of(text, json_tree(text), is_yaml=False)
-        before, after = (
-            f"{style.lines(one, '')}\n".encode()
-            for one in (document.definition, changed.definition)
-        )
+        before = f"{style.lines(document.definition, '')}\n".encode()
+        after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
     source = _read(data, source_name)
     editor = TextEditor(
@@ -143,9 +141,8 @@ def change_text(
     for place in source.places:
         changed = place.changed_by(change)
         edits += editor.edits(place.node, place.definition, changed.definition, names)
-        notes += (
-            f"{place.logical_id}: {note}" if place.logical_id else note for note in changed.notes
-        )
+        subject = f"{place.logical_id}: " if place.logical_id else ""
+        notes += (f"{subject}{note}" for note in changed.notes)
         wanted.append(changed.definition)
     after = encoded(with_edits(source.text, edits), data) if edits else data
     if edits:
@@ -159,8 +156,8 @@ def _check(source: _Source, wanted: list[object], after: bytes, source_name: str
     """
     try:
         changed = _read(after, source_name)
-        found = [_comparable(place.definition) for place in changed.places]
-        is_right = found == list(map(_comparable, wanted)) and changed.rest == source.rest
+        definitions = [_comparable(place.definition) for place in changed.places]
+        is_right = definitions == [*map(_comparable, wanted)] and changed.rest == source.rest
     except TaskProfilerError:
         is_right = False
     if not is_right:
@@ -230,17 +227,17 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
             f"{source_name} is {language} without Resources and without containerDefinitions: "
             "give a CloudFormation template or a task definition."
         )
-    found = {
-        name: resource
-        for name, resource in resources.members.items()
-        if (kind := resource.members.get("Type")) is not None and kind.scalar == _TYPE
-    }
-    if not found:
+    definitions = {}
+    for name, resource in resources.members.items():
+        resource_type = resource.members.get("Type")
+        if resource_type is not None and resource_type.scalar == _TYPE:
+            definitions[name] = resource
+    if not definitions:
         raise TaskProfilerError(
             f"{source_name} is a CloudFormation template without a task definition: give the "
             f"template whose Resources have the type {_TYPE}."
         )
-    return found
+    return definitions
 
 
 def _resource(logical_id: str, resource: Node, text: str) -> _Place:
@@ -258,25 +255,26 @@ def _resource(logical_id: str, resource: Node, text: str) -> _Place:
         )
     view = mapping(camel_case(_view(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
-    typed = [
-        _with_types(one) if isinstance(one, dict) else one
-        for one in _list(view["containerDefinitions"])
-    ]
+    typed = []
+    for container in _list(view["containerDefinitions"]):
+        typed.append(_with_types(container) if isinstance(container, dict) else container)
     sizes = {name: str(view[name]) for name in _TASK_NUMBERS if isinstance(view.get(name), int)}
     definition = {"family": logical_id, **view, **sizes, "containerDefinitions": typed}
     return _Place(node=properties, definition=definition, logical_id=logical_id)
 
 
 def _with_types(container: Mapping[str, object]) -> Mapping[str, object]:
-    texts = ((name, str(container.get(name))) for name in _CONTAINER_NUMBERS)
-    numbers = {name: int(written) for name, written in texts if written.isdecimal()}
-    words = ((name, str(container.get(name)).lower()) for name in _CONTAINER_FLAGS)
-    return {
-        "name": "",
-        **container,
-        **numbers,
-        **{name: _FLAGS[word] for name, word in words if word in _FLAGS},
-    }
+    """The container with numbers and flags in place of their texts, and with a name."""
+    typed = {"name": "", **container}
+    for name in _CONTAINER_NUMBERS:
+        written = str(container.get(name))
+        if written.isdecimal():
+            typed[name] = int(written)
+    for name in _CONTAINER_FLAGS:
+        word = str(container.get(name)).lower()
+        if word in _FLAGS:
+            typed[name] = _FLAGS[word]
+    return typed
 
 
 def _list(value: object) -> list[object]:

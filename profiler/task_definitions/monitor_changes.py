@@ -154,7 +154,9 @@ def _with_existing_monitor(
     )
     started_before = {*batch.depends_on}
     for _ in containers:  # directly and indirectly
-        started_before.update(*(one.depends_on for one in containers if one.name in started_before))
+        for container in containers:
+            if container.name in started_before:
+                started_before.update(container.depends_on)
     is_stricter = existing.name in started_before
     parts = list(_raw_containers(definition))
     old = parts.pop(containers.index(existing))
@@ -337,7 +339,9 @@ def _memory_notes(
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
-    taken_mb = sum(one.memory_mb or one.memory_reservation_mb or 0 for one in containers)
+    taken_mb = 0
+    for container in containers:
+        taken_mb += container.memory_mb or container.memory_reservation_mb or 0
     left_mb = task_mb - taken_mb
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(
@@ -357,14 +361,10 @@ def _log_notes(batch: DefinedContainer, monitor: MonitorContainer) -> Iterator[s
     own_log = monitor.own_log
     if own_log is None:
         return
-    if batch.log_driver == AWSLOGS:
-        reason = ""
-    else:
-        reason = f"The batch {batch.name!r} does not log by awslogs, so the"
-    yield (
-        f"{reason or 'The'} report goes to the monitor's own log stream in the log group "
-        f"{own_log.group}."
-    )
+    subject = "The report"
+    if batch.log_driver != AWSLOGS:
+        subject = f"The batch {batch.name!r} does not log by awslogs, so the report"
+    yield f"{subject} goes to the monitor's own log stream in the log group {own_log.group}."
     yield log_group_note(own_log.group)
     if own_log.region is None:
         yield (
@@ -406,5 +406,8 @@ def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[st
     left = [dependency for dependency in dependencies if dependency.get("containerName") != monitor]
     if left == dependencies:
         return container
-    without = {name: value for name, value in container.items() if name != "dependsOn"}
-    return without | ({"dependsOn": left} if left else {})
+    changed = {**container}
+    del changed["dependsOn"]
+    if left:
+        changed["dependsOn"] = left
+    return changed

@@ -85,21 +85,19 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return self.uses_neuron or self.stacks is not None
 
     @property
+    def user(self) -> str:
+        if self.uses_neuron:
+            return _ROOT
+        return USER if self.stacks is None else PTRACE_USER
+
+    @property
     def memory_mb(self) -> int:
         if self.uses_neuron:
             return _MEMORY_WITH_NEURON_MB
         return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
 
     def definition(self) -> Mapping[str, object]:
-        log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        variables = (
-            {CONTAINER_VARIABLE: self.batch.name}
-            | log_group
-            | (GPU_VARIABLES if self.uses_gpu else {})
-        )
-        if self.stacks is not None:
-            variables[STACKS_VARIABLE] = self.stacks
-        variables |= self.settings
+        variables = self._variables()
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,
@@ -109,21 +107,46 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "stopTimeout": STOP_TIMEOUT_SECONDS,
             "memoryReservation": RESERVATION_MB,
             "memory": self.memory_mb,
-            "user": _ROOT if self.uses_neuron else PTRACE_USER if self.stacks is not None else USER,
+            "user": self.user,
             "readonlyRootFilesystem": True,
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.is_root:
-            neuron = ["IPC_LOCK"] if self.uses_neuron else []
-            ptrace = [SYS_PTRACE] if self.stacks is not None else []
-            devices = [dict(device) for device in self.batch.neuron_devices]
-            access = {"capabilities": {"add": [*neuron, *ptrace]}}
-            definition["linuxParameters"] = {**access, "devices": devices} if devices else access
+            definition["linuxParameters"] = self._access()
         if self.own_log is not None or self.batch.log_driver == AWSLOGS:
             options = self.batch.log_options if self.own_log is None else self.own_log.options
-            kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
-            definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": kept}
+            definition["logConfiguration"] = {
+                "logDriver": AWSLOGS,
+                "options": _one_line_options(options),
+            }
         return definition
+
+    def _variables(self) -> Mapping[str, str]:
+        variables = {CONTAINER_VARIABLE: self.batch.name}
+        if self.own_log is not None:
+            variables[LOG_GROUP_VARIABLE] = self.own_log.group
+        if self.uses_gpu:
+            variables |= GPU_VARIABLES
+        if self.stacks is not None:
+            variables[STACKS_VARIABLE] = self.stacks
+        return {**variables, **self.settings}
+
+    def _access(self) -> Mapping[str, object]:
+        """``linuxParameters``: the capabilities of root that it needs, and Neuron devices."""
+        capabilities = []
+        if self.uses_neuron:
+            capabilities.append("IPC_LOCK")
+        if self.stacks is not None:
+            capabilities.append(SYS_PTRACE)
+        access: dict[str, object] = {"capabilities": {"add": capabilities}}
+        if self.batch.neuron_devices:
+            access["devices"] = [dict(device) for device in self.batch.neuron_devices]
+        return access
+
+
+def _one_line_options(options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options of awslogs without those that join lines."""
+    return {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
 
 
 def default_image(revision_arn: str | None) -> str:
@@ -151,17 +174,22 @@ def refresh(
     Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``),
     ``essential`` and ``dependsOn`` stay.
     """
-    kept = {
-        *(() if has_image else ("image",)),
-        *(("essential", "dependsOn") if is_stricter else ()),
-    }
-    wanted = {name: value for name, value in present.definition().items() if name not in kept}
-    values = {
-        name: _present_value(name, container, value, present) for name, value in wanted.items()
-    }
-    changes = {name: value for name, value in values.items() if value != container.get(name)}
-    notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
-    return {**container, **changes}, notes
+    kept: set[str] = set()
+    if not has_image:
+        kept.add("image")
+    if is_stricter:
+        kept |= {"essential", "dependsOn"}
+    changed = {**container}
+    notes = []
+    for field, new_monitors in present.definition().items():
+        if field in kept:
+            continue
+        old = container.get(field)
+        value = _present_value(field, container, new_monitors, present)
+        if value != old:
+            changed[field] = value
+            notes.append(_note(field, old, value))
+    return changed, tuple(notes)
 
 
 def _present_value(
@@ -181,14 +209,9 @@ def _present_value(
             dependencies = list(mappings(old))
             (start,) = mappings(value)
             if start not in dependencies:
-                new = [
-                    *(
-                        one
-                        for one in dependencies
-                        if one.get("containerName") != present.batch.name
-                    ),
-                    start,
-                ]
+                batch = present.batch.name
+                others = [item for item in dependencies if item.get("containerName") != batch]
+                new = [*others, start]
         case "environment":
             new = _with_variables(list(mappings(old)), list(mappings(value)), present)
         case "linuxParameters":
@@ -206,30 +229,36 @@ def _with_variables(
     """The owner's variables with the new ones; the owner's values stay for GPUs and for a log
     group by default.
     """
-    given = {str(variable.get("name")): variable for variable in old}
-    kept = given.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
+    variables = {str(variable.get("name")): variable for variable in old}
+    given = {*variables}
+    kept = given & (GPU_VARIABLES.keys() - present.settings.keys())
     is_requested = present.own_log is not None and present.own_log.is_requested
-    if not is_requested and not given.keys().isdisjoint(
-        (LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")
-    ):
+    if not is_requested and not given.isdisjoint((LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")):
         kept.add(LOG_GROUP_VARIABLE)
-    wanted = {str(variable["name"]): variable for variable in new if variable["name"] not in kept}
-    return list(
-        (given | {name: {**given.get(name, {}), **one} for name, one in wanted.items()}).values()
-    )
+    for variable in new:
+        name = str(variable["name"])
+        if name not in kept:
+            variables[name] = {**variables.get(name, {}), **variable}
+    return list(variables.values())
 
 
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
+    """The owner's ``linuxParameters`` with the monitor's capabilities and devices."""
     capabilities = mapping(old.get("capabilities"))
     added = _joined(capabilities.get("add"), mapping(new.get("capabilities")).get("add"))
     devices = _joined(old.get("devices"), new.get("devices"))
     changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
-    return changed | ({"devices": devices} if devices else {})
+    if devices:
+        changed["devices"] = devices
+    return changed
 
 
 def _joined(old: object, new: object) -> list[object]:
+    """The items of the old list, and the new ones that it lacks; anything else is no list."""
     kept = list(old) if isinstance(old, list) else []
-    return [*kept, *(item for item in (new if isinstance(new, list) else []) if item not in kept)]
+    if not isinstance(new, list):
+        return kept
+    return kept + [item for item in new if item not in kept]
 
 
 def _present_log(
@@ -256,12 +285,7 @@ def _present_log(
             return new
     if not MULTILINE_OPTIONS & set(options):
         return old
-    return {
-        **old,
-        "options": {
-            name: value for name, value in options.items() if name not in MULTILINE_OPTIONS
-        },
-    }
+    return {**old, "options": _one_line_options(options)}
 
 
 def _note(field: str, old: object, new: object) -> str:

@@ -78,7 +78,9 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
         if not self.prefixes:
             return None
         named = [prefix.partition(_LOG_GROUP)[2] for prefix in self.prefixes]
-        more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
+        more = ""
+        if len(named) > _MAX_NAMED:
+            more = f" and {len(named) - _MAX_NAMED} more"
         return (
             f"The role {self.role} would need a policy of {self.exact_characters:,} characters, "
             f"and IAM allows {MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy "
@@ -98,19 +100,24 @@ def planned_policy(
     Raises TaskProfilerError if not even prefixes fit.
     """
     statements = statements_of(existing)
-    own = next((one for one in statements if one.get("Sid") == _SID), None)
-    allowed = frozenset[str]() if own is None else frozenset(map(str, listed(own.get("Resource"))))
+    own = None
+    allowed = frozenset[str]()
+    for statement in statements:
+        if statement.get("Sid") == _SID:
+            own = statement
+            allowed = frozenset(map(str, listed(own.get("Resource"))))
+            break
     if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
         return RolePolicy(role=role)
 
     def document(resources: Iterable[str]) -> Mapping[str, object]:
         (new,) = mappings(policy(resources)["Statement"])
-        statement = new if own is None else {**own, "Resource": new["Resource"]}
-        kept = [statement if one is own else one for one in statements]
-        return {
-            **(existing or policy(())),
-            "Statement": kept if own is not None else [*kept, statement],
-        }
+        changed = [*statements]
+        if own is None:
+            changed.append(new)
+        else:
+            changed[statements.index(own)] = {**own, "Resource": new["Resource"]}
+        return {**(existing or policy(())), "Statement": changed}
 
     exact = resources = _without_covered(sorted(allowed | streams))
     exact_characters = characters(document(exact))
@@ -149,7 +156,7 @@ def _pattern(resource: str) -> re.Pattern[str]:
 def _without_covered(resources: Sequence[str]) -> list[str]:
     """The resources, sorted, without those that a shorter one with a final ``*`` covers."""
     kept: list[str] = []
-    for resource in sorted(set(resources), key=lambda one: one.removesuffix("*")):
+    for resource in sorted(set(resources), key=lambda resource: resource.removesuffix("*")):
         if not (kept and kept[-1].endswith("*") and resource.startswith(kept[-1][:-1])):
             kept.append(resource)
     return kept

@@ -44,19 +44,24 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
 
     def killed_limits(self, definition: Mapping[str, object]) -> Mapping[str, int]:
         """The limits that were too small, by the container's name."""
-        pairs = zip(read_containers(definition), self.containers(definition), strict=True)
-        return {one.name: one.memory_mb or 0 for one, raised in pairs if one != raised}
+        limits_mb = {}
+        for container in read_containers(definition):
+            if container != self._raised(container):
+                limits_mb[container.name] = container.memory_mb or 0
+        return limits_mb
 
-    def _raised(self, one: DefinedContainer) -> DefinedContainer:
-        if one.memory_mb is None or one.memory_mb > self.killed_mb.get(one.name, 0):
-            return one
-        return replace(one, memory_mb=math.ceil(self.needs_mb[one.name]))
+    def _raised(self, container: DefinedContainer) -> DefinedContainer:
+        """The container with the limit that it needs, if a run was killed at its own limit."""
+        limit_mb = container.memory_mb
+        if limit_mb is None or limit_mb > self.killed_mb.get(container.name, 0):
+            return container
+        return replace(container, memory_mb=math.ceil(self.needs_mb[container.name]))
 
-    def least_mb(self, one: DefinedContainer, defined_mb: int) -> int:
+    def least_mb(self, container: DefinedContainer, defined_mb: int) -> int:
         """The least that a limit or a reservation may be lowered to: what was needed; if that is
         not known, itself.
         """
-        return min(defined_mb, math.ceil(self.needs_mb.get(one.name, defined_mb)))
+        return min(defined_mb, math.ceil(self.needs_mb.get(container.name, defined_mb)))
 
     def task_mb(self, definition: Mapping[str, object]) -> int:
         """The least memory of a task that ECS accepts with these containers.
@@ -65,15 +70,16 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         """
         containers = self.containers(definition)
         own = roles_of(containers).monitor
-        reserved = (
-            _reserved_mb(one) if one.name == own else self.least_mb(one, _reserved_mb(one))
-            for one in containers
-        )
-        return max(
-            sum(reserved),
-            *(self.least_mb(one, one.memory_mb or 0) for one in containers if one.name != own),
-            0,
-        )
+        reserved_mb = 0
+        largest_limit_mb = 0
+        for container in containers:
+            if container.name == own:
+                reserved_mb += _reserved_mb(container)
+                continue
+            reserved_mb += self.least_mb(container, _reserved_mb(container))
+            limit_mb = self.least_mb(container, container.memory_mb or 0)
+            largest_limit_mb = max(largest_limit_mb, limit_mb)
+        return max(reserved_mb, largest_limit_mb)
 
 
 _NOTHING_SEEN = SeenMemory()
@@ -89,60 +95,81 @@ def with_size(
     raised. Raises TaskProfilerError if they do not fit then, or if only a deployment knows the
     definition's size.
     """
-    units = None if size.vcpu is None else round(size.vcpu * _CPU_UNITS)
-    memory_mb = None if size.memory_mb is None else math.floor(size.memory_mb)
-    present = {"cpu": task_cpu_units(definition), "memory": task_memory_mb(definition)}
-    given = {"cpu": units, "memory": memory_mb}
-    wanted = {
-        name: str(value)
-        for name, value in given.items()
-        if value is not None and value != present[name]
+    wanted = _wanted_size(definition, size)
+    changes: dict[str, dict[str, int]] = {
+        container.name: {} for container in read_containers(definition)
     }
-    for name, value in wanted.items():
+    if size.vcpu is not None:
+        for name, cpu_units in _cpu_changes(definition, round(size.vcpu * _CPU_UNITS)):
+            changes[name]["cpu"] = cpu_units
+    task_mb = task_memory_mb(definition) if size.memory_mb is None else size.memory_mb
+    if task_mb is not None:
+        _check_fits(seen.task_mb(definition), math.floor(task_mb), "MiB")
+        for name, limits_mb in _memory_changes(definition, math.floor(task_mb), seen):
+            changes[name] |= limits_mb
+    containers = []
+    notes = []
+    for container in mappings(definition.get("containerDefinitions")):
+        container_changes = changes[str(container.get("name") or "")]
+        containers.append({**container, **container_changes})
+        for field, value in container_changes.items():
+            notes.append(_change_note(container, field, value))
+    # A new size is first, and a present one keeps its place.
+    changed = wanted | {**definition} | wanted
+    if notes:
+        changed["containerDefinitions"] = containers
+    return ChangedDefinition(definition=changed, notes=tuple(notes), changes=tuple(notes))
+
+
+def _wanted_size(definition: Mapping[str, object], size: TaskSize) -> dict[str, object]:
+    """The fields of the task's size that change.
+
+    Raises TaskProfilerError if only a deployment knows the present value.
+    """
+    present = {"cpu": task_cpu_units(definition), "memory": task_memory_mb(definition)}
+    given: dict[str, int] = {}
+    if size.vcpu is not None:
+        given["cpu"] = round(size.vcpu * _CPU_UNITS)
+    if size.memory_mb is not None:
+        given["memory"] = math.floor(size.memory_mb)
+    wanted: dict[str, object] = {}
+    for name, value in given.items():
+        if value == present[name]:
+            continue
         if present[name] is None and definition.get(name) is not None:
             raise TaskProfilerError(
                 f"The task's {name} is {definition[name]}, which only a deployment knows: set "
                 f"{value} at its source."
             )
-    changes: dict[str, dict[str, int]] = {
-        container.name: {} for container in read_containers(definition)
-    }
-    if units is not None:
-        for name, cpu_units in _cpu_changes(definition, units):
-            changes[name]["cpu"] = cpu_units
-    task_mb = present["memory"] if memory_mb is None else memory_mb
-    if task_mb is not None:
-        _check_fits(seen.task_mb(definition), math.floor(task_mb), "MiB")
-        for name, memory in _memory_changes(definition, math.floor(task_mb), seen):
-            changes[name] |= memory
-    raw = list(mappings(definition.get("containerDefinitions")))
-    notes = tuple(
-        f"The {field} of {one.get('name')!r} is "
-        + (
-            f"lowered from {one[field]} to {value}, because ECS refuses more."
-            if value < float(str(one[field]))
-            else f"raised from {one[field]} to {value}, because a run was killed at this limit."
-        )
-        for one in raw
-        for field, value in changes[str(one.get("name") or "")].items()
-    )
-    changed = wanted | {**definition} | wanted
-    if notes:
-        changed["containerDefinitions"] = [
-            one | changes[str(one.get("name") or "")] for one in map(dict, raw)
-        ]
-    return ChangedDefinition(definition=changed, notes=notes, changes=notes)
+        wanted[name] = str(value)
+    return wanted
+
+
+def _change_note(container: Mapping[str, object], field: str, value: int) -> str:
+    """The sentence about a container's value that changes with the task's size."""
+    old = container[field]
+    subject = f"The {field} of {container.get('name')!r}"
+    if value < float(str(old)):
+        return f"{subject} is lowered from {old} to {value}, because ECS refuses more."
+    return f"{subject} is raised from {old} to {value}, because a run was killed at this limit."
 
 
 def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple[str, int]]:
+    """The CPU units that change, by the container's name. The monitor keeps its own."""
     containers = read_containers(definition)
     own = roles_of(containers).monitor
-    others = {one.name: one.cpu_units for one in containers if one.name != own and one.cpu_units}
-    of_monitor = sum(one.cpu_units for one in containers if one.name == own)
-    least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in others.items()}
+    present: dict[str, int] = {}
+    of_monitor = 0
+    for container in containers:
+        if container.name == own:
+            of_monitor += container.cpu_units
+        elif container.cpu_units:
+            present[container.name] = container.cpu_units
+    least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in present.items()}
     _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
-    fitting = _fitting(others, least, units - of_monitor)
-    yield from ((name, amount) for name, amount in fitting.items() if amount != others[name])
+    for name, amount in _fitting(present, least, units - of_monitor).items():
+        if amount != present[name]:
+            yield name, amount
 
 
 def _memory_changes(
@@ -151,32 +178,32 @@ def _memory_changes(
     """The limits and reservations that change, by the container's name."""
     containers = seen.containers(definition)
     own = roles_of(containers).monitor
-    others = [one for one in containers if one.name != own]
-    reserved = {one.name: _reserved_mb(one) for one in others}
-    least = {one.name: seen.least_mb(one, reserved[one.name]) for one in others}
-    of_monitor = sum(_reserved_mb(one) for one in containers if one.name == own)
+    reserved: dict[str, int] = {}
+    least: dict[str, int] = {}
+    of_monitor = 0
+    for container in containers:
+        if container.name == own:
+            of_monitor += _reserved_mb(container)
+            continue
+        reserved[container.name] = _reserved_mb(container)
+        least[container.name] = seen.least_mb(container, reserved[container.name])
     fitting = _fitting(reserved, least, memory_mb - of_monitor)
-    present = {one.name: one for one in read_containers(definition)}
-    for one in others:
-        limit_mb = None if one.memory_mb is None else min(one.memory_mb, memory_mb)
-        if one.memory_reservation_mb is None and limit_mb is not None:
-            limit_mb = min(limit_mb, fitting[one.name])
-        was = {
-            "memory": present[one.name].memory_mb,
-            "memoryReservation": one.memory_reservation_mb,
-        }
-        new = {
-            "memory": limit_mb,
-            "memoryReservation": one.memory_reservation_mb and fitting[one.name],
-        }
-        yield (
-            one.name,
-            {
-                name: value
-                for name, value in new.items()
-                if value is not None and value != was[name]
-            },
-        )
+    # The containers as they are defined, beside those with raised limits.
+    for present, container in zip(read_containers(definition), containers, strict=True):
+        if container.name == own:
+            continue
+        changes: dict[str, int] = {}
+        reservation_mb = container.memory_reservation_mb
+        limit_mb = container.memory_mb
+        if limit_mb is not None:
+            limit_mb = min(limit_mb, memory_mb)
+            if reservation_mb is None:
+                limit_mb = min(limit_mb, fitting[container.name])
+            if limit_mb != present.memory_mb:
+                changes["memory"] = limit_mb
+        if reservation_mb is not None and reservation_mb != fitting[container.name]:
+            changes["memoryReservation"] = fitting[container.name]
+        yield container.name, changes
 
 
 def _reserved_mb(container: DefinedContainer) -> int:
@@ -205,7 +232,7 @@ def _fitting(
     limit = bisect_right(
         range(max(amounts.values(), default=0) + 1),
         available,
-        key=lambda one: sum(limited(one).values()),
+        key=lambda limit: sum(limited(limit).values()),
     )
     return limited(limit - 1)
 
@@ -216,16 +243,15 @@ def with_size_of(
     """Give the definition the size of an old revision, and the limits that its containers had
     there.
     """
-    limits = {
-        one.get("name"): _only(one, CONTAINER_SIZES)
-        for one in mappings(old.get("containerDefinitions"))
+    old_limits = {
+        container.get("name"): _only(container, CONTAINER_SIZES)
+        for container in mappings(old.get("containerDefinitions"))
     }
-    containers = [
-        _without(one, CONTAINER_SIZES) | limits.get(one.get("name"), _only(one, CONTAINER_SIZES))
-        for one in mappings(definition.get("containerDefinitions"))
-    ]
-    size = _only(old, TASK_SIZES)
-    return {**definition, **size, "containerDefinitions": containers}
+    containers = []
+    for container in mappings(definition.get("containerDefinitions")):
+        limits = old_limits.get(container.get("name"), _only(container, CONTAINER_SIZES))
+        containers.append(_without(container, CONTAINER_SIZES) | limits)
+    return {**definition, **_only(old, TASK_SIZES), "containerDefinitions": containers}
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
@@ -233,9 +259,7 @@ def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Map
 
     Raises TaskProfilerError for too many tags.
     """
-    tags = [
-        tag for tag in mappings(definition.get("tags")) if tag.get("key") not in (RESIZED_FROM, key)
-    ]
+    tags = _tags_without(definition, (RESIZED_FROM, key))
     if len(tags) >= _MAX_TAGS:
         raise TaskProfilerError(
             f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag."
@@ -252,13 +276,13 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
     about a size.
     """
     containers = [
-        _without(one, CONTAINER_SIZES) for one in mappings(definition.get("containerDefinitions"))
+        _without(container, CONTAINER_SIZES)
+        for container in mappings(definition.get("containerDefinitions"))
     ]
-    tags = [
-        tag
-        for tag in mappings(definition.get("tags"))
-        if not str(tag.get("key")).startswith(TAG_PREFIX)
-    ]
+    tags = []
+    for tag in mappings(definition.get("tags")):
+        if not str(tag.get("key")).startswith(TAG_PREFIX):
+            tags.append(tag)
     return {
         **_without(definition, TASK_SIZES),
         "containerDefinitions": containers,
@@ -268,12 +292,13 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
 
 def without_size_tags(definition: Mapping[str, object]) -> Mapping[str, object]:
     """The definition without the tags in which a revision remembers the size before."""
-    tags = [
-        tag
-        for tag in mappings(definition.get("tags"))
-        if tag.get("key") not in (RESIZED_FROM, REVERTED_FROM)
-    ]
-    return {**definition, "tags": tags}
+    return {**definition, "tags": _tags_without(definition, (RESIZED_FROM, REVERTED_FROM))}
+
+
+def _tags_without(
+    definition: Mapping[str, object], keys: Collection[str]
+) -> list[Mapping[str, object]]:
+    return [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in keys]
 
 
 def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
@@ -283,7 +308,9 @@ def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, o
 def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     """The task's CPU units, written as ``"1024"`` or ``"1 vCPU"``; None if it has none."""
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
-    return None if match is None else float(match[1]) * (_CPU_UNITS if match[2] else 1)
+    if match is None:
+        return None
+    return float(match[1]) * (_CPU_UNITS if match[2] else 1)
 
 
 def definition_size(definition: Mapping[str, object]) -> TaskSize:

@@ -35,16 +35,16 @@ class TerraformSize(Struct, frozen=True, kw_only=True):
 def terraform_sizes(data: bytes, file: str) -> Sequence[TerraformSize]:
     """The resources of task definitions. Raises TaskProfilerError if there are none."""
     rows = list(enumerate(decoded(data, file).splitlines(), start=1))
-    found = [
-        _resource(rows[at:], file, one[1])
-        for at, (_, row) in enumerate(rows)
-        if (one := _RESOURCE.match(row))
-    ]
-    if not found:
+    resources = []
+    for at, (_, row) in enumerate(rows):
+        start = _RESOURCE.match(row)
+        if start is not None:
+            resources.append(_resource(rows[at:], file, start[1]))
+    if not resources:
         raise TaskProfilerError(
             f"{file} has no resource aws_ecs_task_definition: name the file that has it."
         )
-    return found
+    return resources
 
 
 def _resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> TerraformSize:
@@ -55,7 +55,8 @@ def _resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> Terrafor
     for number, row in rows:
         member = _MEMBER.fullmatch(row) if depth == 1 else None
         if member is not None:
-            lines[member[1]], value = number, member[2].strip('"')
+            lines[member[1]] = number
+            value = member[2].strip('"')
             if member[1] == "family" or value.isdecimal():
                 definition[member[1]] = value
         brackets = _NO_BRACKETS.sub("", row)

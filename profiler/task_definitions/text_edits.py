@@ -62,13 +62,15 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         """The edits that change the value of the node from ``before`` to ``after``."""
         if before == after:
             return []
-        found = None
+        inner_edits = None
         if node.children:
             if isinstance(before, dict) and isinstance(after, dict):
-                found = self._in_mapping(node, before, after, names)
+                inner_edits = self._in_mapping(node, before, after, names)
             elif isinstance(before, list) and isinstance(after, list):
-                found = self._in_sequence(node, before, after, names)
-        return found if found is not None else [self._replacement(node, names.write(after))]
+                inner_edits = self._in_sequence(node, before, after, names)
+        if inner_edits is None:
+            return [self._replacement(node, names.write(after))]
+        return inner_edits
 
     def _in_mapping(
         self, node: Node, before: Mapping[str, object], after: Mapping[str, object], names: Names
@@ -85,18 +87,13 @@ class TextEditor(Struct, frozen=True, kw_only=True):
             is_changed = name not in before or before[name] != value
             if name in own:
                 previous = own[name]
-                edits += (
-                    self.edits(previous.node, before.get(name), value, names.inside(name))
-                    if is_changed
-                    else []
-                )
+                if is_changed:
+                    inner = names.inside(name)
+                    edits += self.edits(previous.node, before.get(name), value, inner)
             elif is_changed:
                 ((key, written),) = mapping(names.write({name: value})).items()
-                edits.append(
-                    self._inserted(
-                        node, previous, kept[0], partial(self._entry, node, key, written)
-                    )
-                )
+                entry = partial(self._entry, node, key, written)
+                edits.append(self._inserted(node, previous, kept[0], entry))
         return edits + list(self._removals(node, kept))
 
     def _entry(self, parent: Node, key: str, value: object, margin: str | None) -> str:
@@ -138,29 +135,28 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         )
         previous: Child | None = None
         for at, (source, value) in enumerate(zip(sources, after, strict=True)):
-            child = None if source is None else node.children[source]
-            if child is None or source is None:
-                changes = []
-            else:
-                changes = self.edits(child.node, before[source], value, names)
-            if child is not None and source in in_place:
+            place = kept[-1] if at > last_in_place else previous
+            if source is None:
+                entry = partial(self._entry, node, "", names.write(value))
+                edits.append(self._inserted(node, place, kept[0], entry))
+                continue
+            child = node.children[source]
+            changes = self.edits(child.node, before[source], value, names)
+            if source in in_place:
                 edits += changes
                 previous = child
-                continue
-            place = kept[-1] if at > last_in_place else previous
-            if child is None:
-                edits.append(
-                    self._inserted(
-                        node, place, kept[0], partial(self._entry, node, "", names.write(value))
-                    )
-                )
             else:
-                end = child.end if node.is_flow else self._line_end(child.end)
-                moved = ("" if node.is_flow else "- ") + with_edits(
-                    self.text, changes, child.start, end
-                )
-                edits.append(self._inserted(node, place, kept[0], lambda _, moved=moved: moved))  # type: ignore[misc]
+                entry = partial(self._moved, node, child, changes)
+                edits.append(self._inserted(node, place, kept[0], entry))
         return edits + list(self._removals(node, kept))
+
+    def _moved(
+        self, parent: Node, child: Child, changes: Sequence[Edit], _margin: str | None
+    ) -> str:
+        """The text of an item that moves to another place of its list, with its changes."""
+        if parent.is_flow:
+            return with_edits(self.text, changes, child.start, child.end)
+        return "- " + with_edits(self.text, changes, child.start, self._line_end(child.end))
 
     def _inserted(
         self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]
@@ -195,25 +191,36 @@ class TextEditor(Struct, frozen=True, kw_only=True):
     def _gap(self, parent: Node) -> str:
         """The space after a comma between the children."""
         first, *others = parent.children
-        gap = self.text[first.end : others[0].start].partition(",")[2] if others else ""
-        if not others:
-            opened = self.text[parent.start + 1 : first.start]
-            gap = opened if "\n" in opened else self.style.comma[1:]
-        return gap if not gap.strip() else " "
+        if others:
+            gap = self.text[first.end : others[0].start].partition(",")[2]
+        else:  # one child: after the bracket, if it is on a line of its own
+            gap = self.text[parent.start + 1 : first.start]
+            if "\n" not in gap:
+                gap = self.style.comma[1:]
+        if gap.strip():  # a comment
+            return " "
+        return gap
 
     def _removals(self, parent: Node, kept: Sequence[Child]) -> Iterator[Edit]:
+        """Removes the other children: with the comma before them in brackets, with their lines in
+        a block, or up to the next child.
+        """
+        is_after_kept = False
         for index, child in enumerate(parent.children):
             if child in kept:
+                is_after_kept = True
                 continue
-            following = parent.children[index + 1] if index + 1 < len(parent.children) else None
             start = self._entry_start(parent, child)
             line_start = self.text.rfind("\n", 0, start) + 1
-            if parent.is_flow and any(one in kept for one in parent.children[:index]):
+            if parent.is_flow and is_after_kept:
                 yield Edit(parent.children[index - 1].end, child.end, "")
             elif not parent.is_flow and line_start and not self.text[line_start:start].strip():
-                previous_end = line_start - (2 if self.text[:line_start].endswith("\r\n") else 1)
+                previous_end = line_start - 1
+                if self.text[:previous_end].endswith("\r"):
+                    previous_end -= 1
                 yield Edit(previous_end, self._line_end(child.end), "")
-            elif following is not None:
+            elif index + 1 < len(parent.children):
+                following = parent.children[index + 1]
                 yield Edit(start, self._entry_start(parent, following), "")
 
     def _entry_start(self, parent: Node, child: Child) -> int:
@@ -228,38 +235,45 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         return child.start if dash is None else dash.end() - 1
 
     def _replacement(self, node: Node, value: object) -> Edit:
+        """The edit that writes a new value in the place of the node."""
         old = self.text[node.start : node.end]
-        if self.keeps_types and isinstance(node.scalar, str) and type(value) is int:
-            value = str(value)
-        elif (
-            self.keeps_types
-            and type(node.scalar) is int
-            and isinstance(value, str)
-            and value.isdecimal()
-        ):
-            value = int(value)
-        if (
-            isinstance(value, str)
-            and self.style.is_yaml
-            and old[:1] in ("'", '"')
-            and value.isdecimal()
-        ):
-            written = f"{old[0]}{value}{old[0]}"
-        elif self.style.is_yaml and node.children and not node.is_flow:
-            # A list may start in the column of its key, and nothing else.
-            shift = "" if node.kind == "sequence" and isinstance(value, list) and value else "  "
-            written = shift + self.style.lines(value, shift + " " * column(self.text, node.start))
-        elif not self.style.is_yaml and "\n" in old:
-            written = self.style.lines(value, self._margin(node.start))
-        else:
-            written = self.style.one_line(value)
+        written = self._written(node, old, self._with_type_of(node, value))
         return Edit(node.start, node.end, written if old else f" {written}")
 
+    def _with_type_of(self, node: Node, value: object) -> object:
+        """The value as a text or a number, as the node has it, if types are kept."""
+        if not self.keeps_types:
+            return value
+        if isinstance(node.scalar, str) and type(value) is int:
+            return str(value)
+        if type(node.scalar) is int and isinstance(value, str) and value.isdecimal():
+            return int(value)
+        return value
+
+    def _written(self, node: Node, old: str, value: object) -> str:
+        """The value in the form of the text that it replaces: quotes, a block, or lines."""
+        if not self.style.is_yaml:
+            if "\n" in old:
+                return self.style.lines(value, self._margin(node.start))
+            return self.style.one_line(value)
+        if old[:1] in ("'", '"') and isinstance(value, str) and value.isdecimal():
+            return f"{old[0]}{value}{old[0]}"
+        if not node.children or node.is_flow:
+            return self.style.one_line(value)
+        # A list may start in the column of its key, and nothing else.
+        shift = "  "
+        if node.kind == "sequence" and isinstance(value, list) and value:
+            shift = ""
+        return shift + self.style.lines(value, shift + " " * column(self.text, node.start))
+
     def _line_end(self, at: int) -> int:
+        """The end of the line of a place, without its newline."""
         end = self.text.find("\n", at)
         if end == -1:
             return len(self.text)
-        return end - 1 if self.text[at:end].endswith("\r") else end
+        if self.text[at:end].endswith("\r"):
+            return end - 1
+        return end
 
 
 def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
@@ -269,18 +283,26 @@ def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | No
     left: dict[str, list[int]] = {}
     for index, item in enumerate(before):
         left.setdefault(_identity(item), []).append(index)
-    return [left[_identity(item)].pop(0) if left.get(_identity(item)) else None for item in after]
+    sources: list[int | None] = []
+    for item in after:
+        same_items = left.get(_identity(item))
+        sources.append(same_items.pop(0) if same_items else None)
+    return sources
 
 
 def _identity(item: object) -> str:
-    name = item.get("name") if isinstance(item, dict) else None
-    return f"name {name}" if name is not None else json.dumps(item, sort_keys=True, default=str)
+    """What two items have in common that count as one: the name, else the value."""
+    if isinstance(item, dict) and item.get("name") is not None:
+        return f"name {item['name']}"
+    return json.dumps(item, sort_keys=True, default=str)
 
 
 def _increasing(sources: Sequence[int | None]) -> frozenset[int]:
     """The sources that keep their order."""
-    found: list[int] = []
+    in_order: set[int] = set()
+    last = -1
     for source in sources:
-        if source is not None and source > (found[-1] if found else -1):
-            found.append(source)
-    return frozenset(found)
+        if source is not None and source > last:
+            in_order.add(source)
+            last = source
+    return frozenset(in_order)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.task_definitions.text_tree import Node
 
@@ -104,7 +105,9 @@ class TextStyle(Struct, frozen=True, kw_only=True):
             return value.flow if in_flow else value.written
         if _PLAIN.fullmatch(value) and value.lower() not in _WORDS_WITH_A_MEANING:
             return value
-        return "'" + value.replace("'", "''") + "'" if value.isprintable() else json.dumps(value)
+        if not value.isprintable():
+            return json.dumps(value)
+        return "'" + value.replace("'", "''") + "'"
 
 
 def _restored(value: object) -> object:
@@ -113,29 +116,35 @@ def _restored(value: object) -> object:
         return {name: _restored(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_restored(item) for item in value]
-    return value.value if isinstance(value, Function) else value
+    if isinstance(value, Function):
+        return value.value
+    return value
 
 
 def style_of(text: str, root: Node, *, is_yaml: bool) -> TextStyle:
     """The style of a text with this tree."""
     newline = "\r\n" if "\r\n" in text else "\n"
     if is_yaml:
-        indents = [(kind, width) for kind, width in _block_indents(text, root) if width >= 0]
-        mapping = next((width for kind, width in indents if kind == "mapping"), len(INDENT))
-        dash = next((width for kind, width in indents if kind == "sequence"), len(INDENT))
+        widths: dict[str, int] = {}  # of the first block of each kind
+        for kind, width in _block_indents(text, root):
+            if width >= 0:
+                widths.setdefault(kind, width)
         return TextStyle(
-            is_yaml=True, indent=" " * mapping, dash_indent=" " * dash, newline=newline
+            is_yaml=True,
+            indent=" " * widths.get("mapping", len(INDENT)),
+            dash_indent=" " * widths.get("sequence", len(INDENT)),
+            newline=newline,
         )
-    space = text[root.start + 1 : root.children[0].start] if root.children else ""
-    first = next(iter(root.children), None)
-    is_compact = first is not None and text[: first.node.start].endswith('":')
-    return TextStyle(
-        indent=space.rpartition("\n")[2] if "\n" in space else INDENT,
-        comma="," if is_compact else ", ",
-        colon=":" if is_compact else ": ",
-        newline=newline,
-        ascii_only=text.isascii(),
-    )
+    style = TextStyle(newline=newline, ascii_only=text.isascii())
+    if not root.children:
+        return style
+    first = root.children[0]
+    space = text[root.start + 1 : first.start]
+    if "\n" in space:
+        style = replace(style, indent=space.rpartition("\n")[2])
+    if text[: first.node.start].endswith('":'):  # compact
+        style = replace(style, comma=",", colon=":")
+    return style
 
 
 def column(text: str, at: int) -> int:

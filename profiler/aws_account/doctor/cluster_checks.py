@@ -26,7 +26,10 @@ from profiler.task_definitions.containers import (
     prints_report,
 )
 
-_MONITOR, _LOG, _SUBSCRIPTION, _REPORT = "monitor", "log group", "subscription", "report"
+_MONITOR = "monitor"
+_LOG = "log group"
+_SUBSCRIPTION = "subscription"
+_REPORT = "report"
 _REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper", "instance"})
 DAYS = 8  # a weekly run, and a day
 # The pages of each log group, for each of the three stretches of time that the source reads.
@@ -65,7 +68,11 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     @property
     def level(self) -> Level:
         levels = {finding.level for finding in self.findings}
-        return "problem" if "problem" in levels else "note" if "note" in levels else "ok"
+        if "problem" in levels:
+            return "problem"
+        if "note" in levels:
+            return "note"
+        return "ok"
 
 
 def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) -> FamilyHealth:
@@ -73,11 +80,13 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
         return health
-    planned, has_own_monitor = monitor.planned, monitor.state not in ("wrapper", "instance")
+    planned = monitor.planned
+    has_own_monitor = monitor.state not in ("wrapper", "instance")
     role = task_role(planned.changed.definition)
     permission = paths.permission(role, planned.streams if has_own_monitor else frozenset())
     writer = _writer(monitor)
-    group, target = planned.log_group, log_target(writer)
+    group = planned.log_group
+    target = log_target(writer)
     if not has_own_monitor or group is None or prints_report(writer.environment):
         group = target.group
     is_created = (
@@ -234,9 +243,10 @@ class ClusterChecks(Struct):
         since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
         for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
             try:
-                due_ns = (
-                    last_due(schedule, self.now_ns - NS_PER_DAY) if schedule.is_enabled else None
-                )
+                if schedule.is_enabled:
+                    due_ns = last_due(schedule, self.now_ns - NS_PER_DAY)
+                else:
+                    due_ns = None
             except ScheduleExpressionError:
                 continue
             if due_ns is not None and due_ns > max(since_ns, schedule.modified_ns or 0):

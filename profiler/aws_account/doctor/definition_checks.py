@@ -30,7 +30,10 @@ from profiler.task_definitions.monitor_changes import (
     unreachable_notes,
 )
 
-_MONITOR, _ROLE, EXECUTION_ROLE, SCHEDULES = "monitor", "role", "execution role", "schedules"
+_MONITOR = "monitor"
+_ROLE = "role"
+EXECUTION_ROLE = "execution role"
+SCHEDULES = "schedules"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
@@ -110,10 +113,12 @@ def definition_findings(
 
 def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:
     """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
-    role, monitor = string(definition.get("executionRoleArn")), monitor_of(definition)
+    role = string(definition.get("executionRoleArn"))
+    monitor = monitor_of(definition)
     if role is None or monitor is None or monitor.image is None:
         return None
-    name, permission = role.rpartition("/")[2], paths.may_pull(role, monitor.image)
+    name = role.rpartition("/")[2]
+    permission = paths.may_pull(role, monitor.image)
     if permission == "no role":
         return problem(
             EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
@@ -160,7 +165,8 @@ def role_problems(
 
     ``permission`` is whether the task role may report.
     """
-    pull, role = execution_role_finding(definition, paths), task_role(definition)
+    pull = execution_role_finding(definition, paths)
+    role = task_role(definition)
     if pull is not None and pull.level == "problem":
         yield pull
     if permission == "denied":
@@ -170,9 +176,10 @@ def role_problems(
             f"Allow it: {add_command} --attach-policy --yes.",
         )
     elif permission == "no role":
-        what = (
-            "has no task role" if role is None else f"has a task role that does not exist ({role})"
-        )
+        if role is None:
+            what = "has no task role"
+        else:
+            what = f"has a task role that does not exist ({role})"
         own_stream = f"{add_command} --report-stream monitor --register"
         advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."
         yield problem(_ROLE, f"The task definition {what}.", advice)
@@ -209,9 +216,10 @@ def _without_monitor(
 def _form_findings(
     definition: Mapping[str, object], monitor: DefinedContainer, add_command: str
 ) -> Iterator[Finding]:
-    requested = (
-        text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
-    )
+    if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str):
+        requested = text
+    else:
+        requested = None
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
@@ -257,7 +265,9 @@ def _processes(
 def _accelerators(
     batch: DefinedContainer, monitor: DefinedContainer, containers: tuple[DefinedContainer, ...]
 ) -> Iterator[Finding]:
-    gpus, neuron, devices = task_checks.GPUS, task_checks.NEURON, monitor.neuron_devices
+    gpus = task_checks.GPUS
+    neuron = task_checks.NEURON
+    devices = monitor.neuron_devices
     if any(container.uses_gpu for container in containers):
         if monitor.environment.get("NVIDIA_VISIBLE_DEVICES"):
             yield ok(gpus, "The task has GPUs, and the driver makes them visible to the monitor.")

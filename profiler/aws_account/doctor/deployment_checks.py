@@ -27,8 +27,13 @@ from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
 from profiler.search_setup.template_install import SearchServer, detect_product
 
-_STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
-_TASKS, _QUEUES, _SCHEDULES, _STREAM = "task_stopped", "queues", "watch_schedules", "data stream"
+_STACK = "stack"
+_REPORTS = "forward_logs"
+_SUBSCRIPTION = "subscription"
+_TASKS = "task_stopped"
+_QUEUES = "queues"
+_SCHEDULES = "watch_schedules"
+_STREAM = "data stream"
 _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
@@ -36,9 +41,11 @@ _MAX_PAGES = 10
 _UPDATE = (
     "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
 )
-_LINES_QUEUE, _REJECTED_QUEUE = "ForwardLogsDeadLetterQueueUrl", "FailedItemsQueueUrl"
+_LINES_QUEUE = "ForwardLogsDeadLetterQueueUrl"
+_REJECTED_QUEUE = "FailedItemsQueueUrl"
 _QUEUE_OUTPUTS = (_LINES_QUEUE, "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
-_TEMPLATES, _SOURCE = "templates", "past runs"
+_TEMPLATES = "templates"
+_SOURCE = "past runs"
 
 
 def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Iterator[Finding]:
@@ -133,7 +140,8 @@ class _DeploymentChecks(Struct):
                 )
                 yield note(_TASKS, text, _UPDATE)
             return
-        function, events = self._function(name), self.open_client("events")
+        function = self._function(name)
+        events = self.open_client("events")
         yield _function_finding(topic, name, function)
         with aws_errors(
             "The rules of EventBridge cannot be read",
@@ -322,7 +330,8 @@ class _DeploymentChecks(Struct):
     def _messages(self, output: str, url: str) -> Iterator[Finding]:
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
             count = count_messages(self.open_client("sqs"), url)
-        name, messages = url.rpartition("/")[2], format_count(count, "message")
+        name = url.rpartition("/")[2]
+        messages = format_count(count, "message")
         if not count:
             yield ok(_QUEUES, f"The queue {name} is empty.")
         elif output == _REJECTED_QUEUE:
@@ -338,11 +347,10 @@ class _DeploymentChecks(Struct):
         else:
             # The messages of a data stream have only the positions of the lines in it.
             is_of_stream = output == _LINES_QUEUE and "ReportStreamArn" in self.stack.outputs
-            command = (
-                "replay, for each log group, and empty the queue"
-                if is_of_stream
-                else "setup redrive"
-            )
+            if is_of_stream:
+                command = "replay, for each log group, and empty the queue"
+            else:
+                command = "setup redrive"
             advice = f"Fix the cause, then send them again: task-profiler {command}."
             yield problem(_QUEUES, f"Events failed: about {messages} in {name}.", advice)
 

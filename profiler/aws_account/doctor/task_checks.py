@@ -30,15 +30,17 @@ from profiler.settings import MonitorSettings, StacksMode
 from profiler.sinks import DeliveryFailure, LogTarget
 
 # The topics of the findings.
-_TASK, BATCH, MEMORY, _OWN, PIDS = (
-    "task metadata",
-    "batch",
-    "memory limit",
-    "own limit",
-    "processes",
-)
-GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
-_STATS, LOG, _VISIBLE = "stats", "log stream", "visible size"
+_TASK = "task metadata"
+BATCH = "batch"
+MEMORY = "memory limit"
+_OWN = "own limit"
+PIDS = "processes"
+GPUS = "GPUs"
+_SCOPE = "batch's GPUs"
+NEURON = "Neuron"
+_STATS = "stats"
+LOG = "log stream"
+_VISIBLE = "visible size"
 GPU_ADVICE = (
     "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and "
     "NVIDIA_DRIVER_CAPABILITIES=utility in the environment of the monitor's container "
@@ -56,7 +58,9 @@ _PREFERRED_VERSION = 4
 _STEP_SECONDS = 0.2
 _MIN_REFRESHES = 2
 _OK_SECONDS = 2.0
-LEVEL, STACKS, KERNEL = "level", "call stacks", "kernel"
+LEVEL = "level"
+STACKS = "call stacks"
+KERNEL = "kernel"
 _ACCESS = (
     'set "pidMode": "task", the capability SYS_PTRACE and "user": "0": task-profiler taskdef '
     "add-monitor --stacks."
@@ -197,7 +201,8 @@ def unseen_limits_findings(
     """The task's limits that programs do not see; a memory limit of the batch's own is in its
     control group.
     """
-    visible, size = visible_of(host), task_size_of(task)
+    visible = visible_of(host)
+    size = task_size_of(task)
     memory = unseen_memory_limit(
         visible, size, size.memory_mb if size and not batch.memory_limit_bytes else None
     )
@@ -397,11 +402,10 @@ def log_finding(
     if isinstance(target, LogTarget):
         refused = may_put(target) if may_put else None
         if refused is None:
-            what = (
-                "The monitor may write the report to"
-                if may_put
-                else "The report goes to the batch's stream:"
-            )
+            if may_put:
+                what = "The monitor may write the report to"
+            else:
+                what = "The report goes to the batch's stream:"
             return ok(LOG, f"{what} {target.group}, stream {target.stream}.")
         target = refused
     return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")

@@ -135,13 +135,16 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
 
 def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
     """The task as a checkpoint without measurements."""
-    arn, definition_arn, size = task["taskArn"], task["taskDefinitionArn"], definition_size(task)
+    arn = task["taskArn"]
+    definition_arn = task["taskDefinitionArn"]
+    size = definition_size(task)
     status: Status = "running"
     exit_code = None
     end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
     if end is not None:
         outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
-        status, exit_code = outcome.status, outcome.exit_code
+        status = outcome.status
+        exit_code = outcome.exit_code
     record = Record(
         task_id=task_id(arn),
         task_arn=arn,

@@ -52,15 +52,15 @@ class SetupSteps(Struct):
         """Each step, in order. ``hints`` are then sentences about where past runs are."""
         yield self._step("image", self._image, ("setup", "image"))
         yield self._step("stack", self._stack, ("setup", "stack"))
-        clusters, problem = self.clusters, ""
+        clusters = self.clusters
+        problem = ""
         try:
             ecs = self.open_client("ecs")
             clusters = clusters or TaskDefinitions(ecs).clusters()
-            problem = (
-                ""
-                if clusters
-                else f"There is no ECS cluster in {ecs.meta.region_name}: check the Region."
-            )
+            if clusters:
+                problem = ""
+            else:
+                problem = f"There is no ECS cluster in {ecs.meta.region_name}: check the Region."
         except TaskProfilerError as error:
             problem = str(error)
         self.hints += (
@@ -87,7 +87,9 @@ class SetupSteps(Struct):
         try:
             is_done, text, options = look()
         except TaskProfilerError as error:
-            is_done, text, options = None, str(error), ()
+            is_done = None
+            text = str(error)
+            options = ()
         aws = [
             word
             for option, value in self.aws_options.items()
@@ -157,7 +159,12 @@ class SetupSteps(Struct):
             text += f" add-monitor refuses {format_count(counts['impossible'], 'family')}."
         if counts["unknown"]:
             text += f" {format_count(counts['unknown'], 'family')} could not be read."
-        is_done = False if counts["stale"] else None if counts["unknown"] else True
+        if counts["stale"]:
+            is_done = False
+        elif counts["unknown"]:
+            is_done = None
+        else:
+            is_done = True
         return (
             is_done,
             " ".join([text, *problems]),

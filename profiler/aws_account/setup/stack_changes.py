@@ -112,7 +112,8 @@ class StackChanges(Struct):
             pages = [
                 *cloudformation.get_paginator("describe_change_set").paginate(ChangeSetName=arn)
             ]
-        status, reason = pages[0]["Status"], pages[0].get("StatusReason", "").rstrip(".")
+        status = pages[0]["Status"]
+        reason = pages[0].get("StatusReason", "").rstrip(".")
         if any(text in reason for text in _NO_CHANGES):
             return None
         if status != "CREATE_COMPLETE":
@@ -243,10 +244,8 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
             if parameter != value:
                 command = f"ssm delete-parameter --name {parameter}"
             yield f"the secret {value}: aws {command}{where}"
-    prefix, address = (
-        state.parameters.get("IndexPrefix", "task"),
-        state.parameters.get("ElasticsearchUrl"),
-    )
+    prefix = state.parameters.get("IndexPrefix", "task")
+    address = state.parameters.get("ElasticsearchUrl")
     if address:
         yield (
             f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in "

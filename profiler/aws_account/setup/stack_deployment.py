@@ -119,7 +119,8 @@ class CodeBucket:
         Also raises if the bucket belongs to another account or Region.
         """
         found = self._head("s3:ListBucket", self._s3.head_bucket)
-        region, here = found and found.get("BucketRegion"), self._s3.meta.region_name
+        region = found and found.get("BucketRegion")
+        here = self._s3.meta.region_name
         if region is not None and region != here:
             raise TaskProfilerError(
                 f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}."
@@ -129,11 +130,10 @@ class CodeBucket:
     def create(self) -> None:
         """Create the bucket. S3 makes every new bucket private and encrypted."""
         region = self._s3.meta.region_name
-        where = (
-            {}
-            if region == _US_EAST_1
-            else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        )
+        if region == _US_EAST_1:
+            where = {}
+        else:
+            where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
         with aws_errors(f"The bucket {self.name} cannot be created", "s3:CreateBucket"):
             self._s3.create_bucket(Bucket=self.name, **where)
 
@@ -197,9 +197,10 @@ class StackDeployment(Struct, frozen=True):
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, tuple(parameter_defaults(template)))
         zip_file = request.zip_file
-        digest = (
-            fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
-        )
+        if zip_file is None:
+            digest = fingerprint()
+        else:
+            digest = hashlib.sha256(_read_zip(zip_file)).hexdigest()
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_state(self.open_client, request.name)
         problem = obstacle(state)
@@ -249,7 +250,8 @@ class StackDeployment(Struct, frozen=True):
         if not cluster:
             return
         check_instance_monitor(self.open_client, cluster, self.on_step)
-        group, exists = monitor_log_group(state.name), False
+        group = monitor_log_group(state.name)
+        exists = False
         with noted_errors(
             self.on_step,
             f"Whether the log group {group} exists is unknown",
@@ -270,7 +272,8 @@ class StackDeployment(Struct, frozen=True):
         are_given = "LogGroups" in given
         names = _names(values["LogGroups"])
         filters = GroupFilters(state.name, self.open_client, self.on_step)
-        wanted, delivery = GroupSelection(), None
+        wanted = GroupSelection()
+        delivery = None
         if values["Subscribe"] == "account" and before["Subscribe"] == "groups":
             check_account(self.open_client, self.on_step)
         if values["Subscribe"] == "groups":
@@ -300,7 +303,8 @@ class StackDeployment(Struct, frozen=True):
         return bucket
 
     def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
-        is_new, exists = plan.state.phase == "absent", bucket.exists()
+        is_new = plan.state.phase == "absent"
+        exists = bucket.exists()
         yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
         for key in (plan.code_key, plan.template_key):
             verb = "is there already" if exists and bucket.has(key) else "would be uploaded"

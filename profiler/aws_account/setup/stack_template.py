@@ -72,11 +72,10 @@ def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, st
             raise UsageError(f"--parameter {name} cannot be given: {_CODE[name]}.")
         if name not in names:
             similar = get_close_matches(name, names, n=1)
-            hint = (
-                f"did you mean {similar[0]}?"
-                if similar
-                else "docs/commands.md lists the parameters."
-            )
+            if similar:
+                hint = f"did you mean {similar[0]}?"
+            else:
+                hint = "docs/commands.md lists the parameters."
             raise UsageError(f"The template has no parameter {name!r}: {hint}")
         parsed[name] = value
     return parsed

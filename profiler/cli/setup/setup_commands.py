@@ -160,19 +160,18 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     They are in the dead-letter queues of its stack. Without --yes, they are counted. Repeating the
     command does no harm.
     """
+    # These modules are slow to import.
     from profiler.aws_account.aws_errors import aws_errors
-    from profiler.aws_account.replay import (
-        count_messages,
-        redrive,
-    )  # slow to import, as the next ones
+    from profiler.aws_account.replay import count_messages, redrive
 
-    open_client, clock = open_clients(region, profile), SystemClock()
+    open_client = open_clients(region, profile)
+    clock = SystemClock()
     outputs = existing_stack(open_client, name).outputs
-    code, documents = 0, []
+    code = 0
+    documents = []
     for title in ("ForwardLogs", "TaskStopped"):
-        queue, function = (
-            outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName")
-        )
+        queue = outputs.get(f"{title}DeadLetterQueueUrl")
+        function = outputs.get(f"{title}FunctionName")
         if queue is None or function is None:
             continue
         with aws_errors(
@@ -184,17 +183,14 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
                     open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS
                 )
             else:
-                count, reasons = count_messages(open_client("sqs"), queue), []
+                count = count_messages(open_client("sqs"), queue)
+                reasons = []
         documents.append(
             {"function": function, "isApplied": yes, "events": count, "refused": len(reasons)}
         )
         if not as_json:
             events = format_count(count, "event")
-            say(
-                f"Sent {events} to {function} again."
-                if yes
-                else f"would send {events} to {function}"
-            )
+            say(_sending(events, function, is_sent=yes))
         if count and not yes and title == "ForwardLogs" and "ReportStreamArn" in outputs:
             warn(
                 "Records of a data stream are not among them: run task-profiler replay on their "
@@ -210,6 +206,12 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     elif not yes:
         say(NOT_APPLIED)
     return code
+
+
+def _sending(events: str, function: str, *, is_sent: bool) -> str:
+    if is_sent:
+        return f"Sent {events} to {function} again."
+    return f"would send {events} to {function}"
 
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")
@@ -377,9 +379,8 @@ def stack(
     stored in Secrets Manager; @FILE instead of one reads it from a file, @- from standard input.
     Without --yes, the command prints what it would do.
     """
-    from profiler.aws_account.setup.stack_deployment import (
-        StackRequest,
-    )  # slow to import, like the next modules
+    # These modules are slow to import.
+    from profiler.aws_account.setup.stack_deployment import StackRequest
     from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
 
     open_client = open_clients(region, profile)
@@ -407,12 +408,19 @@ def stack(
         secrets=_secrets(failure_webhook, success_webhook, otlp_headers, credentials),
         tags=dict(parse_tags(tags)),
     )
-    others = dict.fromkeys((*_CREDENTIALS, "ELASTICSEARCH_AWS_AUTH"), "") if credentials else {}
-    environment = {**os.environ, **others, **credentials}
-    cluster = (
-        ForwarderCluster(url, search_session(url, region, profile, environment)) if url else None
-    )
+    cluster = None
+    if url:
+        environment = _cluster_environment(credentials)
+        cluster = ForwarderCluster(url, search_session(url, region, profile, environment))
     return deploy(request, open_client, cluster, output)
+
+
+def _cluster_environment(credentials: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with these credentials of the cluster in place of all others, if any."""
+    if not credentials:
+        return os.environ
+    others = dict.fromkeys((*_CREDENTIALS, "ELASTICSEARCH_AWS_AUTH"), "")
+    return {**os.environ, **others, **credentials}
 
 
 def _monitored_cluster(cluster: str | None, *, is_removed: bool) -> str | None:

@@ -282,9 +282,7 @@ def _print_changes(changes: tuple[Change, ...]) -> None:
     columns = [Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")]
     rows = []
     for change in changes:
-        action, replacement = (
-            Span(change.action, _STYLES.get(change.action, "")),
-            change.replacement or "",
-        )
+        action = Span(change.action, _STYLES.get(change.action, ""))
+        replacement = change.replacement or ""
         rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
     write_lines(table(columns, rows, width=table_width()))

@@ -1,0 +1,146 @@
+"""Schedules and rules that are pinned to a revision: which of them a new revision concerns, and
+their move to it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.stack_ownership import StackOwners
+from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.containers import monitor_of
+from profiler.task_definitions.definition_difference import Difference, Part, difference
+from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.size_changes import without_size_tags
+
+MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
+
+
+class PinnedTargets(Struct, frozen=True, kw_only=True):
+    """Compares the revisions of pinned targets with a plan, and moves targets."""
+
+    part: Part  # what targets may differ by to be moved
+    globs: tuple[str, ...] = ()  # the families that the user names
+    image: str | None = None  # of the monitor
+    owners: StackOwners | None = None  # asked before a target is moved
+    describe: Callable[[str], bytes]
+    # Many schedules may start one revision, which never changes.
+    revisions: dict[str, Mapping[str, object]] = {}
+
+    def remember(self, revision: str, definition: Mapping[str, object]) -> None:
+        """Keep a revision that was read, so that it is not read again."""
+        self.revisions[revision] = definition
+
+    def with_pinned(
+        self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
+    ) -> PlannedFamily:
+        """The plan with those of the targets that start another revision than its last.
+
+        A target whose revision cannot be read counts as pinned, with the reason.
+        """
+        notes = [*planned.notes]
+        pinned = []
+        unmonitored = []
+        movable = []
+        for target in targets:
+            if not target.is_pin_of(planned.revision_arn):
+                continue
+            try:
+                pin_difference = self._difference(planned, target)
+                if pin_difference == "none":
+                    continue
+                obstacle = self._obstacle(planned, target, pin_difference)
+                starts_monitor = self._starts_monitor(target)
+            except TaskProfilerError as error:
+                obstacle = f". {error}"
+                starts_monitor = True
+            pinned.append(target)
+            notes.append(
+                f"The {target.title} is pinned to {target.pinned_revision}{obstacle or '.'}"
+            )
+            if obstacle is None:
+                movable.append(target)
+            if not starts_monitor:
+                unmonitored.append(target)
+        return replace(
+            planned,
+            notes=tuple(notes),
+            pinned=tuple(pinned),
+            movable=tuple(movable),
+            unmonitored=tuple(unmonitored),
+        )
+
+    def _starts_monitor(self, target: ScheduledTarget) -> bool:
+        if self.part == "size":
+            return True
+        return monitor_of(self._pinned_definition(target), self.image) is not None
+
+    def _obstacle(
+        self, planned: PlannedFamily, target: ScheduledTarget, pin_difference: Difference
+    ) -> str | None:
+        """Why --update-schedules leaves a pinned target as it is, after its revision's name; None
+        if it moves the target. Raises TaskProfilerError.
+
+        For a size, a target is moved once: from the revision that this call replaces, or an equal
+        older one. Somebody has put any other one there, and may have a reason.
+        """
+        if pin_difference == "other":
+            return f", which differs by more than the {self.part}: --update-schedules skips it."
+        if self.part != "size" or target.pinned_revision == planned.revision:
+            return None
+        if any(fnmatchcase(planned.family, glob) for glob in self.globs):
+            return None
+        name_it = f"name the family to move it: task-profiler taskdef resize {planned.family}"
+        if not planned.is_new_revision:
+            return f", although a newer revision differs only by the size: {name_it}."
+        number = (target.pinned_revision or "").rpartition(":")[2]
+        is_older = number.isdecimal() and int(number) < int(planned.revision.rpartition(":")[2])
+        replaced = {} if planned.document is None else planned.document.definition
+        pinned = without_size_tags(self._pinned_definition(target))
+        if is_older and difference(pinned, without_size_tags(replaced)) == "none":
+            return None
+        return f", which has another size than {planned.revision}: {name_it}."
+
+    def _difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
+        """How a pinned target's revision differs from the one that the plan ends with.
+
+        Raises TaskProfilerError.
+        """
+        if target.pinned_revision == planned.revision:
+            return self.part if planned.is_new_revision else "none"
+        return difference(
+            self._pinned_definition(target), planned.changed.definition, self.image, part=self.part
+        )
+
+    def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
+        revision = target.pinned_revision or ""
+        if revision not in self.revisions:
+            self.revisions[revision] = read_document(self.describe(revision), revision).definition
+        return self.revisions[revision]
+
+    def move(
+        self, schedules: Schedules, planned: PlannedFamily, target: ScheduledTarget, arn: str
+    ) -> tuple[MoveOutcome, str]:
+        """Move a pinned target to the revision, unless it is pinned to another version of the job
+        at this moment. Returns what was done, and the sentence about it. Raises TaskProfilerError.
+        """
+        current = schedules.read(target)
+        if current is None or not current.is_pin_of(arn):
+            reason = f"no longer pinned to a revision of {planned.family}"
+            return "skipped", f"{target.title} skipped: {reason}"
+        pin_difference = self._difference(planned, current)
+        if pin_difference == "none":
+            return "unchanged", ""
+        if self._obstacle(planned, current, pin_difference) is not None:
+            return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
+        owner = None if self.owners is None else self.owners.of_target(current)
+        if owner is not None:
+            return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
+        schedules.move(current, arn)
+        return "moved", f"moved {current.title} to {revision_of(arn)}"

@@ -1,0 +1,126 @@
+"""The plan for one family: the change of its task definition, and the schedules that it concerns."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
+from profiler.core.errors import TaskProfilerError
+from profiler.sizing.resize_policy import Resize, ResizeAction
+from profiler.task_definitions.containers import DefinedContainer, needs_put
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.monitor_changes import (
+    AddMonitorOptions,
+    add_monitor,
+    default_image_note,
+    log_group_note,
+    remove_monitor,
+)
+from profiler.task_definitions.monitor_container import default_image
+from profiler.task_definitions.permissions import report_streams
+
+_NewRevision = Literal["add monitor", "update monitor", "remove monitor", "resize", "revert"]
+Action = Literal[
+    _NewRevision, "up to date", "no monitor", "on instance", "skipped", "refused", "failed"
+]
+
+
+class PlannedFamily(Struct, frozen=True, kw_only=True):
+    """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``."""
+
+    family: str
+    action: Action | ResizeAction
+    notes: tuple[str, ...] = ()  # with the reason if nothing can be done
+    document: TaskDefinitionDocument | None = None
+    changed: ChangedDefinition = ChangedDefinition(definition={})
+    problems: tuple[str, ...] = ()  # what ``doctor`` would find afterwards
+    started_by: tuple[str, ...] = ()  # empty if no task was seen, and no schedule
+    pinned: tuple[ScheduledTarget, ...] = ()  # they start another revision than the plan's last
+    movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
+    unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
+    resize: Resize | None = None
+    obstacle: str | None = None  # why tasks of the new revision would not start
+
+    @property
+    def is_new_revision(self) -> bool:
+        return self.action in get_args(_NewRevision)
+
+    @property
+    def revision_arn(self) -> str:
+        """Of the revision that the plan starts from; empty without one."""
+        return (None if self.document is None else self.document.arn) or ""
+
+    @property
+    def revision(self) -> str:
+        return revision_of(self.revision_arn) or self.family
+
+    @property
+    def log_group(self) -> str | None:
+        """The log group of the stream of an added monitor, if the report goes there."""
+        return None if self.changed.monitor is None else self.changed.monitor.own_log_group
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The ARNs of the log streams that the task role must allow."""
+        return report_streams(self.changed, self.revision_arn)
+
+
+# Plans the change of a family's definition: (family, definition, who starts it). Raises
+# TaskProfilerError if refused.
+PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
+
+
+def plan_addition(
+    family: str,
+    document: TaskDefinitionDocument,
+    started_by: Sequence[str] = (),
+    *,
+    options: AddMonitorOptions,
+) -> PlannedFamily:
+    """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
+    if AIRFLOW in started_by:
+        options = replace(options, default_report_stream="monitor")
+    added = add_monitor(document.definition, options, revision_arn=document.arn)
+    monitor = added.monitor or DefinedContainer(name="")
+    # The plan shows the default image once, and whether the log group exists.
+    general = {
+        default_image_note(options.image or default_image(document.arn)),
+        log_group_note(monitor.own_log_group),
+    }
+    action: Action = "update monitor" if added.old_monitor else "add monitor"
+    if added.definition == document.definition:
+        action = "up to date"
+    return PlannedFamily(
+        family=family,
+        action=action,
+        notes=(
+            *(note for note in added.notes if note not in general),
+            *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
+        ),
+        document=document,
+        changed=added,
+    )
+
+
+def plan_removal(family: str, document: TaskDefinitionDocument, image: str | None) -> PlannedFamily:
+    """Plan to remove the monitor. Raises TaskProfilerError if it is refused."""
+    removed = remove_monitor(document.definition, image)
+    log_group = None if removed.old_monitor is None else removed.old_monitor.own_log_group
+    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
+    return PlannedFamily(
+        family=family,
+        action="remove monitor" if removed.old_monitor else "no monitor",
+        notes=(*removed.notes, *kept),
+        document=document,
+        changed=removed,
+    )
+
+
+def check_obstacle(planned: PlannedFamily) -> None:
+    """Raise TaskProfilerError if the family must be left alone."""
+    if planned.obstacle is not None:
+        raise TaskProfilerError(f"It is left alone. {planned.obstacle}")
