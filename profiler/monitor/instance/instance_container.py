@@ -65,7 +65,8 @@ def is_pause(container_name: str) -> bool:
 class InstanceContainer(Struct, eq=False):
     """A container and its state.
 
-    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time.
+    ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time,
+    ``start_seen_ns`` is that of the last start event (wall clock), some ms after the start itself.
     ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones.
     ``died`` is the event of its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the
     task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the group's less that of the
@@ -80,6 +81,7 @@ class InstanceContainer(Struct, eq=False):
     no_group: Unavailable | None = None
     last: ContainerSample | None = None
     earlier_starts_ns: tuple[int, ...] = ()
+    start_seen_ns: int | None = None
     cpu_ns: int | None = None
     base_cpu_ns: int = 0
     died_ns: int = 0
@@ -107,7 +109,10 @@ class InstanceContainer(Struct, eq=False):
 
     @property
     def has_run(self) -> bool:
-        return self.inspected.started_ns is not None
+        """Docker may hang after it has shown a container that was only created."""
+        if self.inspected.started_ns is not None or self.died is not None:
+            return True
+        return self.start_seen_ns is not None
 
     @property
     def has_ended(self) -> bool:
@@ -210,7 +215,7 @@ class InstanceContainer(Struct, eq=False):
         vcpu_share = known.vcpu_share
         if not vcpu_share and (inspected.cpu_shares or 0) > CPU_UNITS_UNSET:
             vcpu_share = (inspected.cpu_shares or 0) / _CPU_UNITS
-        first_start_ns = inspected.started_ns
+        first_start_ns = inspected.started_ns or self.start_seen_ns
         if self.earlier_starts_ns and first_start_ns is not None:
             first_start_ns = min(*self.earlier_starts_ns, first_start_ns)
         return replace(

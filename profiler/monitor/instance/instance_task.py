@@ -122,7 +122,8 @@ class InstanceTask:
         if self._answer is not None and self._answer.service is not None:
             return True
         task = self._describe()
-        has_started = any(container.started_ns is not None for container in task.containers)
+        has_started = any(container.has_run for container in self._containers.values())
+        has_started |= any(container.started_ns is not None for container in task.containers)
         if task.known_status == STOPPED and not self._lost and not has_started:
             return True
         monitor = monitor_of(task)
@@ -231,6 +232,7 @@ class InstanceTask:
 
     def _on_start(self, container: InstanceContainer, started_ns: int) -> None:
         """Begin the next attempt where Docker hangs: else the inspection shows it."""
+        container.start_seen_ns = started_ns
         if container.died is None or started_ns <= container.died.time_ns:
             return
         container.inspected = replace(

@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.monitor.instance.stop_signals import StopSignals
+from profiler.readers import Unavailable
+from profiler.readers.docker.ecs_container import EcsContainer
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from tests.instance_world import FakeContainer, FakeInstance
 
@@ -140,3 +142,28 @@ def test_an_answer_from_before_a_signal_does_not_count() -> None:
     signals = StopSignals().judged(answer(desired="RUNNING", known="RUNNING"), "batch")
     assert not signals.was_denied
     assert signals.with_signal(5, is_stop_signal=True).signalled_ns == 5
+
+
+def test_a_batch_that_docker_showed_only_before_its_start_is_reported_after_its_stop(
+    tmp_path: Path,
+) -> None:
+    """Docker hangs from its start on, so that only its events show that it ran."""
+    world = FakeInstance(
+        FakeContainer(runs=((5.0, 8.0),), killed_at=7.5, exit_code=143), folder=tmp_path
+    )
+
+    def created_then_hung(inspected: EcsContainer) -> EcsContainer | Unavailable:
+        if world.now < 5.1:
+            return replace(
+                inspected, is_running=False, started_ns=None, finished_ns=None, exit_code=None
+            )
+        return Unavailable("it did not answer", timed_out=True) if world.now < 12 else inspected
+
+    world.docker.change = created_then_hung
+    world.change = lambda task: replace(
+        task, known_status=task.desired_status if world.now > 8 else "RUNNING"
+    )
+    record = world.run().record()
+    assert record["status"] == "stopped"
+    assert record["exitCode"] == 143
+    assert record["metrics"]["durationMs"] == 3000
