@@ -242,7 +242,8 @@ class LineForwarder(Struct):
         verdict = trust.judge(claim_of(notice), None)
         if not verdict.is_confirmed:
             return
-        place = f"{payload.log_group} {payload.log_stream}"
+        # Accounts that share the table may have groups and streams of the same names.
+        place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
         if verdict.voucher == "instance-monitor":
             place = f"{place} {notice.record.task_id}"
         self.notices.add(notice, place, source)

@@ -430,10 +430,33 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "the end is ahead": {"finishedAt": format_datetime(NOW + 1.01 * DAY)},
     "the end is behind": {"finishedAt": format_datetime(NOW - 1.01 * DAY)},
     "the start is ahead": {"startedAt": format_datetime(NOW + 1.01 * DAY)},
-    "the start is long ago": {"startedAt": format_datetime(NOW - 60.1 * DAY)},
-    "it never ended": {"startedAt": "1970-01-02T00:00:00Z", "finishedAt": None},
     "it started for more than a day": {"metrics": {"initDurationMs": MS_PER_DAY + 1}},
 }
+
+
+TOO_LONG: dict[str, dict[str, Any]] = {
+    "the start is long ago": {"startedAt": format_datetime(NOW - 60.1 * DAY)},
+    "it never ended": {"startedAt": "1970-01-02T00:00:00Z", "finishedAt": None},
+}
+
+
+@pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
+def test_a_report_of_more_than_60_days_is_invalid(changes: dict[str, Any]) -> None:
+    world = World()
+    assert world.forward(line(**changes)) == FAILED
+    assert "60 days before its end" in world.failures[0].reason
+
+
+@pytest.mark.parametrize("kind", ["task.checkpoint", "task.notice"])
+@pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
+def test_a_batch_that_runs_for_more_than_60_days_is_seen_and_fills_no_queue(
+    changes: dict[str, Any], kind: str
+) -> None:
+    world = World()
+    assert world.forward(line(kind, **changes)) == INDEXED
+    expected = "2025.12" if kind == "task.checkpoint" else "2026.03"
+    assert world.documents[0].index.endswith(expected)
+    assert len(world.channel.posted) == (kind == "task.notice")
 
 
 @pytest.mark.parametrize("kind", KINDS)
