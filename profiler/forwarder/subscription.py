@@ -324,12 +324,12 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
+    if isinstance(document, Document) and verdict.voucher is not None and not verdict.is_confirmed:
+        claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
+        document = unconfirmed(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
-    if verdict.voucher is None or verdict.is_confirmed:
-        return document
-    claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
-    return unconfirmed(document, claim)
+    return document
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:

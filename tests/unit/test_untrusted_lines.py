@@ -310,6 +310,18 @@ def test_what_no_stream_vouches_for_is_unconfirmed_and_sends_no_notice(
     assert world.channel.posted == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unproven_line_with_a_long_name_is_a_failure(kind: str) -> None:
+    """Its id would be longer than an engine takes: a bulk request with it fails as a whole."""
+    world = World()
+    for length in range(430, 512):
+        text = line(kind, container={"name": "b" * length}, accountId=ACCOUNT)
+        world.forward(text, group="/builds/linux", stream="x" * 512)
+    assert all(len(document.id.encode()) <= 512 for document in world.documents)
+    assert len(world.documents) + len(world.failures) == 82
+    assert world.failures
+
+
 def test_a_trusted_group_speaks_for_no_other_account_and_no_other_tasks_stream() -> None:
     world, group = World(), "/builds/linux"
     assert world.forward(line(accountId=OTHER_ACCOUNT), group=group, stream="x") == UNTRUSTED

@@ -116,9 +116,9 @@ class PastRun(Struct, frozen=True, kw_only=True):
 def _with_identity_of(record: Record, line: bytes) -> bytes:
     """The line with the record's identity. Everything else stays, also what is unknown here."""
     document = decoded(msgspec.json.decode, line)
-    written = document.get("record") if isinstance(document, dict) else None
-    if not isinstance(written, dict):
+    if not isinstance(document, dict) or not isinstance(document.get("record"), dict):
         return line
+    written = document["record"]
     known = {
         json_name(name): getattr(record, name)
         for name in IDENTITY_NAMES

@@ -58,7 +58,10 @@ FORGED = report(family="payroll", revision="1", cluster="vault", region="eu-west
 def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
     made = report_document(report_line(text).report, text, SETTINGS)
     assert isinstance(made, Document)
-    return [made if claim is None else unconfirmed(made, claim)]
+    if claim is not None:
+        made = unconfirmed(made, claim)
+        assert isinstance(made, Document)
+    return [made]
 
 
 def ended(stopped: StoppedTask, text: str | None = None) -> EndedTask:
