@@ -22,6 +22,7 @@ def report(kind: str = "task.report", **record: Any) -> str:
     }
     whole = {
         "taskId": "4dd5853f44b341ee8281f38229bee377",
+        "accountId": "111122223333",
         "family": "nightly",
         "container": {"name": "batch"},
         "status": "failure",

@@ -21,8 +21,16 @@ from profiler.forwarder.invocation import (
     InvocationTime,
     ThrottledError,
 )
+from profiler.forwarder.run_event import CONTAINER_ID, StreamClaim
 from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
-from profiler.record.line_trust import TrustedGroups, claim_of, is_container_id, task_of_stream
+from profiler.record.line_trust import (
+    CONFIRMING_VOUCHERS,
+    TrustedGroups,
+    Voucher,
+    claim_of,
+    is_container_id,
+    task_of_stream,
+)
 from profiler.record.record_model import CHECKPOINT, Cost, Report
 from profiler.record.task_end import Outcome, StoppedTask, judge_candidates
 
@@ -157,11 +165,15 @@ def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> 
 
 
 class ReportLine(Struct, frozen=True):
-    """A report or checkpoint, its line, and whether it is in the search cluster already."""
+    """A report or checkpoint, its line, and whether it is in the search cluster already.
+
+    ``claim``: its log stream, if that does not name the task.
+    """
 
     report: Report
     text: str
     is_indexed: bool = False
+    claim: StreamClaim | None = None
 
     @property
     def is_final(self) -> bool:
@@ -179,7 +191,8 @@ class ReportFinder(Struct):
     """Finds the report of one task's run, as long as the document and the notice still have
     their time.
 
-    A line counts if its log stream is the task's: see :mod:`profiler.record.line_trust`. The newest
+    A line counts if its log stream is the task's: see :mod:`profiler.record.line_trust`. A report
+    of a trusted log group, whose stream names no task, counts if there is no other one. The newest
     page of a stream with lines counts. DeliveryError: a stream could not be read.
     """
 
@@ -249,17 +262,19 @@ class ReportFinder(Struct):
 
     def _look(self, streams: Sequence[LogTarget]) -> ReportLine | None:
         """Look for the report in each stream, and keep the last checkpoint."""
+        unproven = None
         for stream in streams:
-            found = [
-                one
-                for one in self._reports(stream)
-                if self.container in (None, one.report.record.container.name)
+            of_batch = [
+                line
+                for line in self._reports(stream)
+                if self.container in (None, line.report.record.container.name)
             ]
-            report = next((one for one in found if one.is_final), None)
-            if report is not None:
+            report = next((line for line in of_batch if line.is_final), None)
+            if report is not None and not _is_unproven(report):
                 return report
-            self._checkpoint = next(iter(found), self._checkpoint)
-        return None
+            unproven = unproven or report
+            self._checkpoint = next(iter(of_batch), self._checkpoint)
+        return unproven
 
     def _pause(self, seconds: float, end_seconds: float) -> bool:
         """Wait before another attempt.
@@ -280,7 +295,7 @@ class ReportFinder(Struct):
             line.report.record
             for stream in streams
             for line in self._reports(stream)
-            if line.is_final
+            if line.is_final and not _is_unproven(line)
         )
         return next((record.cost for record in reports if record.cost is not None), None)
 
@@ -299,13 +314,21 @@ class ReportFinder(Struct):
         """The reports and checkpoints of the task's containers, the newest one first."""
         for line in self._read(stream):
             report = read_line(line.text)
-            if isinstance(report, Report) and self._counts(report, stream, line.timestamp_ms):
+            if not isinstance(report, Report):
+                continue
+            voucher = self._voucher(report, stream, line.timestamp_ms)
+            if voucher in CONFIRMING_VOUCHERS:
                 yield ReportLine(report, line.text)
+            elif voucher is not None:
+                claim = StreamClaim(voucher=voucher, stream=stream.stream)
+                yield ReportLine(report, line.text, claim=claim)
 
-    def _counts(self, report: Report, stream: LogTarget, timestamp_ms: int) -> bool:
-        """Whether the log stream, which the task's definition names, vouches for the report."""
+    def _voucher(self, report: Report, stream: LogTarget, timestamp_ms: int) -> Voucher | None:
+        """What vouches for a report in a log stream that the task's definition names; None: the
+        report does not count.
+        """
         if report.record.task_id != self.task.id:
-            return False
+            return None
         trust = self.trusted_groups.of_stream(
             self.task.account_id, stream.group, stream.stream, monitor=self._monitor_of(stream)
         )
@@ -313,8 +336,9 @@ class ReportFinder(Struct):
         if verdict.is_unconfirmed_container_id:
             # ECS's event names the container that has this id.
             name = self._container_of(stream)
-            return name in (report.record.container.name, self._monitor_of(stream))
-        return verdict.counts
+            if name not in (report.record.container.name, self._monitor_of(stream)):
+                return None
+        return verdict.voucher
 
     def _monitor_of(self, stream: LogTarget) -> str:
         """The name of the monitor, which the task's definition may call otherwise than usual."""
@@ -350,6 +374,11 @@ class ReportFinder(Struct):
             if page is None or page:
                 self._lines[stream] = page or ()
                 return self._lines[stream]
+
+
+def _is_unproven(line: ReportLine) -> bool:
+    """Whether not even the task's event can vouch for the report's log stream."""
+    return line.claim is not None and line.claim.voucher != CONTAINER_ID
 
 
 def _is_profiler_line(text: str) -> bool:

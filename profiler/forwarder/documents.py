@@ -4,6 +4,7 @@ Every writer of a run's document first sees what is there, so that the document 
 whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
@@ -39,15 +40,20 @@ from profiler.forwarder.run_event import (
 )
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
 from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
+from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
+# Of an account that is unknown: CloudWatch Logs and ECS always name it.
+_UNKNOWN_ACCOUNT = "unknown"
+_STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
-# A report names the start of its run, and with it its index. Lines whose run lasted longer are
-# rejected.
-_MAX_RUN_LENGTH = timedelta(days=60)
+_TOO_LONG = InvalidReport(
+    f"The document's id, of account, task id, container name and the kind of a notification, would "
+    f"exceed {MAX_ID_BYTES} bytes."
+)
 # What a writer needs of an existing document of a run.
 STORED_FIELDS = (
     *EVENT_FIELDS,
@@ -136,7 +142,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             return False
         if self.report is not None:
             return _is_accepted(self.claim, stored)
-        if self.event is not None and stored.has_report:
+        has_line = stored.has_report or stored.claim is not None
+        if self.event is not None and has_line:
             return self.event.event.refutes(stored.claim) or bool(_corrections(self, stored))
         return False
 
@@ -189,16 +196,40 @@ def _is_accepted(claim: StreamClaim | None, stored: Stored) -> bool:
     return not stored.has_report or stored.claim is not None
 
 
-def unconfirmed(document: Document, claim: StreamClaim) -> Document:
-    """The document of a line whose log stream does not name the task."""
-    return replace(document, fields=merge_fields(document.fields, {"task": claim_fields(claim)}))
+def run_id(account_id: str | None, task_id: str, container: str) -> str:
+    """The id of a run's document.
+
+    It begins with the account, which no line can choose: no account writes into the documents of
+    another one in a cluster that they share.
+    """
+    return f"{account_id or _UNKNOWN_ACCOUNT}/{task_id}/{container}"
+
+
+def unconfirmed(document: Document, claim: StreamClaim) -> Document | InvalidReport:
+    """The document of a line whose log stream does not name the task.
+
+    A checkpoint or notice has an id of its own, so that it replaces none of the task's streams; of
+    two reports, :func:`_is_accepted` chooses.
+    """
+    fields = merge_fields(document.fields, {"task": claim_fields(claim)})
+    if document.report is not None:
+        return replace(document, fields=fields)
+    digest = hashlib.sha256(claim.stream.encode()).hexdigest()[:_STREAM_DIGITS]
+    document_id = f"{document.id}/{digest}"
+    if _is_too_long(document_id):
+        return _TOO_LONG
+    return replace(document, id=document_id, fields=fields)
+
+
+def _is_too_long(document_id: str) -> bool:
+    return len(document_id.encode()) > MAX_ID_BYTES
 
 
 def report_document(
     report: Report, line: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
     """The document of a report or checkpoint, in the index of the start of the image pull, else
-    of the batch.
+    of the batch; a checkpoint's lies at most 60 days back.
     """
     record = report.record
     written = parse_datetime(report.time)
@@ -209,12 +240,15 @@ def report_document(
     is_checkpoint = report.type == CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
-    kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
-    document_id = f"{record.task_id}/{record.container.name}" + (
-        f"/{report.time}" if is_checkpoint else ""
-    )
-    if len(document_id.encode()) > MAX_ID_BYTES:
-        return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
+    kind: IndexKind = "reports"
+    if is_checkpoint:
+        kind = "checkpoints"
+        began = max(began, written - MAX_RUN_LENGTH)
+    document_id = run_id(record.account_id, record.task_id, record.container.name)
+    if is_checkpoint:
+        document_id = f"{document_id}/{report.time}"
+    if _is_too_long(document_id):
+        return _TOO_LONG
     index = settings.index(kind, began)
     if is_checkpoint:
         fields = record_fields(record, CHECKPOINT, written)
@@ -241,7 +275,7 @@ def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:
 @lru_cache(maxsize=64)
 def _months_before(prefix: str, ended: date) -> str:
     latest = ended + timedelta(days=1)
-    month = (ended - _MAX_RUN_LENGTH - timedelta(days=1)).replace(day=1)
+    month = (ended - MAX_RUN_LENGTH - timedelta(days=1)).replace(day=1)
     patterns = []
     while month <= latest:
         patterns.append(f"{prefix}-reports-{month:%Y.%m}*")
@@ -293,12 +327,10 @@ def notice_document(
     Its id: the run's, and the kind.
     """
     record, notice = line.record, line.notice
-    document_id = f"{record.task_id}/{record.container.name}/{notice.kind}"
-    if len(document_id.encode()) > MAX_ID_BYTES:
-        return InvalidReport(
-            f"Task id, container name and kind of the notification together exceed {MAX_ID_BYTES} "
-            "bytes."
-        )
+    run = run_id(record.account_id, record.task_id, record.container.name)
+    document_id = f"{run}/{notice.kind}"
+    if _is_too_long(document_id):
+        return _TOO_LONG
     written = parse_datetime(line.time)
     if written is None:
         return InvalidReport(

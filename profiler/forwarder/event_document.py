@@ -2,6 +2,11 @@
 or checkpoint.
 """
 
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.document_fields import (
@@ -16,6 +21,8 @@ from profiler.forwarder.documents import (
     EventPart,
     indices_of_runs,
     report_document,
+    run_id,
+    unconfirmed,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
@@ -23,7 +30,7 @@ from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.task_lines import InvalidReport, read_line
+from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
 from profiler.record.task_end import EventContainer, StoppedTask, determine_outcome
 
@@ -32,16 +39,14 @@ _MAX_REQUEST_SECONDS = 5.0
 
 def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, ...]:
     """The documents to write, a final report of the logs first; none without a batch or any time
-    of the task.
+    of the task. Each other container that the monitor reports on has a document of its own.
     """
     task, batch, line, event = ended.task, ended.batch, ended.report_line, ended.run.event
     if batch is None or event is None:
         return ()
     numbers = None
     if line is not None and line.is_final:
-        numbers = report_document(line.report, line.text, settings)
-    if isinstance(numbers, InvalidReport):
-        numbers = None
+        numbers = _numbers(line, task, settings)
     moment = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at
     moment = moment or task.pull_started_at
     if moment is None and line is not None:
@@ -53,12 +58,12 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     if place is None or moment is None:
         return ()
     checkpoint = None if line is None or line.is_final else line
-    alone = merge(None if checkpoint is None else checkpoint.report, event)
     everything = run_fields(
-        alone,
+        ended.run if checkpoint is not None else merge(None, event),
         None if checkpoint is None else checkpoint.text,
         settings.kibana_url,
         moment=moment,
+        claim=None if checkpoint is None else checkpoint.claim,
     )
     document = Document(
         index=place[0],
@@ -69,9 +74,49 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
         kibana_url=settings.kibana_url,
         searched=None if is_indexed else indices_of_runs(settings, moment),
     )
+    others = _documents_of_others(ended, settings, moment)
     if numbers is None or is_indexed:
-        return (document,)
-    return numbers, document
+        return (document, *others)
+    return (numbers, document, *others)
+
+
+def _documents_of_others(
+    ended: EndedTask, settings: ForwarderSettings, moment: datetime
+) -> tuple[Document, ...]:
+    """What the event says of the other containers' runs: it confirms the reports of each.
+
+    The task's end is the batch's: the status of another container is its report's.
+    """
+    task = ended.task
+    documents = []
+    for name in ended.also_reported:
+        container = task.container(name)
+        place = _run_place(task, container, settings)
+        if place is None:
+            continue
+        outcome = replace(determine_outcome(task, container), status="unknown")
+        event = run_event(task, outcome, name, monitor=ended.monitor)
+        documents.append(
+            Document(
+                index=place[0],
+                id=place[1],
+                fields=_own_fields(event),
+                upsert=run_fields(merge(None, event), None, settings.kibana_url, moment=moment),
+                event=EventPart(event=event, task_id=task.id),
+                kibana_url=settings.kibana_url,
+                searched=indices_of_runs(settings, moment),
+            )
+        )
+    return tuple(documents)
+
+
+def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -> Document | None:
+    """The document of a report of the logs, in the account of the task; None if it is invalid."""
+    record = replace(line.report.record, account_id=_account_id(task))
+    document = report_document(replace(line.report, record=record), line.text, settings)
+    if isinstance(document, Document) and line.claim is not None:
+        document = unconfirmed(document, line.claim)
+    return document if isinstance(document, Document) else None
 
 
 def _own_fields(event: RunEvent) -> Fields:
@@ -99,7 +144,11 @@ def _run_place(
     began = task.pull_started_at or task.started_at or task.created_at or task.stopped_at
     if began is None:
         return None
-    return settings.index("reports", began), f"{task.id}/{batch.name}"
+    return settings.index("reports", began), run_id(_account_id(task), task.id, batch.name)
+
+
+def _account_id(task: StoppedTask) -> str | None:
+    return task.account_id or arn_account(task.arn)
 
 
 def find_indexed_report(
@@ -125,5 +174,5 @@ def find_indexed_report(
     report = read_line(line)
     if not isinstance(report, Report):
         return None
-    found = ReportLine(report, line, is_indexed=True)
+    found = ReportLine(report, line, is_indexed=True, claim=claim)
     return found if found.is_final else None

@@ -124,10 +124,14 @@ def run_event(
     container: str | None,
     *,
     log: LogTarget | None = None,
+    monitor: str = MONITOR_NAME,
     retry_of: str | None = None,
     retried_as: str | None = None,
 ) -> RunEvent:
-    """What the event says of the run of this container, the batch."""
+    """What the event says of the run of this container, the batch.
+
+    ``monitor``: the name of the task's monitor.
+    """
     batch = EventContainer(name="") if container is None else task.container(container)
     is_known = outcome.status in KNOWN_END_STATUSES
     return RunEvent(
@@ -142,7 +146,7 @@ def run_event(
         container_id=batch.runtime_id,
         image=batch.image,
         image_digests=() if batch.image_digest is None else (batch.image_digest,),
-        runtime_ids=_runtime_ids(task, batch),
+        runtime_ids=_runtime_ids(task, batch, monitor),
         created_at=known(format_datetime, task.created_at),
         stopped_at=known(format_datetime, task.stopped_at),
         status=outcome.status if is_known else None,
@@ -160,10 +164,10 @@ def run_event(
     )
 
 
-def _runtime_ids(task: StoppedTask, batch: EventContainer) -> tuple[str, ...]:
+def _runtime_ids(task: StoppedTask, batch: EventContainer, monitor: str) -> tuple[str, ...]:
     """The ids of the batch and of the task's monitor, which may speak for it."""
-    speakers = (batch, task.container(MONITOR_NAME))
-    return tuple(one.runtime_id for one in speakers if one.runtime_id is not None)
+    speakers = (batch, task.container(monitor))
+    return tuple(speaker.runtime_id for speaker in speakers if speaker.runtime_id is not None)
 
 
 def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | None) -> Record:

@@ -242,7 +242,8 @@ class LineForwarder(Struct):
         verdict = trust.judge(claim_of(notice), None)
         if not verdict.is_confirmed:
             return
-        place = f"{payload.log_group} {payload.log_stream}"
+        # Accounts that share the table may have groups and streams of the same names.
+        place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
         if verdict.voucher == "instance-monitor":
             place = f"{place} {notice.record.task_id}"
         self.notices.add(notice, place, source)
@@ -323,12 +324,12 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
+    if isinstance(document, Document) and verdict.voucher is not None and not verdict.is_confirmed:
+        claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
+        document = unconfirmed(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
-    if verdict.voucher is None or verdict.is_confirmed:
-        return document
-    claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
-    return unconfirmed(document, claim)
+    return document
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:

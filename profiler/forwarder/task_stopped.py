@@ -8,6 +8,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -106,7 +107,12 @@ class TaskStoppedHandler(Struct, frozen=True):
         index = attempt(self.index, errors)
         labels = docker_labels(definition, batch)
         ended = EndedTask(
-            task=task, outcome=outcome, container=batch, log=containers.batch_log, labels=labels
+            task=task,
+            outcome=outcome,
+            container=batch,
+            monitor=containers.monitor or MONITOR_NAME,
+            log=containers.batch_log,
+            labels=labels,
         )
         run_log = self.run_log(task, batch)
         find_indexed = (
@@ -135,11 +141,15 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "looked for everywhere."
             )
         ended = replace(ended, report_line=found, report_log=containers.log_of(found))
+        other_runs = _other_runs(task, containers)
+        if other_runs and self._has_monitor(ended, containers):
+            ended = replace(ended, also_reported=other_runs)
         if start_again is not None:
-            ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
+            ended = replace(ended, retry=_retry(ended.confirmed, definition, start_again, errors))
         ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
+        ended = ended.confirmed
         ended = notice = replace(ended, report_line=_priced(ended, containers, run_log))
         if settings is not None:
             if should_notify(notice, settings, if_unusual=True):
@@ -213,6 +223,12 @@ class TaskStoppedHandler(Struct, frozen=True):
             if any(channel.is_selective and channel.name in posted for channel in channels)
             else None
         )
+
+
+def _other_runs(task: StoppedTask, containers: TaskContainers) -> tuple[str, ...]:
+    """The containers that ran, other than the batch, of which the monitor reports each."""
+    ran = {container.name for container in task.containers if container.exit_code is not None}
+    return tuple(name for name in containers.reported if name != containers.batch and name in ran)
 
 
 def _retry(

@@ -26,8 +26,10 @@ A line is also untrusted if its account is not the log group's, or its task's AR
 with its task, account and cluster. A line without an account is the log group's account's.
 
 **Times are CloudWatch's.** The start of a run names its index. A line is *invalid* if its time or
-its end is more than a day from the timestamp, if its start is more than a day after the timestamp
-or more than 60 days before its end, or if it took more than a day to start. So the lines of a
+its end is more than a day from the timestamp, if its start is more than a day after the timestamp,
+or if it took more than a day to start. A report is also invalid if its start is more than 60 days
+before its end. A checkpoint or notice of a batch that has run for longer is not: it would be a
+failure each minute. Their indices lie at most 60 days before their own time. So the lines of a
 stream can name at most four monthly or 79 daily indices of each kind, whoever writes them. An
 invalid line comes from a stream that may speak for its task: it is kept as a failure.
 
@@ -48,7 +50,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.record.activity_model import StacksLine
 from profiler.record.family_identity import matches_any
 from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import Report, ReportHead
+from profiler.record.record_model import CHECKPOINT, Report, ReportHead
 
 MAX_CLOCK_DIFFERENCE = timedelta(days=1)
 MAX_RUN_LENGTH = timedelta(days=60)
@@ -67,6 +69,8 @@ _MAX_SHOWN_LENGTH = 100
 
 # What vouches for a line.
 Voucher = Literal["task-stream", "instance-monitor", "container-id", "trusted-group"]
+# CloudWatch Logs itself vouches for the task; of the others only the task's event can.
+CONFIRMING_VOUCHERS = frozenset({"task-stream", "instance-monitor"})
 
 
 class InstanceMonitorGroup(Struct, frozen=True, kw_only=True):
@@ -98,7 +102,7 @@ def is_container_id(log_stream: str) -> bool:
 class LineClaim(Struct, frozen=True, kw_only=True):
     """What a line says about itself; None: it does not say.
 
-    ``time``, ``started_at`` and ``finished_at`` are RFC 3339 texts.
+    ``is_final``: it is a report, not the checkpoint or notice of a batch that runs. ``time``, ``started_at`` and ``finished_at`` are RFC 3339 texts.
     """
 
     task_id: str
@@ -110,6 +114,7 @@ class LineClaim(Struct, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     init_duration_ms: float | None = None
+    is_final: bool = False
 
 
 def claim_of(line: Report | NoticeLine) -> LineClaim:
@@ -125,6 +130,7 @@ def claim_of(line: Report | NoticeLine) -> LineClaim:
         started_at=record.started_at,
         finished_at=record.finished_at,
         init_duration_ms=record.metrics.init_duration_ms,
+        is_final=isinstance(line, Report) and line.type != CHECKPOINT,
     )
 
 
@@ -140,6 +146,7 @@ def claim_of_head(head: ReportHead) -> LineClaim:
         time=head.time,
         started_at=record.started_at,
         finished_at=record.finished_at,
+        is_final=head.type != CHECKPOINT,
     )
 
 
@@ -165,7 +172,7 @@ class LineVerdict(Struct, frozen=True, kw_only=True):
     @property
     def is_confirmed(self) -> bool:
         """Whether CloudWatch Logs itself vouches for the task; else only the task's event can."""
-        return self.voucher in ("task-stream", "instance-monitor")
+        return self.voucher in CONFIRMING_VOUCHERS
 
     @property
     def is_unconfirmed_container_id(self) -> bool:
@@ -369,7 +376,7 @@ def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str | None:
                 "timestamp of its log event."
             )
         end = finished or written or arrived
-        if end - started > MAX_RUN_LENGTH:
+        if claim.is_final and end - started > MAX_RUN_LENGTH:
             return (
                 f"Its start {_shown(claim.started_at or '')} is more than "
                 f"{MAX_RUN_LENGTH.days} days before its end."

@@ -45,7 +45,8 @@ class PlayedTask(Task):
 
     def task(self) -> dict[str, object]:
         name = {"Family": self._definition["family"], "Revision": str(self._definition["revision"])}
-        return super().task() | name | {"TaskARN": self._arn, "LaunchType": "FARGATE"}
+        place = {"TaskARN": self._arn, "Cluster": self._arn.split("/")[1]}
+        return super().task() | name | place | {"LaunchType": "FARGATE"}
 
 
 def main(words: Sequence[str]) -> None:

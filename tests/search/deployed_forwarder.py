@@ -59,8 +59,8 @@ def main() -> None:
                 check=True,
             )
             answer = json.loads(done.stdout.splitlines()[-1])
-            assert answer["indexed"] > 0, answer
-            assert answer["failed"] == 0, answer
+            assert answer["indexed"] > 0, done.stdout
+            assert answer["failed"] == 0, done.stdout
     requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=120).raise_for_status()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import boto3
 import pytest
@@ -29,6 +30,7 @@ from tests.task_events import container
 from tools.search_server import SearchServer
 
 TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
+ACCOUNT = "111122223333"
 TASK_ID = "4dd5853f44b341ee8281f38229bee377"
 STREAM = f"ecs/batch/{TASK_ID}"
 FAMILY = "nightly"
@@ -51,14 +53,21 @@ class Context:
         return round((self._end - time.monotonic()) * 1000)
 
 
-def event(*messages: str, stream: str = "ecs/batch/0123") -> dict[str, Any]:
+def event(
+    *messages: str, stream: str = "ecs/batch/0123", owner: str | None = None
+) -> dict[str, Any]:
+    """An event of the lines of a stream. ``owner``: the account of its log group, else the one
+    that the first line names.
+    """
     events = [
         {"id": f"e{number}", "timestamp": written_ms(text), "message": text}
         for number, text in enumerate(messages)
     ]
-    owner = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
+    named = re.search(r'"accountId": ?"(\d+)"', messages[0]) if messages else None
+    if owner is None:
+        owner = named[1] if named else ACCOUNT
     document = {
-        "owner": owner[1] if owner else "111122223333",
+        "owner": owner,
         "logGroup": "/ecs/jobs",
         "logStream": stream,
     }
@@ -104,8 +113,10 @@ def call(server: SearchServer, method: str, path: str, body: object = None) -> A
 
 def confirm(server: SearchServer, *task_ids: str) -> None:
     """Set in the documents of these runs what the events of their tasks would set."""
-    for task_id in task_ids:
-        path = f"task-reports-2026.03/_update/{task_id}%2Fbatch"
+    found = search(server, query={"terms": {"task.id": task_ids}})["hits"]["hits"]
+    assert {hit["_source"]["task"]["id"] for hit in found} == set(task_ids)
+    for hit in found:
+        path = f"{hit['_index']}/_update/{quote(hit['_id'], safe='')}"
         call(server, "POST", path, {"doc": {"task": {"confirmed": True}}})
 
 

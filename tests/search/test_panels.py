@@ -167,11 +167,13 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
 def one_more(server: SearchServer, name: str, **differences: Any) -> Iterator[None]:
     """One more run like `c`, of a family of its own."""
     report = decode(produced()[stream("batch", SCRIPT["c"])][-1])
-    record = replace(report.record, task_id=name, family=name, **differences)
+    identity = {"task_id": name, "task_arn": None, "family": name}
+    record = replace(report.record, **identity, **differences)
     line = encode(replace(report, record=record)).decode()
     assert handler.forward_logs(event(line, stream=f"ecs/batch/{name}"), Context())["indexed"] == 1
     yield
-    document = f"{server.url}/task-reports-2026.03/_doc/{name}%2Fbatch"
+    (hit,) = search(server, query={"term": {"task.id": name}})["hits"]["hits"]
+    document = f"{server.url}/{hit['_index']}/_doc/{quote(hit['_id'], safe='')}"
     requests.delete(document, params={"refresh": "true"}, timeout=120).raise_for_status()
 
 

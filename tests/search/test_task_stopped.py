@@ -27,6 +27,7 @@ from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import (
+    ACCOUNT,
     STREAM,
     TASK_ID,
     Context,
@@ -86,7 +87,7 @@ def run_report(**record: Any) -> str:
 
 def only_document(server: SearchServer) -> dict[str, Any]:
     (hit,) = search(server)["hits"]["hits"]
-    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{TASK_ID}/batch")
+    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{ACCOUNT}/{TASK_ID}/batch")
     source: dict[str, Any] = hit["_source"]
     return source
 
@@ -164,7 +165,7 @@ def test_the_identity_and_the_place_of_a_run_are_the_events_in_any_order(
                 assert handler.task_stopped(stopped, Context())["indexed"] is True
             call(search_server, "POST", "task-reports-*/_refresh")
         (hit,) = search(search_server)["hits"]["hits"]
-        assert hit["_id"] == f"{TASK_ID}/batch"
+        assert hit["_id"] == f"{ACCOUNT}/{TASK_ID}/batch"
         documents.append(hit["_source"])
     assert documents[0] == documents[1]
     task_fields = documents[0]["task"]
@@ -190,13 +191,14 @@ def test_a_report_from_a_stream_named_by_a_container_id_counts_if_the_event_has_
     aws: Any, forward: Forward, search_server: SearchServer, stream: str
 ) -> None:
     settings = ForwarderSettings()
-    line = run_report(status="success", exitCode=0)
+    line = run_report(status="success", exitCode=0, accountId=ACCOUNT)
     report_of_stream = present(read_line(line))
     assert isinstance(report_of_stream, Report)
     claim = StreamClaim(voucher="container-id", stream=stream)
     reported = report_document(report_of_stream, line, settings)
     assert isinstance(reported, Document)
     reported = unconfirmed(reported, claim)
+    assert isinstance(reported, Document)
     batch = {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID}
     documents = []
     for order in permutations(["report", "event"]):

@@ -310,6 +310,18 @@ def test_what_no_stream_vouches_for_is_unconfirmed_and_sends_no_notice(
     assert world.channel.posted == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unproven_line_with_a_long_name_is_a_failure(kind: str) -> None:
+    """Its id would be longer than an engine takes: a bulk request with it fails as a whole."""
+    world = World()
+    for length in range(430, 512):
+        text = line(kind, container={"name": "b" * length}, accountId=ACCOUNT)
+        world.forward(text, group="/builds/linux", stream="x" * 512)
+    assert all(len(document.id.encode()) <= 512 for document in world.documents)
+    assert len(world.documents) + len(world.failures) == 82
+    assert world.failures
+
+
 def test_a_trusted_group_speaks_for_no_other_account_and_no_other_tasks_stream() -> None:
     world, group = World(), "/builds/linux"
     assert world.forward(line(accountId=OTHER_ACCOUNT), group=group, stream="x") == UNTRUSTED
@@ -430,10 +442,33 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "the end is ahead": {"finishedAt": format_datetime(NOW + 1.01 * DAY)},
     "the end is behind": {"finishedAt": format_datetime(NOW - 1.01 * DAY)},
     "the start is ahead": {"startedAt": format_datetime(NOW + 1.01 * DAY)},
-    "the start is long ago": {"startedAt": format_datetime(NOW - 60.1 * DAY)},
-    "it never ended": {"startedAt": "1970-01-02T00:00:00Z", "finishedAt": None},
     "it started for more than a day": {"metrics": {"initDurationMs": MS_PER_DAY + 1}},
 }
+
+
+TOO_LONG: dict[str, dict[str, Any]] = {
+    "the start is long ago": {"startedAt": format_datetime(NOW - 60.1 * DAY)},
+    "it never ended": {"startedAt": "1970-01-02T00:00:00Z", "finishedAt": None},
+}
+
+
+@pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
+def test_a_report_of_more_than_60_days_is_invalid(changes: dict[str, Any]) -> None:
+    world = World()
+    assert world.forward(line(**changes)) == FAILED
+    assert "60 days before its end" in world.failures[0].reason
+
+
+@pytest.mark.parametrize("kind", ["task.checkpoint", "task.notice"])
+@pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
+def test_a_batch_that_runs_for_more_than_60_days_is_seen_and_fills_no_queue(
+    changes: dict[str, Any], kind: str
+) -> None:
+    world = World()
+    assert world.forward(line(kind, **changes)) == INDEXED
+    expected = "2025.12" if kind == "task.checkpoint" else "2026.03"
+    assert world.documents[0].index.endswith(expected)
+    assert len(world.channel.posted) == (kind == "task.notice")
 
 
 @pytest.mark.parametrize("kind", KINDS)

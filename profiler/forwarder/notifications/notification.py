@@ -7,8 +7,9 @@ from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from profiler.core.ecs_terms import LogTarget
+from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.invocation import ForwarderError
@@ -56,13 +57,16 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
     """One stopped task: its event, its report, and what is known around them.
 
-    ``container``, ``log`` and ``labels`` are the batch container's, None where unknown. What the
-    run came to is ``run``.
+    ``container``, ``log`` and ``labels`` are the batch container's, None where unknown.
+    ``also_reported``: the other containers that the monitor reports on. What the run came to is
+    ``run``.
     """
 
     task: StoppedTask
     outcome: Outcome
     container: str | None = None
+    also_reported: tuple[str, ...] = ()
+    monitor: str = MONITOR_NAME
     report_line: ReportLine | None = None  # a report or checkpoint
     report_log: LogTarget | None = None  # the log stream that it is from
     log: LogTarget | None = None
@@ -91,10 +95,21 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
             self.outcome,
             self.container,
             log=self.log,
+            monitor=self.monitor,
             retry_of=None if self.retry is None else self.retry.retry_of,
             retried_as=None if self.retry is None else self.retry.retried_as,
         )
-        return merge(None if self.report_line is None else self.report_line.report, event)
+        if self.report_line is None:
+            return merge(None, event)
+        return merge(self.report_line.report, event, self.report_line.claim)
+
+    @property
+    def confirmed(self) -> "EndedTask":
+        """The task without a report of a log stream that nothing confirms, on which nobody acts."""
+        line = self.report_line
+        if line is None or line.claim is None or self.run.is_confirmed:
+            return self
+        return replace(self, report_line=None, report_log=None)
 
     @property
     def record(self) -> Record | None:
@@ -199,5 +214,6 @@ def notification_key(notification: Notification) -> str:
     notice = notification.notice
     if isinstance(notification, NoticeLine):
         record = notification.record
-        return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
+        task = record.task_arn or f"{record.account_id or ''}/{record.task_id}"
+        return f"{task}#{record.container.name}#{notice.kind}"
     return f"schedule#{schedule_notice_id(notification)}"

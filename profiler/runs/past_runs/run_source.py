@@ -22,6 +22,7 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.impossible_values import decode_leniently
+from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     CHECKPOINT,
     Cost,
@@ -47,6 +48,17 @@ USUAL_PERIOD_NS = 60 * NS_PER_SECOND
 LATE_PERIODS = 2.5
 # No writer uses this word, so filters and pages count such a run as unknown.
 LOST = "lost"
+# The fields of a record that ECS decides.
+IDENTITY_NAMES = (
+    "account_id",
+    "region",
+    "availability_zone",
+    "cluster",
+    "task_arn",
+    "family",
+    "revision",
+    "launch_type",
+)
 ELSEWHERE = "name another source (--from FILE, https://HOST, logs:GLOB or insights:CLUSTER)"
 
 
@@ -65,11 +77,12 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
 class PastRun(Struct, frozen=True, kw_only=True):
     """One run: its report, or the last checkpoint of a run without a report.
 
-    Where ECS's event corrected the report's status, it differs from the one in ``line``, the record
-    line (None: the run left none). ``checkpoints`` are in no particular order. ``command`` is
-    redacted; only the local history has it. ``is_confirmed``: ECS's event, or the name of the log
-    stream, vouches for the task and its family; a file is its reader's own word. ``place``: the log
-    stream in which CloudWatch Logs has the line; the record's own log stream is the line's word.
+    Where ECS's event corrected identity, status or times, they differ from those in ``line``, the
+    record line (None: the run left none). ``checkpoints`` are in no particular order. ``command``
+    is redacted; only the local history has it. ``is_confirmed``: ECS's event, or the name of the
+    log stream, vouches for the task and its family; a file is its reader's own word. ``place``: the
+    log stream in which CloudWatch Logs has the line; the record's own log stream is the line's
+    word. ``container_ids``: Docker's, of the batch and the monitor, from ECS's event.
     """
 
     report: Report
@@ -79,6 +92,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
     event: TaskEvent | None = None
     is_confirmed: bool = True
     place: LogTarget | None = None
+    container_ids: tuple[str, ...] = ()
 
     @property
     def started_at(self) -> str:
@@ -91,8 +105,29 @@ class PastRun(Struct, frozen=True, kw_only=True):
         return start_ns(self.report)
 
     def json_line(self) -> bytes:
-        """The record line; for a run without a record, a line with all known values."""
-        return encode(self.report) if self.line is None else self.line
+        """The record line, with the identity that ECS's event corrected; for a run without a
+        record, a line with all known values.
+        """
+        if self.line is None:
+            return encode(self.report)
+        return _with_identity_of(self.report.record, self.line)
+
+
+def _with_identity_of(record: Record, line: bytes) -> bytes:
+    """The line with the record's identity. Everything else stays, also what is unknown here."""
+    document = decoded(msgspec.json.decode, line)
+    if not isinstance(document, dict) or not isinstance(document.get("record"), dict):
+        return line
+    written = document["record"]
+    known = {
+        json_name(name): getattr(record, name)
+        for name in IDENTITY_NAMES
+        if getattr(record, name) is not None
+    }
+    corrected = {**written, **known}
+    if corrected == written:
+        return line
+    return msgspec.json.encode({**document, "record": corrected})
 
 
 def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
@@ -442,16 +477,21 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
 
 def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     similar: list[PastRun] = []
+    unconfirmed: PastRun | None = None
     for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if (
-            selection.run is None
-            or selection.run in identities
-            or fnmatchcase(family_key(record).name, selection.run)
-        ):
+        if selection.run is None or fnmatchcase(family_key(record).name, selection.run):
             return run
-        similar.append(run)
+        if selection.run not in identities:
+            similar.append(run)
+        elif run.is_confirmed or run.place is not None:
+            # A reader of log groups has chosen among a run's lines already.
+            return run
+        elif unconfirmed is None:
+            unconfirmed = run
+    if unconfirmed is not None:
+        return unconfirmed
     ids = {run.report.record.task_id for run in similar}
     if len(ids) == 1:
         return similar[0]

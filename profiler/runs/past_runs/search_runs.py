@@ -311,6 +311,10 @@ class IndexedRuns(RunSource):
             term(_TASK_ID, record.task_id),
             term("container.name", record.container.name),
         ]
+        if record.account_id is not None:
+            conditions.append(_term(_ACCOUNT, record.account_id))
+        if run.is_confirmed:
+            conditions.append(_of_own_streams(run.container_ids))
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
         lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
@@ -378,6 +382,7 @@ class IndexedRuns(RunSource):
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
         event = TaskEvent(**reported) if reported else None
         is_confirmed = task.get("confirmed") is True
+        container_ids = _texts(source.get("task", _EMPTY).get("runtime_ids"))
         read = self._read(source)
         if read is None:
             report = _without_record(source, event)
@@ -403,6 +408,7 @@ class IndexedRuns(RunSource):
             line=line,
             event=event,
             is_confirmed=is_confirmed,
+            container_ids=container_ids,
         )
 
     def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
@@ -424,6 +430,19 @@ class IndexedRuns(RunSource):
             return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
+
+
+def _of_own_streams(container_ids: Sequence[str]) -> JsonObject:
+    """A line is from a stream that names the task, or one of its containers."""
+    named_by_task = _none_of([_exists("task.voucher")])
+    named_by_container = {"terms": {"task.voucher_stream": list(container_ids)}}
+    return _any_of([named_by_task, named_by_container])
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        return ()
+    return tuple(value for value in values if isinstance(value, str))
 
 
 def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:

@@ -5,6 +5,7 @@ A report's line can say anything. The task's event is ECS's.
 
 import json
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -49,16 +50,18 @@ ON_EC2 = task(
     ]
 )
 NO_IDS = task(containers=[{"name": "batch", "exitCode": 0}])
+PLACE = f"111122223333/{task().id}"
 NO_FAMILY = task(taskDefinitionArn=None)
-FORGED = report(
-    family="payroll", revision="1", cluster="vault", region="eu-west-1", accountId="999988887777"
-)
+FORGED = report(family="payroll", revision="1", cluster="vault", region="eu-west-1")
 
 
 def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
     made = report_document(report_line(text).report, text, SETTINGS)
     assert isinstance(made, Document)
-    return [made if claim is None else unconfirmed(made, claim)]
+    if claim is not None:
+        made = unconfirmed(made, claim)
+        assert isinstance(made, Document)
+    return [made]
 
 
 def ended(stopped: StoppedTask, text: str | None = None) -> EndedTask:
@@ -129,7 +132,7 @@ def test_a_report_of_a_container_that_the_task_does_not_have_stays_unconfirmed()
     ghost = report(container={"name": "ghost"})
     write(cluster, of_report(ghost), of_event(task()), of_report(ghost))
     confirmed = {name: one["task"].get("confirmed") for (_, name), one in cluster.documents.items()}
-    assert confirmed == {f"{task().id}/ghost": None, f"{task().id}/batch": True}
+    assert confirmed == {f"{PLACE}/ghost": None, f"{PLACE}/batch": True}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_an_event_without_account_region_or_family_confirms_nothing(stopped: Sto
 
 
 def test_the_family_of_a_report_is_not_confirmed_by_an_event_without_one() -> None:
-    document = in_both_orders(report(accountId="1", family="payroll"), NO_FAMILY)
+    document = in_both_orders(report(family="payroll"), NO_FAMILY)
     assert document["task"]["family"] == "payroll"
     assert document["task"]["confirmed"] is False
 
@@ -376,6 +379,111 @@ def test_a_writer_between_the_two_requests_of_another_is_not_overwritten(
     assert cluster.other == (), "the other writer came"
     (document,) = cluster.documents.values()
     assert document == written(of_report(LATE), of_event(task()))
+
+
+# Several accounts in one cluster
+
+
+OTHER_ACCOUNT = "999988887777"
+
+
+def of_account(account_id: str, kind: str = "task.report", **record: Any) -> list[Document]:
+    """What the forwarder makes of a line in a log group of this account."""
+    return of_report(report(kind, accountId=account_id, **record))
+
+
+ATTACK = of_account(OTHER_ACCOUNT, exitCode=9, startedAt="2026-03-01T10:11:29Z")
+
+
+@pytest.mark.parametrize("unproven", [None, StreamClaim(voucher="trusted-group", stream="x")])
+def test_no_account_writes_into_another_ones_run(unproven: StreamClaim | None) -> None:
+    """Whatever came first: the account's report, its event, or the attack."""
+    attack = of_report(ATTACK[0].fields["record"], unproven)
+    own = of_report(report())
+    event = of_event(task())
+    expected = in_both_orders(report(), task())
+    for writes in permutations([own, event, attack]):
+        cluster = FakeSearchCluster()
+        write(cluster, *writes)
+        by_account = {
+            document["cloud"]["account"]["id"]: document for document in cluster.documents.values()
+        }
+        assert by_account["111122223333"] == expected
+        assert by_account[OTHER_ACCOUNT]["task"].get("confirmed") is not True
+
+
+def test_no_account_replaces_another_ones_checkpoints_and_notices() -> None:
+    cluster = FakeSearchCluster()
+    write(cluster, of_account("111122223333", "task.checkpoint"))
+    write(cluster, of_account(OTHER_ACCOUNT, "task.checkpoint"))
+    assert len(cluster.documents) == 2
+
+
+def test_an_unproven_checkpoint_replaces_none_of_the_tasks_own_stream() -> None:
+    cluster = FakeSearchCluster()
+    own = of_report(report("task.checkpoint"))
+    write(cluster, own, of_report(report("task.checkpoint"), claim("build-7", "trusted-group")))
+    (kept,) = [fields for (_, name), fields in cluster.documents.items() if name == own[0].id]
+    assert "confirmed" not in kept["task"]
+    assert len(cluster.documents) == 2
+
+
+def test_a_report_of_another_account_is_not_taken_for_the_tasks() -> None:
+    cluster = FakeSearchCluster()
+    write(cluster, ATTACK)
+    found: list[str] = []
+
+    def get(index: str, document_id: str, timeout_seconds: float) -> Any:
+        found.append(document_id)
+        return cluster.documents.get((index, document_id))
+
+    cluster.get = get  # type: ignore[method-assign]
+    batch = task().container("batch")
+    time = FakeInvocationTime()
+    assert find_indexed_report(cluster, time, SETTINGS, task(), batch) is None
+    assert found == [f"{PLACE}/batch"]
+
+
+# Several measured containers
+
+
+PROXY = report(container={"name": "proxy"}, status="stopped", exitCode=143)
+WITH_PROXY = task(
+    containers=[
+        {"name": "batch", "exitCode": 1},
+        {"name": "proxy", "exitCode": 143},
+        {"name": "task-monitor", "exitCode": 0},
+    ]
+)
+
+
+def of_both(text: str | None = None) -> list[Document]:
+    both = replace(ended(WITH_PROXY, text), also_reported=("proxy",))
+    return [*event_documents(both, SETTINGS)]
+
+
+def test_the_event_confirms_the_report_of_each_measured_container() -> None:
+    batch, proxy = of_report(report()), of_report(PROXY)
+    results = []
+    for writes in permutations([batch, proxy, of_both(), of_both(report())]):
+        cluster = FakeSearchCluster()
+        write(cluster, *writes)
+        results.append({name: fields for (_, name), fields in cluster.documents.items()})
+    assert all(result == results[0] for result in results)
+    assert set(results[0]) == {f"{PLACE}/batch", f"{PLACE}/proxy"}
+    for document in results[0].values():
+        assert document["task"]["confirmed"] is True
+        assert document["task"]["complete"] is True
+    of_proxy = results[0][f"{PLACE}/proxy"]
+    assert of_proxy["task"]["status"] == "stopped", "the report's: the event judges the batch"
+    assert of_proxy["task"]["exit_code"] == 143
+
+
+def test_a_container_that_the_task_does_not_have_is_not_confirmed_with_several() -> None:
+    cluster = FakeSearchCluster()
+    write(cluster, of_both(), of_report(report(container={"name": "ghost"})))
+    ghost = next(one for (_, name), one in cluster.documents.items() if name.endswith("/ghost"))
+    assert "confirmed" not in ghost["task"]
 
 
 # The other outputs

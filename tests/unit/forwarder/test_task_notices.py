@@ -106,9 +106,9 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     for _ in range(2):
         assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
     assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
-    assert [document.id for document in world.documents] == [f"{TASK_ID}/batch/stuck"] * 2
+    assert [document.id for document in world.documents] == [f"{ACCOUNT}/{TASK_ID}/batch/stuck"] * 2
     arn = STUCK.record.task_arn
-    first = f"{DOCUMENT['logGroup']} {STREAM}#notice-0"
+    first = f"{ACCOUNT} {DOCUMENT['logGroup']} {STREAM}#notice-0"
     assert set(world.table.done) == {
         first,
         *(f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus")),
@@ -184,7 +184,7 @@ def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_
     assert kinds(world.slack) == [*first, others[0][0]]
     assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
     assert set(world.warnings) == {
-        f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."
+        f"Only 8 notifications in {ACCOUNT} /ecs/jobs {STREAM} are sent: the log stream has more."
     }
 
 

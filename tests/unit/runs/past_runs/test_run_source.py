@@ -16,7 +16,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import is_stacks_line
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.record_model import Container, Cost, Metrics, Report, encode
+from profiler.record.record_model import Container, Cost, Metrics, Report, decode, encode
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns, messages
@@ -367,3 +367,36 @@ def test_log_groups_are_read_once_for_runs_and_notices() -> None:
     assert source.schedule_notices(selection) == (MISSED,)
     assert len(group.calls) == 1
     assert source.notes == ()
+
+
+def test_a_line_is_printed_with_the_identity_that_ecs_decided() -> None:
+    """Also fields of the line that this version does not know."""
+    written = {
+        "time": "2026-03-01T10:00:00Z",
+        "type": "task.report",
+        "later": 1,
+        "record": {"taskId": "1", "container": {"name": "batch"}, "family": "payroll", "new": [2]},
+    }
+    line = msgspec.json.encode(written)
+    read = decode(line)
+    assert PastRun(report=read, line=line).json_line() == line
+    corrected = replace(read.record, family="nightly", account_id="111122223333")
+    run = PastRun(report=replace(read, record=corrected), line=line)
+    printed = msgspec.json.decode(run.json_line())
+    assert printed["record"]["family"] == "nightly"
+    assert printed["record"]["accountId"] == "111122223333"
+    assert printed["record"]["new"] == [2]
+    assert printed["later"] == 1
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_confirmed_run_of_a_task_comes_before_an_unconfirmed_one(*, is_first: bool) -> None:
+    """In a cluster of several accounts, another one may have written a report of the task."""
+    own = report(account_id="111122223333")
+    started_at = "2027-01-01T00:00:00Z" if is_first else "2020-01-01T00:00:00Z"
+    record = replace(own.record, account_id="999988887777", started_at=started_at)
+    forged = PastRun(report=replace(own, record=record), is_confirmed=False)
+    source = ListedRuns([PastRun(report=own), forged])
+    run = find_run(source, RunFilter(run=own.record.task_id))
+    assert run.report.record.account_id == "111122223333"
+    assert find_run(ListedRuns([forged]), RunFilter(run=own.record.task_id)) == forged
