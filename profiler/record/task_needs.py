@@ -31,15 +31,15 @@ def memory_of(container: OtherContainer, record: Record) -> float | None:
     return None if limit_mb is None or (task_mb is not None and limit_mb >= task_mb) else limit_mb
 
 
-def others_memory_mb(record: Record) -> float:
-    """The known memory that the other containers of the task need together."""
-    return sum_known(*(memory_of(other, record) for other in record.containers)) or 0
+def others_memory_mb(record: Record) -> float | None:
+    """The known memory that the other containers of the task need together; None if none is."""
+    return sum_known(*(memory_of(other, record) for other in record.containers))
 
 
 def needed_memory_mb(record: Record) -> float | None:
     """The sum of the peaks of all containers; None if the batch was not measured."""
     peak_mb = record.metrics.max_memory_used_mb
-    return None if peak_mb is None else peak_mb + others_memory_mb(record)
+    return None if peak_mb is None else peak_mb + (others_memory_mb(record) or 0)
 
 
 def needed_vcpu(record: Record) -> float | None:

@@ -144,7 +144,7 @@ def oom_size_mb(record: Record) -> float | None:
         return size.memory_mb
     if size.memory_mb is None or limit_mb >= size.memory_mb:
         return limit_mb
-    return min(limit_mb + others_memory_mb(record), size.memory_mb)
+    return min(limit_mb + (others_memory_mb(record) or 0), size.memory_mb)
 
 
 def record_on_fargate(record: Record, region: str) -> Record:

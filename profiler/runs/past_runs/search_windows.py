@@ -56,7 +56,6 @@ _RUN_FIELDS: Final = {
 # A field, and those without which older documents have it.
 _NEEDED_FIELDS: Final = (
     ("usage.memory.used_mb.max", "usage.task.memory_mb"),
-    ("usage.memory.used_mb.max", "usage.task.others_memory_mb"),
     ("usage.cpu.used.p95", "usage.task.vcpu_p95"),
     ("usage.memory.usage_peak_mb", "usage.memory.uncached_peak_mb"),
     ("usage.cpu.slowdown.max.v0_25", "usage.cpu.slowdown.max.v32"),

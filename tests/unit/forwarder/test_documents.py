@@ -116,6 +116,7 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "duration_ms": 600250,
             "init_duration_ms": 30000,
             "memory": {"used_mb": {"max": 1990.5}},
+            "task": {"memory_mb": 1990.5},
         },
         "cost": {"usd": 0.5, "waste_usd": 0.1},
         "recommendation": {"vcpu": 0.25, "saving_percent": 20.0},
