@@ -48,6 +48,8 @@ def run_fields(
     if run.is_confirmed is not None:
         fields["task"]["confirmed"] = run.is_confirmed
     fields["task"]["complete"] = run.is_complete
+    if run.report is not None and run.report.record.account_id is not None:
+        fields["task"]["report_account"] = run.report.record.account_id
     if line is not None:
         fields["record"] = replace_lone_surrogates(line)
     return fields

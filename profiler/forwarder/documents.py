@@ -46,8 +46,6 @@ from profiler.record.record_model import CHECKPOINT, Report
 
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
 MAX_ID_BYTES = 512
-# Of an account that is unknown: CloudWatch Logs and ECS always name it.
-_UNKNOWN_ACCOUNT = "unknown"
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
@@ -58,6 +56,7 @@ _TOO_LONG = InvalidReport(
 STORED_FIELDS = (
     *EVENT_FIELDS,
     *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
+    "task.report_account",
     *("@timestamp", "event.start", "event.end"),
 )
 
@@ -79,6 +78,11 @@ class Stored(Struct, frozen=True, kw_only=True):
     @property
     def claim(self) -> StreamClaim | None:
         return read_claim(self.fields)
+
+    @property
+    def report_account(self) -> str | None:
+        """The account of the log group that has the report."""
+        return text(mapping(self.fields.get("task")).get("report_account"))
 
 
 class ReportPart(Struct, frozen=True, kw_only=True):
@@ -111,6 +115,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     kibana_url: str | None = None
     # The indices, separated by commas, that may have the run's document under another start.
     searched: str | None = None
+    # The report was read for the task's event, in its own log streams.
+    is_of_event: bool = False
     stored: Stored | None = None
     notice: NoticeLine | None = None
 
@@ -122,6 +128,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     def claim(self) -> StreamClaim | None:
         """The log stream of a report, if it does not name the task."""
         return read_claim(self.fields)
+
+    @property
+    def report_account(self) -> str | None:
+        """The account of the log group that has the report."""
+        return None if self.report is None else self.report.report.record.account_id
 
     @cached_property
     def lines(self) -> tuple[bytes, bytes]:
@@ -141,10 +152,12 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         if self.stored is not None:
             return False
         if self.report is not None:
-            return _is_accepted(self.claim, stored)
+            return _is_accepted(self, stored)
         has_line = stored.has_report or stored.claim is not None
         if self.event is not None and has_line:
-            return self.event.event.refutes(stored.claim) or bool(_corrections(self, stored))
+            if self.event.event.refutes(stored.claim, stored.report_account):
+                return True
+            return bool(_corrections(self, stored))
         return False
 
 
@@ -171,24 +184,32 @@ def _second_item(
     document: Document, stored: Stored, versioned: Mapping[str, object]
 ) -> tuple[Mapping[str, object], Mapping[str, object]]:
     if document.event is not None:
-        if document.event.event.refutes(stored.claim):
+        if document.event.event.refutes(stored.claim, stored.report_account):
             return {"index": versioned}, document.initial_fields
         return {"update": versioned}, {"doc": _corrections(document, stored)}
     fields = completed_fields(document, stored)
-    if stored.has_report and document.claim == stored.claim:
+    is_same_source = document.claim == stored.claim and not _differ_in_account(document, stored)
+    if stored.has_report and is_same_source:
         return {"update": versioned}, {"doc": fields}
     return {"index": versioned}, fields
 
 
-def _is_accepted(claim: StreamClaim | None, stored: Stored) -> bool:
+def _is_accepted(document: Document, stored: Stored) -> bool:
     """Whether a report may write into the stored document.
 
+    In a cluster of several accounts, an account may know the id of another one's task: the first
+    account's report counts until the task's event, with the report in the task's log stream.
     A report from a stream that does not name the task replaces no report from one that does,
     unless the task's event vouches for it. It does not count at all if the event refutes it.
     """
+    claim = document.claim
+    event = read_run_event(stored.fields)
+    if event is not None and event.is_of_other_account(document.report_account):
+        return False
+    if event is None and not document.is_of_event and _differ_in_account(document, stored):
+        return False
     if claim is None:
         return True
-    event = read_run_event(stored.fields)
     if event is not None and event.vouches_for(claim):
         return True
     if event is not None and event.refutes(claim):
@@ -196,13 +217,15 @@ def _is_accepted(claim: StreamClaim | None, stored: Stored) -> bool:
     return not stored.has_report or stored.claim is not None
 
 
-def run_id(account_id: str | None, task_id: str, container: str) -> str:
-    """The id of a run's document.
+def _differ_in_account(document: Document, stored: Stored) -> bool:
+    """Whether both are reports, in log groups of different accounts."""
+    accounts = (document.report_account, stored.report_account)
+    return None not in accounts and accounts[0] != accounts[1]
 
-    It begins with the account, which no line can choose: no account writes into the documents of
-    another one in a cluster that they share.
-    """
-    return f"{account_id or _UNKNOWN_ACCOUNT}/{task_id}/{container}"
+
+def run_id(task_id: str, container: str) -> str:
+    """The id of a run's document."""
+    return f"{task_id}/{container}"
 
 
 def unconfirmed(document: Document, claim: StreamClaim) -> Document | InvalidReport:
@@ -244,7 +267,7 @@ def report_document(
     if is_checkpoint:
         kind = "checkpoints"
         began = max(began, written - MAX_RUN_LENGTH)
-    document_id = run_id(record.account_id, record.task_id, record.container.name)
+    document_id = run_id(record.task_id, record.container.name)
     if is_checkpoint:
         document_id = f"{document_id}/{report.time}"
     if _is_too_long(document_id):
@@ -299,7 +322,8 @@ def _corrections(document: Document, stored: Stored) -> Fields:
         return {}
     event = document.event.event
     fields: Fields = {}
-    if not event.vouches_for(stored.claim) and event.vouches_for(None):
+    is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
+    if not is_vouched_for and event.vouches_for(None):
         fields["task"] = {"confirmed": False}
     times = mapping(stored.fields.get("event"))
     written = text(stored.fields.get("@timestamp"))
@@ -327,7 +351,7 @@ def notice_document(
     Its id: the run's, and the kind.
     """
     record, notice = line.record, line.notice
-    run = run_id(record.account_id, record.task_id, record.container.name)
+    run = run_id(record.task_id, record.container.name)
     document_id = f"{run}/{notice.kind}"
     if _is_too_long(document_id):
         return _TOO_LONG

@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account
+from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.document_fields import (
@@ -116,7 +117,9 @@ def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -
     document = report_document(replace(line.report, record=record), line.text, settings)
     if isinstance(document, Document) and line.claim is not None:
         document = unconfirmed(document, line.claim)
-    return document if isinstance(document, Document) else None
+    if not isinstance(document, Document):
+        return None
+    return replace(document, is_of_event=True)
 
 
 def _own_fields(event: RunEvent) -> Fields:
@@ -144,7 +147,7 @@ def _run_place(
     began = task.pull_started_at or task.started_at or task.created_at or task.stopped_at
     if began is None:
         return None
-    return settings.index("reports", began), run_id(_account_id(task), task.id, batch.name)
+    return settings.index("reports", began), run_id(task.id, batch.name)
 
 
 def _account_id(task: StoppedTask) -> str | None:
@@ -168,7 +171,10 @@ def find_indexed_report(
     source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
     event = run_event(task, determine_outcome(task, batch), batch.name)
     claim = read_claim(source)
+    report_account = text(mapping(source.get("task")).get("report_account"))
     if claim is not None and not event.vouches_for(claim):
+        return None
+    if event.is_of_other_account(report_account):
         return None
     line = str(source.get("record"))
     report = read_line(line)

@@ -123,8 +123,10 @@ def merge(
     A checkpoint has no end, no cost and no billed duration: these, and the start, are the event's.
     A report of another container, which the event refutes, does not count.
     """
-    if event is not None and event.refutes(claim):
+    account_id = None if report is None else report.record.account_id
+    if event is not None and event.refutes(claim, account_id):
         report = None
+        account_id = None
         claim = None
     is_complete = report is not None and report.type != CHECKPOINT
     if report is None:
@@ -137,7 +139,7 @@ def merge(
         record = _with_event(record, event, is_complete=is_complete)
     is_confirmed = None if claim is None else False
     if event is not None:
-        is_confirmed = event.vouches_for(claim)
+        is_confirmed = event.vouches_for(claim, account_id)
     return MergedRun(
         record=record,
         report=report,

@@ -71,18 +71,24 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     # The run as the event alone shows it. None if the event was read back from a document.
     alone: Record | None = None
 
-    def vouches_for(self, claim: StreamClaim | None) -> bool:
-        """Whether the run is confirmed: the task's identity is known, and the report's stream is
-        the task's. None: the stream names the task, or there is no report.
+    def is_of_other_account(self, report_account: str | None) -> bool:
+        """Whether the log group of a report is of another account than the task; None: unknown."""
+        return None not in (self.account_id, report_account) and self.account_id != report_account
+
+    def vouches_for(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
+        """Whether the run is confirmed: the task's identity is known, and the report's stream and
+        its account are the task's. None: the stream names the task, or there is no report.
         """
-        if not self.is_identified:
+        if not self.is_identified or self.is_of_other_account(report_account):
             return False
         return claim is None or claim.stream in self.runtime_ids
 
-    def refutes(self, claim: StreamClaim | None) -> bool:
-        """Whether the report is of another container: its stream is named by a container id that
-        is not one of the task's.
+    def refutes(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
+        """Whether the report is of another container or account: its stream is named by a container
+        id that is not one of the task's, or its log group is not in the task's account.
         """
+        if self.is_of_other_account(report_account):
+            return True
         if claim is None or claim.voucher != CONTAINER_ID or not self.runtime_ids:
             return False
         return claim.stream not in self.runtime_ids

@@ -110,6 +110,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     # Docker's ids of the batch and of its monitor, by the event; the log stream of a report that
     # does not name the task, and what vouches for it.
     *keywords("task.runtime_ids task.voucher task.voucher_stream"),
+    # The account of the log group that has the report.
+    *keywords("task.report_account"),
     DocumentField(name="tags", get=_tags),
 )
 # The forwarder adds the whole line as text.

@@ -595,7 +595,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
     cluster.close()
     assert answers == [answer]
     ((action, body),) = cluster.bulks
-    assert action["update"]["_id"] == f"123456789012/{TASK_ID}/batch"
+    assert action["update"]["_id"] == f"{TASK_ID}/batch"
     assert body["upsert"]["task"]["complete"] is True
 
 

@@ -312,7 +312,7 @@ class IndexedRuns(RunSource):
             term("container.name", record.container.name),
         ]
         if record.account_id is not None:
-            conditions.append(_term(_ACCOUNT, record.account_id))
+            conditions.append(term(_ACCOUNT, record.account_id))
         if run.is_confirmed:
             conditions.append(_of_own_streams(run.container_ids))
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
@@ -434,9 +434,9 @@ class IndexedRuns(RunSource):
 
 def _of_own_streams(container_ids: Sequence[str]) -> JsonObject:
     """A line is from a stream that names the task, or one of its containers."""
-    named_by_task = _none_of([_exists("task.voucher")])
+    named_by_task = none_of([exists("task.voucher")])
     named_by_container = {"terms": {"task.voucher_stream": list(container_ids)}}
-    return _any_of([named_by_task, named_by_container])
+    return any_of([named_by_task, named_by_container])
 
 
 def _texts(values: object) -> tuple[str, ...]:

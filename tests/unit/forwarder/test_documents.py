@@ -81,7 +81,7 @@ def document(
 def test_the_document_has_exactly_the_expected_fields() -> None:
     """The run started on March 1, after an image pull of 30 s from February on."""
     made = document()
-    assert (made.index, made.id) == ("task-reports-2026.02", "111122223333/0123/batch")
+    assert (made.index, made.id) == ("task-reports-2026.02", "0123/batch")
     fields = dict(made.fields)
     assert json.loads(fields.pop("record"))["record"]["taskId"] == "0123"
     assert fields == {
@@ -111,6 +111,7 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "status": "failure",
             "exit_code": 137,
             "complete": True,
+            "report_account": "111122223333",
         },
         "usage": {
             "duration_ms": 600250,
@@ -135,7 +136,7 @@ def test_each_checkpoint_has_its_own_id_and_time() -> None:
     made = document(running, "task.checkpoint")
     assert (made.index, made.id) == (
         "task-checkpoints-2026.02",
-        "111122223333/0123/batch/2026-03-01T00:10:12.000Z",
+        "0123/batch/2026-03-01T00:10:12.000Z",
     )
     assert (made.fields["@timestamp"], made.fields["event"]["outcome"]) == (
         "2026-03-01T00:10:12.000Z",
@@ -275,7 +276,7 @@ def test_the_document_of_a_stuck_run() -> None:
     made, record = made_of(STUCK), STUCK.record
     assert (made.index, made.id) == (
         "task-notices-2026.11",
-        f"111122223333/{record.task_id}/batch/stuck",
+        f"{record.task_id}/batch/stuck",
     )
     assert made.notice is STUCK
     assert json.loads(made.fields["record"])["type"] == "task.notice"

@@ -50,7 +50,7 @@ ON_EC2 = task(
     ]
 )
 NO_IDS = task(containers=[{"name": "batch", "exitCode": 0}])
-PLACE = f"111122223333/{task().id}"
+PLACE = f"{task().id}"
 NO_FAMILY = task(taskDefinitionArn=None)
 FORGED = report(family="payroll", revision="1", cluster="vault", region="eu-west-1")
 
@@ -397,26 +397,25 @@ ATTACK = of_account(OTHER_ACCOUNT, exitCode=9, startedAt="2026-03-01T10:11:29Z")
 
 @pytest.mark.parametrize("unproven", [None, StreamClaim(voucher="trusted-group", stream="x")])
 def test_no_account_writes_into_another_ones_run(unproven: StreamClaim | None) -> None:
-    """Whatever came first: the account's report, its event, or the attack."""
+    """Whatever came first: the account's report, its event with the report, or the attack."""
     attack = of_report(ATTACK[0].fields["record"], unproven)
     own = of_report(report())
-    event = of_event(task())
+    event = of_event(task(), report())
     expected = in_both_orders(report(), task())
     for writes in permutations([own, event, attack]):
         cluster = FakeSearchCluster()
         write(cluster, *writes)
-        by_account = {
-            document["cloud"]["account"]["id"]: document for document in cluster.documents.values()
-        }
-        assert by_account["111122223333"] == expected
-        assert by_account[OTHER_ACCOUNT]["task"].get("confirmed") is not True
+        (document,) = cluster.documents.values()
+        assert document == expected
 
 
-def test_no_account_replaces_another_ones_checkpoints_and_notices() -> None:
+def test_the_event_removes_the_numbers_of_another_account() -> None:
     cluster = FakeSearchCluster()
-    write(cluster, of_account("111122223333", "task.checkpoint"))
-    write(cluster, of_account(OTHER_ACCOUNT, "task.checkpoint"))
-    assert len(cluster.documents) == 2
+    write(cluster, ATTACK, of_event(task()))
+    (document,) = cluster.documents.values()
+    assert document["cloud"]["account"]["id"] == "111122223333"
+    assert document["task"]["complete"] is False
+    assert "memory" not in document.get("usage", {})
 
 
 def test_an_unproven_checkpoint_replaces_none_of_the_tasks_own_stream() -> None:

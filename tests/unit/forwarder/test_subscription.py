@@ -140,7 +140,7 @@ def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
     assert json.loads(document.fields["record"])["record"]["container"][
         "name"
-    ] == document.id.removeprefix(f"{payload.owner}/{TASK_ID}/")
+    ] == document.id.removeprefix(f"{TASK_ID}/")
 
 
 def cut(document: object) -> dict[str, Any]:
@@ -407,7 +407,7 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
     cluster, store = FakeCluster(takes_all), list[FailedItem]()
     records = record(1, reports("a")), record(2, data), record(3, reports("b"))
     counts, repeated, warnings = forwarded(cluster, store, settings, *records)
-    assert set(cluster.taken) == {f"111122223333/{TASK_ID}/a", f"111122223333/{TASK_ID}/b"}
+    assert set(cluster.taken) == {f"{TASK_ID}/a", f"{TASK_ID}/b"}
     if settings is WITH_QUEUE:
         assert (counts, repeated) == (Counts(indexed=2, failed=1), ())
         place = {

@@ -106,7 +106,7 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     for _ in range(2):
         assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
     assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
-    assert [document.id for document in world.documents] == [f"{ACCOUNT}/{TASK_ID}/batch/stuck"] * 2
+    assert [document.id for document in world.documents] == [f"{TASK_ID}/batch/stuck"] * 2
     arn = STUCK.record.task_arn
     first = f"{ACCOUNT} {DOCUMENT['logGroup']} {STREAM}#notice-0"
     assert set(world.table.done) == {
