@@ -9,7 +9,11 @@ from shlex import quote
 from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix
+from profiler.aws_account.registered_definitions import (
+    TaskDefinitions,
+    glob_prefix,
+    read_items,
+)
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
@@ -77,8 +81,8 @@ def log_group_class(open_client: OpenClient, name: str) -> str | None:
 
 def subscription_filters(logs: AwsClient, group: str) -> list[Mapping[str, Any]]:
     """The subscription filters of a log group. Raises the errors of boto3."""
-    pages = logs.get_paginator("describe_subscription_filters").paginate(logGroupName=group)
-    return [one for page in pages for one in page["subscriptionFilters"]]
+    operation = "describe_subscription_filters"
+    return [*read_items(logs, operation, "subscriptionFilters", logGroupName=group)]
 
 
 def account_subscriptions(logs: AwsClient) -> list[Mapping[str, Any]]:

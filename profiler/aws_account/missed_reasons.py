@@ -165,7 +165,9 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
             and family_of(str(request.get("taskDefinition"))) == schedule.family
             and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
         )
-    else:  # a refused call has no parameters, but its message has the task definition; people call from an address
+    else:
+        # A refused call has no parameters, but its message has the task definition. People call
+        # from an address.
         is_its = str(event.get("sourceIPAddress")).endswith(".amazonaws.com") and (
             f":task-definition/{schedule.family}:" in f"{message} ".replace(" ", ":")
         )

@@ -33,13 +33,20 @@ class LastBody:
         self.content = http_response.content
 
 
+def read_items(
+    client: AwsClient, operation: str, field: str, **parameters: object
+) -> Iterator[Any]:
+    """The items of a field of all pages of an operation. Raises boto3's errors."""
+    for page in client.get_paginator(operation).paginate(**parameters):
+        yield from page[field]
+
+
 def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator[Mapping[str, Any]]:
     """The services of a cluster, of a ``selection`` of ListServices, by DescribeServices.
 
     Raises boto3's errors.
     """
-    pages = client.get_paginator("list_services").paginate(cluster=cluster, **selection)
-    arns = [arn for page in pages for arn in page["serviceArns"]]
+    arns = [*read_items(client, "list_services", "serviceArns", cluster=cluster, **selection)]
     for start in range(0, len(arns), _SERVICES_PER_CALL):
         chunk = arns[start : start + _SERVICES_PER_CALL]
         yield from client.describe_services(cluster=cluster, services=chunk)["services"]
@@ -79,12 +86,10 @@ class TaskDefinitions:
         with aws_errors(
             "The task definitions could not be listed", "ecs:ListTaskDefinitionFamilies"
         ):
-            pages = self._client.get_paginator("list_task_definition_families").paginate(
-                status="ACTIVE", **start
+            families = read_items(
+                self._client, "list_task_definition_families", "families", status="ACTIVE", **start
             )
-            return frozenset(
-                family for page in pages for family in page["families"] if fnmatchcase(family, glob)
-            )
+            return frozenset(family for family in families if fnmatchcase(family, glob))
 
     def families_of_services(self) -> frozenset[str]:
         families: set[str] = set()
@@ -97,10 +102,8 @@ class TaskDefinitions:
 
     def clusters(self) -> tuple[str, ...]:
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
-            pages = self._client.get_paginator("list_clusters").paginate()
-            return tuple(
-                sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"])
-            )
+            arns = read_items(self._client, "list_clusters", "clusterArns")
+            return tuple(sorted(arn.rpartition("/")[2] for arn in arns))
 
 
 def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:

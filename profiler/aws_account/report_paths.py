@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     passes_reports,
     subscription_filters,
 )
+from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
@@ -76,9 +78,12 @@ def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object
 
     Raises boto3's errors, also if the role does not exist.
     """
-    pages = iam.get_paginator("list_role_policies").paginate(RoleName=role)
-    found = {name: inline_policy(iam, role, name) for page in pages for name in page["PolicyNames"]}
-    return {name: document for name, document in found.items() if document is not None}
+    documents = {}
+    for name in read_items(iam, "list_role_policies", "PolicyNames", RoleName=role):
+        document = inline_policy(iam, role, name)
+        if document is not None:
+            documents[name] = document
+    return documents
 
 
 def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
@@ -242,7 +247,7 @@ def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
     depends on a condition.
     """
-    statements = [one for document in documents for one in statements_of(document)]
+    statements = [*chain.from_iterable(map(statements_of, documents))]
     is_certain = True
     for action, resources in wanted.items():
         about = [one for one in statements if concerns(one, action)]

@@ -9,7 +9,6 @@ changed.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -87,7 +86,8 @@ class Schedules:
     """
 
     def __init__(self, open_client: OpenClient) -> None:
-        self._events, self._scheduler = open_client("events"), open_client("scheduler")
+        self._events = open_client("events")
+        self._scheduler = open_client("scheduler")
         self._targets_body = LastBody(self._events, "ListTargetsByRule")
         self._schedule_body = LastBody(self._scheduler, "GetSchedule")
         # By group, name and last change, since the last call of ``timed``.
@@ -97,18 +97,16 @@ class Schedules:
         """All targets that start ECS tasks."""
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             buses = self._pages(self._events.list_event_buses, "EventBuses")
-            rules = (
-                self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"])
-                for bus in buses
-            )
-            of_rules = tuple(
-                target for rule in chain(*rules) for target in self.targets_of_rule(rule)
-            )
+            targets: list[ScheduledTarget] = []
+            for bus in buses:
+                for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
+                    targets += self.targets_of_rule(rule)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            of_schedules = (
-                self.target_of_schedule(one["Name"], one["GroupName"]) for one in self.summaries()
-            )
-            return (*of_rules, *(target for target in of_schedules if target is not None))
+            for summary in self.summaries():
+                target = self.target_of_schedule(summary["Name"], summary["GroupName"])
+                if target is not None:
+                    targets.append(target)
+        return tuple(targets)
 
     def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
         """The rules of the default event bus.

@@ -70,7 +70,7 @@ from profiler.task_definitions.definition_texts import (
     read_definitions,
     write_definition,
 )
-from profiler.task_definitions.terraform_sizes import terraform_sizes
+from profiler.task_definitions.terraform_sizes import TerraformSize, terraform_sizes
 
 _MIN_DAYS = 14
 _MAX_DAYS = 400
@@ -374,18 +374,20 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
 
     A file without a change is left alone.
     """
-    texts = {file: read_bytes(Path(file)) for file in files}
-    resources = [
-        one for file in texts if file.endswith(".tf") for one in terraform_sizes(texts[file], file)
-    ]
-    texts = {file: data for file, data in texts.items() if not file.endswith(".tf")}
-    found = [
-        definition for file, data in texts.items() for definition, _ in read_definitions(data, file)
-    ]
-    found += [resource.definition for resource in resources]
-    families = tuple(
-        dict.fromkeys(filter(None, (text(definition.get("family")) for definition in found)))
-    )
+    contents = {file: read_bytes(Path(file)) for file in files}
+    resources: list[TerraformSize] = []
+    texts: dict[str, bytes] = {}
+    for file, data in contents.items():
+        if file.endswith(".tf"):
+            resources += terraform_sizes(data, file)
+        else:
+            texts[file] = data
+    definitions: list[Mapping[str, object]] = []
+    for file, data in texts.items():
+        definitions += (definition for definition, _ in read_definitions(data, file))
+    definitions += (resource.definition for resource in resources)
+    names = (text(definition.get("family")) for definition in definitions)
+    families = tuple(dict.fromkeys(filter(None, names)))
     plans = SizePlans(
         runs=runs.read(families) if families else {},
         policy=policy,
@@ -394,9 +396,8 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
     planned: list[PlannedFamily] = []
 
     def change(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
-        family = str(
-            text(definition.get("family")) or ""
-        )  # for JSON, also of an intrinsic function
+        # str, for JSON, also of an intrinsic function.
+        family = str(text(definition.get("family")) or "")
         planned.append(plans.plan(family, TaskDefinitionDocument(definition=definition)))
         return ChangedDefinition(definition=planned[-1].changed.definition)
 

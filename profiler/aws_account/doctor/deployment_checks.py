@@ -212,12 +212,12 @@ class _DeploymentChecks(Struct):
                 filterPattern=_ERROR_PATTERN,
                 startTime=round((self.now - _DAY).timestamp() * MS_PER_SECOND),
             )
-            lines = [
-                (one["timestamp"], one["message"])
-                for page in islice(pages, _MAX_PAGES)
-                for one in page["events"]
-            ]
-        return " ".join(max(lines, default=(0, ""))[1].split())[:_MAX_ERROR_CHARACTERS]
+            newest = (0, "")
+            for page in islice(pages, _MAX_PAGES):
+                for event in page["events"]:
+                    newest = max(newest, (event["timestamp"], event["message"]))
+        _, message = newest
+        return " ".join(message.split())[:_MAX_ERROR_CHARACTERS]
 
     def _subscriptions(self, destination: str) -> Iterator[Finding]:
         if self.stack.parameters.get("Subscribe") == "account":

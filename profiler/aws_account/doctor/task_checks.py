@@ -223,9 +223,9 @@ def processes_not_visible(batch: str) -> Finding:
     return note(
         PIDS,
         f"The processes of {batch} are not visible from the monitor's container.",
-        'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
-        "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
-        "are the batch's.",
+        'With "pidMode": "task" in the task definition the report has memory peaks between two '
+        "samples, kills of child processes, CPU and memory of every second on Fargate too, the "
+        "largest processes, and which GPUs are the batch's.",
     )
 
 

@@ -88,9 +88,10 @@ class RunningTasks(Struct):
         problems: list[str] = []
         definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
         self.problems = tuple(dict.fromkeys(problems))
-        self.groups = tuple(
-            sorted({group for definition in definitions for group in definition.groups})
-        )
+        groups: set[str] = set()
+        for definition in definitions:
+            groups.update(definition.groups)
+        self.groups = tuple(sorted(groups))
         time = format_ms(now_ns)
         return tuple(
             _report(task, definition, time)

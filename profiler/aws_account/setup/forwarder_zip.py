@@ -167,9 +167,9 @@ def own_files() -> Iterator[tuple[str, Path]]:
     """
     package = Path(__file__).resolve().parents[2]
     modules = [package / f"{name}.py" for name in _SHARED_MODULES]
-    packages = {
-        folder for module in modules for folder in module.parents if folder.is_relative_to(package)
-    }
+    packages: set[Path] = set()
+    for module in modules:
+        packages.update(folder for folder in module.parents if folder.is_relative_to(package))
     paths = [*modules, *(folder / "__init__.py" for folder in packages)]
     for name in _SHARED_PACKAGES:
         paths += (package / name).rglob("*.py")

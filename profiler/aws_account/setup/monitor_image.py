@@ -173,10 +173,8 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
     """
     if selection.get("tagStatus") == "any":
         return True
-    prefixes, patterns = (
-        [str(one) for one in listed(selection.get(field)) if one]
-        for field in ("tagPrefixList", "tagPatternList")
-    )
+    prefixes = [str(prefix) for prefix in listed(selection.get("tagPrefixList")) if prefix]
+    patterns = [str(pattern) for pattern in listed(selection.get("tagPatternList")) if pattern]
     if selection.get("tagStatus") != "tagged" or not (prefixes or patterns):
         return False
     return all(map(tag.startswith, prefixes)) and all(

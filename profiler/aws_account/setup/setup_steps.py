@@ -90,12 +90,10 @@ class SetupSteps(Struct):
             is_done = None
             text = str(error)
             options = ()
-        aws = [
-            word
-            for option, value in self.aws_options.items()
-            if value
-            for word in (f"--{option}", value)
-        ]
+        aws: list[str] = []
+        for option, value in self.aws_options.items():
+            if value:
+                aws += (f"--{option}", value)
         whole = tuple(("task-profiler", *words, *options, *aws) for words in commands)
         return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
 

@@ -120,11 +120,12 @@ class StackChanges(Struct):
             raise TaskProfilerError(
                 f"CloudFormation rejects the change of the stack {self.name}: {reason or status}."
             )
-        resources = (
-            change["ResourceChange"] for page in pages for change in page.get("Changes", ())
-        )
         names = ("Action", "LogicalResourceId", "ResourceType", "Replacement")
-        return tuple(Change(*map(one.get, names)) for one in resources)
+        changes = []
+        for page in pages:
+            for change in page.get("Changes", ()):
+                changes.append(Change(*map(change["ResourceChange"].get, names)))
+        return tuple(changes)
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set that is not applied, and the empty stack that it made, unless
