@@ -1,21 +1,24 @@
 """The time series of a run's commands: the largest ones, and all others together, in constant
 memory.
+
+Commands are read less often than the run: :mod:`profiler.aggregation.command_rows` puts them on the
+steps of the run's series.
 """
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
 from profiler.aggregation.time_series import RunSeries, columns_of, padded_column
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.activity_model import ProcessSeries
+from profiler.record.process_rows import OTHER_PROCESSES, is_notable_cpu
 from profiler.record.record_model import Series
 from profiler.record.units import as_number
 
-OTHER = "other"
 _MAX_COMMANDS = 32
 # This many commands with the most CPU time, and with the most memory, are never dropped.
 _PROTECTED_PER_RANKING = 8
@@ -27,15 +30,62 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class _Command(Struct):
-    """A command that has its own series.
+    """A command that has its own series, or several.
 
-    Before ``known_from_ns`` it may have been among the others.
+    Between two readings, a command is taken to have had at least the smaller one (in ``series``)
+    and at most the larger one (in ``most``). Before ``known_from_ns`` it may have been among the
+    others.
     """
 
     series: RunSeries
+    most: RunSeries
     known_from_ns: int
     cpu_ns: int = 0
+    held_bytes: int = 0
     peak_bytes: int = 0
+
+    def add_memory(self, read_ns: int, size_bytes: int | None, held_ns: int) -> None:
+        """Add a reading, which is later than the last one by ``held_ns`` or more; None: the command
+        has no process.
+        """
+        now_bytes = size_bytes or 0
+        before_bytes = self.held_bytes
+        self.held_bytes = now_bytes
+        if size_bytes is not None:
+            self.series.add_memory(read_ns, now_bytes, held_ns=min(held_ns, 1))
+            self.peak_bytes = max(self.peak_bytes, now_bytes)
+        if not held_ns or not (before_bytes or now_bytes):
+            return
+        self.series.add_memory(read_ns, min(before_bytes, now_bytes), held_ns=held_ns)
+        self.most.add_memory(read_ns, max(before_bytes, now_bytes), held_ns=held_ns)
+
+    def add_cpu(self, start_ns: int, end_ns: int, used_ns: int) -> None:
+        self.series.add_cpu(start_ns, end_ns, used_ns)
+        self.cpu_ns += used_ns
+
+    def absorb(self, other: "_Command") -> None:
+        """Count the readings of another command, which may be of other times."""
+        self.series.absorb(other.series)
+        self.most.absorb(other.most)
+        self.cpu_ns += other.cpu_ns
+
+    def copy(self, step_ms: float) -> "_Command":
+        """The readings so far, in steps that are at least this long."""
+        return replace(
+            self,
+            series=self.series.copy(min_step_ms=step_ms),
+            most=self.most.copy(min_step_ms=step_ms),
+        )
+
+    def cells(self, length: int, first_step: int = 0) -> CommandCells:
+        least = [size or 0 for size in self.series.memory.padded(length)]
+        most = [size or 0 for size in self.most.memory.padded(length)]
+        return CommandCells(
+            cpu_ns=[round(used_ns) for used_ns, _ in self.series.cpu.padded(length)],
+            least_bytes=least,
+            most_bytes=[max(pair) for pair in zip(least, most, strict=True)],
+            first_step=first_step,
+        )
 
 
 class SeriesByCommand(Generic[_Key]):
@@ -59,47 +109,67 @@ class SeriesByCommand(Generic[_Key]):
         self._new_series = partial(RunSeries, started_ns, step_ns, points, finest_ns)
         self._read_ns = started_ns if is_new else None
         self._max_held_ns = step_ns  # the first reading shows nothing of the time before it
-        self._whole = self._new_series()
-        self._rest = self._new_series()
+        self._whole = self._new_command(started_ns)  # of all processes together
+        self._rest = self._new_command(started_ns)
         self._has_rest = False
+        self._named_ns = 0
         self._commands: dict[_Key, _Command] = {}
         self._dropped: set[_Key] = set()
 
     def add(
-        self, read_ns: int, cpu_ns: Mapping[_Key, int], memory_bytes: Mapping[_Key, int]
+        self,
+        read_ns: int,
+        cpu_ns: Mapping[_Key, int],
+        memory_bytes: Mapping[_Key, int],
+        *,
+        unread_ns: int = 0,
     ) -> None:
         """Add a reading: the CPU time of commands since the last one, the memory of each that
-        has a process.
+        has a process. ``unread_ns`` is the CPU time that no command is known to have used.
         """
         since_ns = self._read_ns
         elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
         held_ns = min(elapsed_ns, self._max_held_ns)
-        self._read_ns, self._max_held_ns = read_ns, _MAX_HELD_NS
+        self._read_ns = read_ns
+        self._max_held_ns = _MAX_HELD_NS
         if self._dropped:
             self._dropped &= memory_bytes.keys()
         if not memory_bytes.keys() <= self._commands.keys():
             self._begin_commands(memory_bytes, since_ns)
-        rest_bytes = rest_cpu_ns = 0
-        for key, size_bytes in memory_bytes.items():
-            command = self._commands.get(key)
-            if command is None:
-                rest_bytes += size_bytes
-                continue
-            command.series.add_memory(read_ns, size_bytes, held_ns=held_ns)
-            command.peak_bytes = max(command.peak_bytes, size_bytes)
+        self._add_memory(read_ns, memory_bytes, held_ns)
+        start_ns = read_ns - elapsed_ns
+        rest_cpu_ns = 0
         for key, used_ns in cpu_ns.items():  # also of a command whose last process has ended
             command = self._commands.get(key)
             if command is None:
                 rest_cpu_ns += used_ns
-                continue
-            command.series.add_cpu(read_ns - elapsed_ns, read_ns, used_ns)
-            command.cpu_ns += used_ns
-        if self._dropped:
-            self._rest.add_memory(read_ns, rest_bytes, held_ns=held_ns)
+            else:
+                command.add_cpu(start_ns, read_ns, used_ns)
         if rest_cpu_ns:
-            self._rest.add_cpu(read_ns - elapsed_ns, read_ns, rest_cpu_ns)
-        self._whole.add_memory(read_ns, sum(memory_bytes.values()), held_ns=held_ns)
-        self._whole.add_cpu(read_ns - elapsed_ns, read_ns, sum(cpu_ns.values()))
+            self._rest.add_cpu(start_ns, read_ns, rest_cpu_ns)
+        named_ns = sum(cpu_ns.values())
+        self._named_ns += named_ns
+        self._whole.add_cpu(start_ns, read_ns, named_ns + unread_ns)
+
+    def _add_memory(self, read_ns: int, memory_bytes: Mapping[_Key, int], held_ns: int) -> None:
+        rest_bytes = 0
+        least_bytes = most_bytes = 0
+        for key, command in self._commands.items():
+            size_bytes = memory_bytes.get(key)
+            least_bytes += min(command.held_bytes, size_bytes or 0)
+            most_bytes += max(command.held_bytes, size_bytes or 0)
+            command.add_memory(read_ns, size_bytes, held_ns)
+        for key, size_bytes in memory_bytes.items():
+            if key not in self._commands:
+                rest_bytes += size_bytes
+        least_bytes += min(self._rest.held_bytes, rest_bytes)
+        most_bytes += max(self._rest.held_bytes, rest_bytes)
+        if self._dropped or self._rest.held_bytes:
+            self._rest.add_memory(read_ns, rest_bytes, held_ns)
+        whole = self._whole
+        whole.series.add_memory(read_ns, sum(memory_bytes.values()), held_ns=min(held_ns, 1))
+        whole.series.add_memory(read_ns, least_bytes, held_ns=held_ns)
+        whole.most.add_memory(read_ns, most_bytes, held_ns=held_ns)
 
     def __contains__(self, key: _Key) -> bool:
         """Whether a command has its own series."""
@@ -109,48 +179,53 @@ class SeriesByCommand(Generic[_Key]):
         """The run's series, with shorter steps merged, those of the commands ``shown`` by text,
         and all others'.
         """
-        whole = self._whole.copy(min_step_ms=series.step_ms)
-        if not whole.length or series.started_at != format_ms(self._started_ns):
+        whole = self._whole.copy(series.step_ms)
+        if not whole.series.length or series.started_at != format_ms(self._started_ns):
             return series
-        step_ms = whole.step_ns / NS_PER_MS
-        parts = {key: self._commands[key].series.copy(min_step_ms=step_ms) for key in shown}
-        entries = [
-            (text, parts[key], self._commands[key].known_from_ns) for key, text in shown.items()
-        ]
-        hidden = [command.series for key, command in self._commands.items() if key not in shown]
-        if hidden or self._has_rest:
-            others = self._rest.copy(min_step_ms=step_ms)
-            for part in hidden:
-                others.absorb(part.copy(min_step_ms=step_ms))
-            # At least the memory that the shown commands leave of the whole: the largest of several
-            # commands is less than all of them held together.
-            shown_bytes = [part.memory.padded(whole.length) for part in parts.values()]
-            for index, size_bytes in enumerate(whole.memory.cells):
-                if size_bytes is not None:
-                    others.memory.add(
-                        index, max(size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes), 0)
-                    )
-            entries.append((OTHER, others, self._started_ns))
+        step_ns = whole.series.step_ns
+        step_ms = step_ns / NS_PER_MS
         columns = columns_of(series, step_ms)
-        length = max([whole.length, *(len(values) for values in columns.values())])
-        processes = []
-        for text, part, known_from_ns in entries:
-            _fill_with_zeros(part, whole, (known_from_ns - self._started_ns) // whole.step_ns)
-            values = part.values()
-            processes.append(
-                ProcessSeries(
-                    command=text,
-                    vcpu_used=padded_column(values.vcpu_used if values else None, length),
-                    memory_used_mb=padded_column(values.memory_used_mb if values else None, length),
-                )
-            )
+        length = max([whole.series.length, *(len(values) for values in columns.values())])
+        of_run = RunCells(
+            cpu=whole.series.cpu.padded(length),
+            is_read=[size is not None for size in whole.series.memory.padded(length)],
+            vcpu_used=padded_column(columns.get("vcpu_used"), length),
+            memory_used_mb=padded_column(columns.get("memory_used_mb"), length),
+        )
+        rows = {}
+        for key, text in shown.items():
+            command = self._commands[key]
+            first_step = (command.known_from_ns - self._started_ns) // step_ns
+            rows[text] = command.copy(step_ms).cells(length, first_step)
+        others = self._others(whole, list(rows.values()), shown, length)
+        if others is not None:
+            rows[OTHER_PROCESSES] = others
         padded = {name: padded_column(values, length) for name, values in columns.items()}
         return replace(
             series,
             step_ms=as_number(step_ms) or series.step_ms,
-            processes=tuple(processes),
+            processes=process_rows(of_run, rows),
             **padded,
         )
+
+    def _others(
+        self, whole: _Command, rows: Sequence[CommandCells], shown: Collection[_Key], length: int
+    ) -> CommandCells | None:
+        """What the rows leave of the whole; None if that is nothing but rounding."""
+        step_ms = whole.series.step_ns / NS_PER_MS
+        hidden = [command for key, command in self._commands.items() if key not in shown]
+        whole_ns = sum(used_ns for used_ns, _ in whole.series.cpu.cells)
+        unread_seconds = (whole_ns - self._named_ns) / NS_PER_SECOND
+        has_hidden = bool(hidden) or self._has_rest
+        if not has_hidden and not is_notable_cpu(unread_seconds, whole_ns / NS_PER_SECOND):
+            return None
+        largest = self._rest.copy(step_ms)
+        for command in hidden:
+            largest.absorb(command.copy(step_ms))
+        return left_by(whole.cells(length), rows, largest.cells(length), has_memory=has_hidden)
+
+    def _new_command(self, known_from_ns: int) -> _Command:
+        return _Command(self._new_series(), self._new_series(), known_from_ns)
 
     def _begin_commands(self, present: Mapping[_Key, int], since_ns: int | None) -> None:
         new = [key for key in present if key not in self._commands and key not in self._dropped]
@@ -159,9 +234,11 @@ class SeriesByCommand(Generic[_Key]):
             new.sort(key=lambda key: -present[key])
         room = _MAX_COMMANDS - len(self._commands)
         self._dropped.update(new[room:])
-        known_from_ns = since_ns if self._has_rest and since_ns is not None else self._started_ns
+        known_from_ns = self._started_ns
+        if self._has_rest and since_ns is not None:
+            known_from_ns = since_ns
         for key in new[:room]:
-            self._commands[key] = _Command(self._new_series(), known_from_ns)
+            self._commands[key] = self._new_command(known_from_ns)
         self._has_rest = self._has_rest or bool(self._dropped)
 
     def _drop_smallest(self, present: Collection[_Key]) -> None:
@@ -175,22 +252,9 @@ class SeriesByCommand(Generic[_Key]):
             commands.keys() - protected, key=lambda key: (key in present, -rank[key])
         )
         for key in candidates[:_DROPPED_AT_ONCE]:
-            self._rest.absorb(commands.pop(key).series)
+            command = commands.pop(key)
+            self._rest.absorb(command)
+            self._rest.held_bytes += command.held_bytes
             self._has_rest = True
             if key in present:
                 self._dropped.add(key)
-
-
-def _fill_with_zeros(part: RunSeries, whole: RunSeries, first: int) -> None:
-    """Count 0 from the step ``first`` on where the whole was measured and the part was not seen."""
-    length = whole.length
-    cpu = zip(part.cpu.padded(length), whole.cpu.padded(length), strict=True)
-    part.cpu.cells = [
-        (used_ns, covered_ns) if index >= first else part.cpu.empty
-        for index, ((used_ns, _), (_, covered_ns)) in enumerate(cpu)
-    ]
-    memory = zip(part.memory.padded(length), whole.memory.padded(length), strict=True)
-    part.memory.cells = [
-        0 if size is None and whole_size is not None and index >= first else size
-        for index, (size, whole_size) in enumerate(memory)
-    ]

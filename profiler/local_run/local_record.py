@@ -34,6 +34,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
+from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
     Container,
     Distribution,
@@ -212,7 +213,7 @@ def build_run_record(
     if series is not None:
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
-    processes = _within_cpu(observed.processes, observed.cpu_ns)
+    processes = with_unread(observed.processes, metrics.cpu_seconds)
     is_one = ending is not None and ending.was_only_process and len(observed.processes) == 1
     record = replace(
         _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor),
@@ -237,18 +238,6 @@ def build_run_record(
         started_ns=observed.started_ns,
         finished_ns=finished_ns,
     )
-
-
-def _within_cpu(processes: tuple[Process, ...], cpu_ns: int) -> tuple[Process, ...]:
-    """The processes with at most the CPU time of all: the kernel rounds the time of children,
-    and of the start.
-    """
-    excess = sum([process.cpu_seconds or 0 for process in processes]) - cpu_ns / NS_PER_SECOND
-    if excess <= 0:
-        return processes
-    first, *others = processes  # the one with the most
-    cpu_seconds = round(max((first.cpu_seconds or 0) - excess, 0), CPU_SECONDS_DIGITS)
-    return (replace(first, cpu_seconds=cpu_seconds), *others)
 
 
 def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:

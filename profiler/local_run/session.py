@@ -215,9 +215,8 @@ class _Session:
         # This must come before the command is reaped.
         last_threads = None if details is None else details.threads.read_last(finished_ns)
         if details is not None:
-            details.processes.add(
-                self._sampler.sample_ended(supervisor.reaped.cpu_ns), self._read_ns(finished_ns)
-            )
+            ended = self._sampler.sample_ended(supervisor.reaped.cpu_ns)
+            details.processes.add(ended, self._read_ns(finished_ns), cpu_ns=self._sampler.cpu_ns)
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
         if details is not None and last_threads is not None:
@@ -250,8 +249,9 @@ class _Session:
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
         processes = self._sampler.processes
-        total_bytes = None if isinstance(sample, Unavailable) else sample.memory_used_bytes
-        details.processes.add(processes, read_ns if processes else None, total_bytes=total_bytes)
+        details.processes.add(
+            processes, read_ns if processes else None, cpu_ns=self._sampler.cpu_ns
+        )
         if not isinstance(sample, Unavailable):
             threads = details.threads.read(processes, now_ns)
             if threads is not None:
@@ -307,7 +307,7 @@ class _Session:
             )
 
     def _new_details(self) -> _Details:
-        import profiler.readers.linux.script_names  # noqa: F401
+        import profiler.readers.linux.program_names  # noqa: F401
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.aggregation.usage_by_command import ProcessTotals
@@ -502,7 +502,9 @@ def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Reco
 
     This comes last: a helper may end a little after its parent.
     """
-    live = (proc.read_live_name(*process.identity) for process in survivors)
+    from profiler.readers.linux.program_names import read_live_name  # short runs do without it
+
+    live = (read_live_name(*process.identity) for process in survivors)
     names = [name for name in live if name is not None]
     if not names:
         return record

@@ -66,8 +66,8 @@ class ProcessSeries(Model, frozen=True, kw_only=True):
     """The processes of one command in the steps of the time series; ``null``: nothing was read
     in the step.
 
-    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. Shared memory counts once
-    where that can be read.
+    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum; neither is above the run's.
+    Shared memory counts once where that can be read. ``other``: the rest of the CPU time.
     """
 
     command: str

@@ -164,9 +164,13 @@ class Sampling(Model, frozen=True, kw_only=True):
 
 
 class Process(Model, frozen=True, kw_only=True):
-    """All observed processes with one name: their number and their total CPU time.
+    """All observed processes with one name: their number, and the CPU time that was read of them.
 
     The name of an interpreter is followed by the file name of its script, or by its module.
+
+    The last one of a record can be ``other``, with the rest of the run's CPU time: of names that
+    are not listed, and of processes that ended before it was read. Then it lacks a ``count``, and
+    the CPU time of each name is a lower bound.
 
     ``maxMemoryUsedMB`` is their memory together at its highest moment, and
     ``maxMemoryUsedProcesses`` the number of processes that held it. Shared memory counts once where

@@ -71,8 +71,9 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     course: str | None = None
 
 
-# Name, arguments, number, CPU seconds, peak memory, and the number of processes that held it.
-PageProcess = tuple[str, str | None, int | None, Number | None, Number | None, int | None]
+# Name, arguments, number, CPU seconds, peak memory, the number of processes that held it, and
+# whether the CPU time is a lower bound.
+PageProcess = tuple[str, str | None, int | None, Number | None, Number | None, int | None, bool]
 
 
 class PageGpu(PageRow, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
     Cost,
     Distribution,
@@ -150,14 +151,16 @@ def _ms_after(started_at: str | None, at: str | None) -> int | None:
 
 
 def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
+    is_partial = are_processes_partial(processes)
     return [
         (
-            process.name,
+            shown_name(process),
             process.arguments,
             process.count,
             finite_number(process.cpu_seconds),
             finite_number(process.max_memory_used_mb),
             process.max_memory_used_processes,
+            is_partial and not is_other_processes(process),
         )
         for process in processes
     ]

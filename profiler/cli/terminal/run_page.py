@@ -35,8 +35,14 @@ from profiler.record.hardware import (
     neuron_totals,
     short_processor_name,
 )
+from profiler.record.process_rows import (
+    are_processes_partial,
+    is_other_processes,
+    shown_name,
+)
 from profiler.record.record_model import (
     Distribution,
+    Process,
     Record,
     Series,
     TaskSize,
@@ -45,6 +51,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.units import (
+    AT_LEAST,
     format_count,
     format_duration,
     format_memory,
@@ -357,22 +364,27 @@ def _others(record: Record, view: View) -> Iterator[Line]:
 
 
 def _processes(record: Record) -> str:
+    named = [row for row in record.processes if not is_other_processes(row)]
+    others = [row for row in record.processes if is_other_processes(row)]
+    least = AT_LEAST if are_processes_partial(record.processes) else ""
     texts = []
-    for process in record.processes[:_MAX_PROCESSES]:
+    for process in (*named[:_MAX_PROCESSES], *others):
+        bound = "" if is_other_processes(process) else least
+        known = ", ".join(_process_values(process, bound))
         count = "" if process.count in (None, 1) else f" ×{process.count}"
-        memory_mb = process.max_memory_used_mb
-        seconds = process.cpu_seconds
-        holders = (
-            process.max_memory_used_processes or 1
-        )  # the processes of this name that held the peak
-        together = "" if process.count in (None, holders) else f" in {holders} of them"
-        values = (
-            "" if memory_mb is None else format_memory(memory_mb) + together,
-            "" if seconds is None else f"{format_duration(seconds * 1000)} of CPU",
-        )
-        known = ", ".join(filter(None, values))
-        texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
+        texts.append(f"{shown_name(process)}{count}" + (f" ({known})" if known else ""))
     return " · ".join(texts)
+
+
+def _process_values(process: Process, least: str) -> Iterator[str]:
+    """Memory and CPU time; ``least`` marks a CPU time that is a lower bound."""
+    if process.max_memory_used_mb is not None:
+        # The processes of this name that held the peak.
+        holders = process.max_memory_used_processes or 1
+        together = "" if process.count in (None, holders) else f" in {holders} of them"
+        yield format_memory(process.max_memory_used_mb) + together
+    if process.cpu_seconds is not None:
+        yield f"{least}{format_duration(process.cpu_seconds * 1000)} of CPU"
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:

@@ -244,7 +244,6 @@ class BatchProcesses:
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
-        self.totals.add(processes, read_ns if is_alive else None)
         used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
         group_kills, self._group_kills = self._group_kills, None
         has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
@@ -258,6 +257,7 @@ class BatchProcesses:
         self._main_pid = snapshot.main_pid
         tree_bytes = self.memory.add(processes)
         self._tree_cpu.add(processes, 0)
+        self.totals.add(processes, read_ns if is_alive else None, cpu_ns=self.cpu_ns)
         if processes or self._is_cpu_new:  # a zombie has its final CPU time
             self.cpu_read_ns, self._is_cpu_new = read_ns, False
         if is_alive:

@@ -46,6 +46,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
+from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
     Interval,
     Metrics,
@@ -129,7 +130,8 @@ def _processes_values(
         may_have_missed_a_kill=batch.kills.host_kills.total() > 0
         or may_have_missed_a_kill(replace(record, metrics=metrics)),
     )
-    processes = within_total(batch.totals.top(), metrics.max_memory_used_mb)
+    rows = with_unread(batch.totals.top(), metrics.cpu_seconds)
+    processes = within_total(rows, metrics.max_memory_used_mb)
     record = replace(record, metrics=metrics, memory_kills=kills, processes=processes)
     if (
         verdict.likely or not record.likely_out_of_memory
@@ -389,8 +391,13 @@ class ProcessCollector:
             if tracked is None or not tracked.batch.has_data:
                 return RecordPart(source=name, warnings=stopped)
             values = _processes_values(record, tracked.batch, is_current=not stopped)
-            lower_bounds = wait_warnings(replace(record, **values))
-            warnings = (*tracked.batch.comparison.warnings(), *lower_bounds, *stopped)
+            with_values = replace(record, **values)
+            warnings = (
+                *tracked.batch.comparison.warnings(),
+                *tracked.batch.totals.warnings(tracked.batch.cpu_ns),
+                *wait_warnings(with_values),
+                *stopped,
+            )
             while_idle = tracked.batch.time.breakdown(is_idle=True)
             return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
 

@@ -12,6 +12,7 @@ from profiler.core.files import open_or_none
 from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
+from profiler.readers.linux.program_names import read_name, read_program_name
 
 # Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has
 # ended.
@@ -70,9 +71,10 @@ class TrackedProcess:
                 self._status = proc.parse_status(self._read("status"))
             if before is None or proc.may_run_another_program(before, stat):
                 if self._with_arguments:
-                    self._name, self._arguments = stat.name, proc.read_arguments(self._folder)
+                    self._name = read_program_name(self._folder, stat.name)
+                    self._arguments = proc.read_arguments(self._folder)
                 else:
-                    self._name = proc.read_name(self._folder, stat.name)
+                    self._name = read_name(self._folder, stat.name)
             self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
             self.is_alive = not stat.is_exiting
             self.reading = ProcessReading(

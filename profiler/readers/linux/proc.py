@@ -263,19 +263,31 @@ def _unescape(path: str) -> str:
     )
 
 
-def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The arguments in the first 4 KiB. One that is cut becomes an ellipsis: it may be part of a
+def parse_command_line(cmdline: bytes) -> tuple[str, ...]:
+    """The words in the first 4 KiB. One that is cut becomes an ellipsis: it may be part of a
     secret.
     """
-    is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not cmdline[:_MAX_CMDLINE_BYTES].endswith(b"\0")
-    words = cmdline[:_MAX_CMDLINE_BYTES].removesuffix(b"\0").split(b"\0")
-    shown = [word.decode(errors="replace") for word in words[1:]]
-    return (*shown[:-1], "…") if is_cut and shown else tuple(shown)
+    beginning = cmdline[:_MAX_CMDLINE_BYTES]
+    words = [word.decode(errors="replace") for word in beginning.removesuffix(b"\0").split(b"\0")]
+    is_cut = len(cmdline) >= _MAX_CMDLINE_BYTES and not beginning.endswith(b"\0")
+    if is_cut and len(words) > 1:
+        words[-1] = "…"
+    return tuple(words)
+
+
+def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
+    """The words after the program; see :func:`parse_command_line`."""
+    return parse_command_line(cmdline)[1:]
+
+
+def read_command_line(process_folder: str) -> tuple[str, ...]:
+    """The words that a process was started with; one empty word if they cannot be read."""
+    return parse_command_line(read_beginning(f"{process_folder}/cmdline", _MAX_CMDLINE_BYTES))
 
 
 def read_arguments(process_folder: str) -> tuple[str, ...]:
-    """The arguments of a process; see :func:`parse_arguments`."""
-    return parse_arguments(read_beginning(f"{process_folder}/cmdline", _MAX_CMDLINE_BYTES))
+    """The words of a process after the program; see :func:`parse_command_line`."""
+    return read_command_line(process_folder)[1:]
 
 
 def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
@@ -289,28 +301,6 @@ def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
         return b""
     finally:
         os.close(descriptor)
-
-
-def read_name(process_folder: str, name: str) -> str:
-    """The name of a process with the base name of its script; ``name`` is the one in
-    ``/proc/PID/stat``.
-    """
-    from profiler.readers.linux.script_names import (
-        is_interpreter,
-        name_with_script,
-    )  # short runs do without it
-
-    return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
-
-
-def read_live_name(pid: int, started_ticks: int) -> str | None:
-    """The name of a process as :func:`read_name` has it; None if it has ended or ends at the
-    moment.
-    """
-    stat = parse_stat(read(f"/proc/{pid}/stat") or b"")
-    if stat is None or stat.started_ticks != started_ticks or stat.is_exiting:
-        return None
-    return read_name(f"/proc/{pid}", stat.name)
 
 
 def all_pids(folder: str = "/proc") -> list[int]:

@@ -112,7 +112,7 @@ class ProcessTree:
         if before is not None and process.is_read:
             return before
         process.is_read = True
-        name = proc.read_name(f"/proc/{pid}", stat.name) if before is None else before.name
+        name = _read_name(pid, stat.name) if before is None else before.name
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
         cpu_ns = process.ran_ns
         reading = ProcessReading(
@@ -235,6 +235,12 @@ class ProcessTree:
                 pending.extend(children.get(pid, ()))
         self._others = set(pids).difference(descendants)
         return descendants
+
+
+def _read_name(pid: int, comm: str) -> str:
+    from profiler.readers.linux.program_names import read_name  # short runs do without it
+
+    return read_name(f"/proc/{pid}", comm)
 
 
 def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> int:

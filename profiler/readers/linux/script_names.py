@@ -199,8 +199,7 @@ _SHELLS = ("ash", "bash", "dash", "ksh", "sh", "zsh")
 _INTERPRETERS = {
     **dict.fromkeys(_SHELLS, _SHELL),
     **dict.fromkeys(("python", "pypy"), _PYTHON),
-    # Newer versions of Node.js name their main thread.
-    **dict.fromkeys(("node", "nodejs", "MainThread"), _NODE),
+    **dict.fromkeys(("node", "nodejs"), _NODE),
     **dict.fromkeys(("Rscript", "R"), _R),
     "perl": _PERL,
     "ruby": _RUBY,
@@ -235,7 +234,7 @@ _JAVA_FLAGS = (
 
 
 def is_interpreter(name: str) -> bool:
-    """Whether a process with this name in ``/proc/PID/stat`` may run a script."""
+    """Whether a program of this name may run a script."""
     return name == _JAVA or _options_of(name) is not None
 
 

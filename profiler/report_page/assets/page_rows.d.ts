@@ -136,8 +136,8 @@ export interface RunDetails {
   image?: string;
   logGroup?: string;
   logStream?: string;
-  processes?: Array<[string, string | null, number | null, number | null, number | null, number | null]>;
-  kills?: [number | null, Array<[string, string | null, number | null, number | null, number | null, number | null]>];
+  processes?: Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>;
+  kills?: [number | null, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>];
   gpus?: Array<PageGpu>;
   gpuNotes?: Array<string>;
   neuron?: PageNeuron;

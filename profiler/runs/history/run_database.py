@@ -20,6 +20,7 @@ from profiler.core.json_fields import decoded
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.linux import proc
+from profiler.readers.linux.program_names import read_live_name
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
@@ -205,7 +206,7 @@ class HistoryStore:
         with self._open_for_reading() as connection:
             rows = [] if connection is None else connection.execute(query).fetchall()
         return [
-            (line, report, points, command, proc.read_live_name(*process) is not None)
+            (line, report, points, command, read_live_name(*process) is not None)
             for line, points, command, *process in rows
             if (report := decoded(decode, line)) is not None
         ]

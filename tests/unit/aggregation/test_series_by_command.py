@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.series_by_command import OTHER, SeriesByCommand
+from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import ProcessSeries
+from profiler.record.process_rows import OTHER_PROCESSES as OTHER
 from profiler.record.record_model import Series
 from tests.values import present
 
@@ -44,8 +45,9 @@ def add(commands: SeriesByCommand[str], second: float, reading: Reading) -> None
 
 
 def run_series(until: float, *, points: int = 30, step_ms: int = 1000) -> Series:
+    """A series of this length, in which the CPU time and the memory of the run are unknown."""
     run = RunSeries(START_NS, step_ms * 1_000_000, points)
-    run.add_cpu(START_NS, at(until), 0)
+    run.spread(run.cpu_wait, START_NS, at(until), 0)
     return present(run.values())
 
 
@@ -127,7 +129,7 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
 def test_the_series_of_the_run_takes_the_longer_steps_and_the_length_of_the_commands() -> None:
     commands = collect([{"a": (1, number)} for number in range(1, 6)], points=2)
     found = commands.add_to(run_series(4, points=2), {"a": "a"})
-    assert (found.step_ms, found.vcpu_used) == (2000, (0, 0, None))
+    assert (found.step_ms, found.cpu_wait) == (2000, (0, 0, None))
     assert found.processes == (
         ProcessSeries(command="a", vcpu_used=(1, 1, 1), memory_used_mb=(2, 4, 5)),
     )

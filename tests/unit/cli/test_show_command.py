@@ -161,6 +161,25 @@ ROWS: dict[str, tuple[Any, ...]] = {
         etl(processes=(PROCESS, replace(PROCESS, count=500, max_memory_used_processes=8))),
         "  largest  python3 ×9 (392 MB) · python3 ×500 (392 MB in 8 of them)",
     ),
+    "a name has what was read of it, and the others the rest": (
+        etl(
+            processes=(
+                Process(name="heavy", count=6, cpu_seconds=0.3),
+                Process(name="other", cpu_seconds=2.1),
+            )
+        ),
+        "  largest  heavy ×6 (≥300 ms of CPU) · other or unread programs (2.1 s of CPU)",
+    ),
+    "the others follow the names that are listed": (
+        etl(
+            processes=(
+                *(Process(name=name, cpu_seconds=9) for name in ("a", "b", "c", "d")),
+                Process(name="other", count=10, cpu_seconds=9.5),
+            )
+        ),
+        "  largest  a (9.0 s of CPU) · b (9.0 s of CPU) · c (9.0 s of CPU) · other",
+        "           programs ×10 (9.5 s of CPU)",
+    ),
     "waited": (
         made("waiting"),
         "  size     2 vCPU, 4 GB · Fargate X86_64 · Xeon 8259CL · us-west-2d",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Distribution, Metrics, RaisedNotice, Report
+from profiler.record.record_model import Distribution, Metrics, Process, RaisedNotice, Report
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, activity_texts
 from profiler.report_page.page_data import (
@@ -104,7 +104,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert run["logStream"] == killed.record.log_stream
     assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [
         2,
-        [["worker", None, None, None, 2100, None]],
+        [["worker", None, None, None, 2100, None, False]],
     ]
 
     notices = (
@@ -366,6 +366,15 @@ def test_only_a_low_coverage_is_shown() -> None:
 def test_a_run_that_nobody_looked_into_has_no_activity() -> None:
     assert activity_of(report().record).as_json() == {}
     assert activity_of(replace(WAITING.record, time_breakdown=TimeBreakdown())).time is None
+
+
+def test_a_process_with_unread_cpu_time_is_marked_as_a_lower_bound() -> None:
+    rows = (Process(name="heavy", cpu_seconds=0.3), Process(name="other", cpu_seconds=2.1))
+    report = shown_runs.etl(processes=rows)
+    assert content([run_of(report)])["runs"][0]["processes"] == [
+        ["heavy", None, None, 0.3, None, None, True],
+        ["other or unread programs", None, None, 2.1, None, None, False],
+    ]
 
 
 def test_processes_and_stacks_are_a_text_for_each_run() -> None:

@@ -20,7 +20,8 @@ export const PROCESS_COLUMNS = [
   {
     name: "CPU time",
     className: "number",
-    show: ([, , , seconds]) => asDuration(isKnown(seconds) ? seconds * 1000 : undefined),
+    show: ([, , , seconds, , , isLeast]) =>
+      `${isLeast ? "≥" : ""}${asDuration(isKnown(seconds) ? seconds * 1000 : undefined)}`,
   },
   {
     name: "Peak memory",

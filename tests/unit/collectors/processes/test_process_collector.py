@@ -550,7 +550,7 @@ def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoin
     world.collector.start()  # the fake waiter refuses to wait, which ends the thread
     world.collector.stop(10)
     record = world.record()
-    assert [shown.name for shown in record.processes] == ["job"]
+    assert [shown.name for shown in record.processes] == ["job", "other"]
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert present(record.metrics.memory_used_mb).avg == 90
     (warning,) = warnings(record)

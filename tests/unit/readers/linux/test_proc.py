@@ -1,7 +1,5 @@
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,18 +10,6 @@ from hypothesis import strategies as st
 from profiler.readers.cgroup import hierarchy
 from profiler.readers.linux import host, proc, waited_target
 from profiler.readers.linux.script_names import name_with_script, what_runs
-
-
-def test_a_process_has_a_name_until_it_ends() -> None:
-    with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE) as process:
-        stat = proc.parse_stat(proc.read(f"/proc/{process.pid}/stat") or b"")
-        assert stat is not None
-        assert proc.read_live_name(process.pid, stat.started_ticks) == stat.name
-        assert proc.read_live_name(process.pid, stat.started_ticks - 1) is None
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert proc.read_live_name(process.pid, stat.started_ticks) is None
-
 
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier

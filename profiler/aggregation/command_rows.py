@@ -1,0 +1,110 @@
+"""Puts the readings of commands on the steps of the run's series. No row is above the run's.
+
+The run is read more often than its commands. So a step's CPU time is divided as that of all
+processes between their two readings. Of a step's memory, each command has what it held at both
+readings; what the run held beyond that belongs to the commands that grew or shrank between them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.aggregation.time_series import Column, rounded_column
+from profiler.record.activity_model import ProcessSeries
+from profiler.record.units import MIB
+
+
+class CommandCells(Struct, frozen=True, kw_only=True):
+    """The values of one command in each step; unknown in the steps before ``first_step``."""
+
+    cpu_ns: list[int]
+    least_bytes: list[int]
+    most_bytes: list[int]
+    first_step: int = 0
+    has_memory: bool = True
+
+
+class RunCells(Struct, frozen=True, kw_only=True):
+    """The steps of the run: the CPU time of all processes with the time that it was read for,
+    whether their memory was read, and the run's own series.
+    """
+
+    cpu: Sequence[tuple[float, int]]
+    is_read: Sequence[bool]
+    vcpu_used: Column | None
+    memory_used_mb: Column | None
+
+
+def left_by(
+    whole: CommandCells, rows: Sequence[CommandCells], largest: CommandCells, *, has_memory: bool
+) -> CommandCells:
+    """What the rows leave of the whole, at least the ``largest`` of the other commands.
+
+    Of a longer step, each row has its maximum, which can be of different times.
+    """
+    cpu_ns = list(whole.cpu_ns)
+    least_bytes = list(whole.least_bytes)
+    most_bytes = list(whole.most_bytes)
+    for index in range(len(cpu_ns)):
+        for row in rows:
+            if index >= row.first_step:
+                cpu_ns[index] -= row.cpu_ns[index]
+                least_bytes[index] -= row.least_bytes[index]
+                most_bytes[index] -= row.most_bytes[index]
+        cpu_ns[index] = max(cpu_ns[index], 0)
+        least_bytes[index] = max(least_bytes[index], largest.least_bytes[index])
+        most_bytes[index] = max(most_bytes[index], largest.most_bytes[index], least_bytes[index])
+    return CommandCells(
+        cpu_ns=cpu_ns, least_bytes=least_bytes, most_bytes=most_bytes, has_memory=has_memory
+    )
+
+
+def process_rows(run: RunCells, rows: Mapping[str, CommandCells]) -> tuple[ProcessSeries, ...]:
+    """The series of each command, by its text."""
+    processes = []
+    for text, row in rows.items():
+        memory_used_mb = None
+        if row.has_memory:
+            memory_used_mb = rounded_column(_memory_column(run, row, list(rows.values())))
+        processes.append(
+            ProcessSeries(
+                command=text,
+                vcpu_used=rounded_column(_cpu_column(run, row)),
+                memory_used_mb=memory_used_mb,
+            )
+        )
+    return tuple(processes)
+
+
+def _cpu_column(run: RunCells, row: CommandCells) -> Column:
+    column: list[float | None] = []
+    for index, (used_ns, covered_ns) in enumerate(run.cpu):
+        if index < row.first_step or not covered_ns:
+            column.append(None)
+            continue
+        run_vcpu = None if run.vcpu_used is None else run.vcpu_used[index]
+        if run_vcpu is None:
+            run_vcpu = used_ns / covered_ns
+        share = row.cpu_ns[index] / used_ns if used_ns else 0.0
+        column.append(run_vcpu * min(share, 1.0))
+    return tuple(column)
+
+
+def _memory_column(run: RunCells, row: CommandCells, rows: Sequence[CommandCells]) -> Column:
+    column: list[float | None] = []
+    for index, is_read in enumerate(run.is_read):
+        if index < row.first_step or not is_read:
+            column.append(None)
+            continue
+        run_mb = None if run.memory_used_mb is None else run.memory_used_mb[index]
+        least_bytes = row.least_bytes[index]
+        if run_mb is None:
+            column.append(least_bytes / MIB)
+            continue
+        present = [other for other in rows if index >= other.first_step and other.has_memory]
+        room_bytes = sum(other.most_bytes[index] - other.least_bytes[index] for other in present)
+        left_bytes = run_mb * MIB - sum(other.least_bytes[index] for other in present)
+        part = min(max(left_bytes / room_bytes, 0.0), 1.0) if room_bytes else 0.0
+        size_bytes = least_bytes + part * (row.most_bytes[index] - least_bytes)
+        column.append(min(size_bytes / MIB, run_mb))
+    return tuple(column)
