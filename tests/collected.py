@@ -22,7 +22,9 @@ def size_bytes(size_mb: float | None) -> float | None:
 def draft_of(record: Record) -> RecordDraft:
     """A draft of a run of which the task stats have the metrics of the record."""
     metrics = record.metrics
-    end_ns = parse_ns(record.finished_at) or metrics.duration_ms
+    end_ns = parse_ns(record.finished_at)
+    if end_ns is None and metrics.duration_ms is not None:
+        end_ns = round(metrics.duration_ms)
     end = RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns)
     sizes = ResourceLimits(vcpu=metrics.vcpu_size, memory_bytes=size_bytes(metrics.memory_size_mb))
     draft = RecordDraft(record, end, sizes)

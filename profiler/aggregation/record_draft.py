@@ -197,16 +197,15 @@ class RecordDraft:
 
 
 def choose_cpu(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
-    """The CPU time of the run: an exact total, else the largest one; of equal ones the last."""
+    """The CPU time: an exact total, else the largest one; of equal ones the later reading."""
     chosen: CpuEvidence | None = None
     for item in evidence:
         if item.is_exact:
             return item
-        if chosen is None:
+        if chosen is None or item.cpu_seconds > chosen.cpu_seconds:
             chosen = item
-        elif item.cpu_seconds >= chosen.cpu_seconds:
-            until_ns = chosen.until_ns if item.until_ns is None else item.until_ns
-            chosen = replace(item, until_ns=until_ns)
+        elif item.cpu_seconds == chosen.cpu_seconds:
+            chosen = replace(chosen, until_ns=max_known(chosen.until_ns, item.until_ns))
     return chosen
 
 

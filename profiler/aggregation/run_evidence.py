@@ -1,4 +1,6 @@
-"""What the sources saw of a run. :mod:`profiler.aggregation.record_draft` makes its record of it."""
+"""What the sources saw of a run: the evidence from which
+:mod:`profiler.aggregation.record_draft` makes the record.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class CpuEvidence(Struct, frozen=True, kw_only=True):
-    """The CPU time of a run from its start to a reading at ``until_ns`` (wall clock of its start).
+    """The CPU time of a run up to a reading at ``until_ns``, by the wall clock of its start.
 
-    ``is_exact``: the kernel's own total of all ended processes. ``is_partial``: some processes ended
-    without a count.
+    ``is_exact``: the kernel's own total of all ended processes. ``is_partial``: some processes
+    ended without a count.
     """
 
     cpu_seconds: float
