@@ -137,7 +137,7 @@ class RecordDraft:
         try:
             return self._assembled(self._parts)
         except Exception as error:  # noqa: BLE001  the rest of the record is worth more
-            others = [replace(part, evidence=None, source=None) for part in self._parts]
+            others = [part for part in self._parts if part.evidence is None]
             return with_warnings(self._assembled(others), (left_out(error, "RecordDraft"),))
 
     def _assembled(self, parts: Sequence[RecordPart]) -> Record:
