@@ -137,7 +137,11 @@ class RecordDraft:
         try:
             return self._assembled(self._parts)
         except Exception as error:  # noqa: BLE001  the rest of the record is worth more
-            others = [part for part in self._parts if part.evidence is None]
+            others = []
+            for part in self._parts:
+                if part.evidence is not None:
+                    part = replace(part, evidence=None, source=None)  # noqa: PLW2901
+                others.append(part)
             return with_warnings(self._assembled(others), (left_out(error, "RecordDraft"),))
 
     def _assembled(self, parts: Sequence[RecordPart]) -> Record:
