@@ -35,7 +35,7 @@ from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 
-_NOW_NS = 1_763_600_000 * 1_000_000_000
+NOW_NS = 1_763_600_000 * 1_000_000_000
 _MAX_MEMORY_MIB = 200.0
 _SIZE = TaskSize(vcpu=1, memory_mb=4096)
 _DAYS = 35
@@ -46,7 +46,7 @@ def lines(families: int, runs: int, rng: random.Random) -> Iterator[bytes]:
     of_family = runs // families
     step_ns = _DAYS * NS_PER_DAY // of_family
     for number in range(of_family):
-        began_ns = _NOW_NS - _DAYS * NS_PER_DAY + (number + 1) * step_ns - NS_PER_MINUTE
+        began_ns = NOW_NS - _DAYS * NS_PER_DAY + (number + 1) * step_ns - NS_PER_MINUTE
         for family in range(families):
             yield encode(_report(f"family-{family}", number, began_ns, rng))
 
@@ -95,7 +95,7 @@ def _report(family: str, number: int, began_ns: int, rng: random.Random) -> Repo
 
 def measure(families: int, runs: int) -> BenchmarkResult:
     """Read all runs into windows and decide on each family."""
-    span = WindowSpan(now_ns=_NOW_NS, days=_DAYS)
+    span = WindowSpan(now_ns=NOW_NS, days=_DAYS)
     windows: dict[str, FamilyWindow] = {}
     add_s = 0.0
     for line in lines(families, runs, random.Random(7)):

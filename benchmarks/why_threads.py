@@ -26,6 +26,7 @@ from profiler.collectors.processes.process_collector import ProcessAccess, Proce
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+from profiler.readers.cgroup.group_pressure import open_group_pressure
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.sockets import ask_peer_inode
@@ -132,7 +133,11 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
             0
         ),  # no pause after an expensive first tick, so that each tick is measured
         exit_waiter=ProcessExitWaiter(),
-        open_threads=(lambda: ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode))
+        open_threads=(
+            lambda: ThreadReader(
+                time.thread_time_ns, peer_inode=ask_peer_inode, open_pressure=open_group_pressure
+            )
+        )
         if reads_threads
         else None,
     )

@@ -127,7 +127,10 @@ class Task:
             "percpu_usage": [1, 2],
             "usage_in_kernelmode": 3,
         }
+        usage_bytes = 150_000_000 + int(now * 1e6) % 50_000_000
         memory = {key: 1_000_000 + index for index, key in enumerate(_KERNEL_MEMORY_KEYS)}
+        # What is neither page cache nor a process's would be the kernel's own.
+        memory["rss"] = usage_bytes - memory["cache"]
         blocks = [
             {"major": 259, "minor": minor, "op": op, "value": 4096}
             for minor in (0, 1)
@@ -143,7 +146,7 @@ class Task:
             "cpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
             "precpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
             "memory_stats": {
-                "usage": 150_000_000 + int(now * 1e6) % 50_000_000,
+                "usage": usage_bytes,
                 "max_usage": 210_000_000,
                 "stats": {**memory, **{f"total_{key}": value for key, value in memory.items()}},
                 "limit": 536870912,

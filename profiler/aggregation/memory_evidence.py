@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.aggregation.process_totals import GroupPeak, lacks_memory
+from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
 from profiler.record.record_model import PeakSource
 
 EvidenceSource = Literal["statistics", "group mark", "process mark", "samples"]

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
-from profiler.aggregation.run_end import (
+from profiler.aggregation.out_of_memory import (
     OutOfMemory,
-    RunEnd,
     may_have_missed_a_kill,
     out_of_memory,
 )
+from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import (
     Activity,
     CpuEvidence,

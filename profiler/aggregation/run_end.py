@@ -1,4 +1,4 @@
-"""How a run ended: its status, its end, and whether it probably ran out of memory."""
+"""How a run ended: its status and its end."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.record_model import Metrics, PeakSource, Record
-from profiler.record.run_outcome import (
-    SIGKILL_EXIT_CODE,
-    SIGTERM_EXIT_CODE,
-    OutOfMemoryEvidence,
-    Status,
-    end_status,
-)
+from profiler.record.run_outcome import SIGTERM_EXIT_CODE, Status, end_status
 
 # A platform may cut the fraction of ExecutionStoppedAt, so it is exact only to the second.
 _STAMP_MARGIN_NS = NS_PER_SECOND
-# The memory counts as at its limit from the first share on; with reclaims at the limit, from the
-# second one on.
-_AT_LIMIT_FRACTION = 0.9
-_AT_LIMIT_FRACTION_WITH_HITS = 0.7
-_NEAR_LIMIT_FRACTION = 0.95
 
 
 class RunEnd(Struct, frozen=True, kw_only=True):
@@ -96,71 +84,3 @@ def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) 
         until_ns=finished_ns,
         finished_ns=finished_ns,
     )
-
-
-class OutOfMemory(Struct, frozen=True, kw_only=True):
-    """A verdict of :func:`out_of_memory`."""
-
-    likely: bool | None = None
-    evidence: OutOfMemoryEvidence | None = None
-
-
-def out_of_memory(
-    end: RunEnd,
-    *,
-    memory_max_bytes: float | None,
-    memory_size_bytes: float | None,
-    peak_source: PeakSource | None,
-    limit_hits: int | None = None,
-    memory_kills: int | None = None,
-    may_have_missed_a_kill: bool = False,
-) -> OutOfMemory:
-    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as
-    there is evidence.
-
-    The kills that the kernel counted are decisive (None: unknown). ``limit_hits`` alone are no
-    evidence, because version 1 of cgroup also counts reclaimed page cache. With
-    ``may_have_missed_a_kill``, an exit code excludes none.
-    """
-    if memory_kills:
-        return OutOfMemory(likely=True, evidence="kernel-counter")
-    is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
-    if end.status == "running" or is_unseen:
-        return OutOfMemory()
-    share = (
-        memory_max_bytes / memory_size_bytes
-        if memory_max_bytes is not None and memory_size_bytes
-        else None
-    )
-    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
-    is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
-    if is_unexplained and share is not None and share >= at_limit:
-        return OutOfMemory(
-            likely=True,
-            evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit",
-        )
-    is_excluded = (
-        end.exit_code not in (None, SIGKILL_EXIT_CODE)
-        or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
-        or memory_kills == 0
-    )
-    is_open = may_have_missed_a_kill and memory_kills is None
-    return OutOfMemory(likely=False if is_excluded and not is_open else None)
-
-
-def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
-    between samples.
-    """
-    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
-    if peak_mb is None or not size_mb:
-        return False
-    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
-    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
-
-
-def may_have_missed_a_kill(record: Record) -> bool:
-    """Whether a process may have been killed for memory with any exit code: a child, or an
-    earlier attempt.
-    """
-    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)

@@ -20,6 +20,7 @@ from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.unread_time import UnreadTime
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.readers.linux.cpu_pressure import CpuPressure, CpuWaitLimits
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -111,9 +112,9 @@ class _Step(Struct):
 
     ``covered_ns`` is the part that the sample at its end covers, ``unknown_ns`` the part of which
     it shows nothing. ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the
-    wait of a thread that began in the step. ``has_unread``: threads have ended unread, while the
-    machine's threads waited for a CPU for ``pressure_ns``, None if unknown; ``shows_work`` is of
-    the sample at its end.
+    wait of a thread that began in the step. ``has_unread``: threads have ended unread, while
+    threads waited for a CPU within the limits of ``cpu_wait``; ``shows_work`` is of the sample at
+    its end.
     """
 
     start_ns: int
@@ -126,7 +127,7 @@ class _Step(Struct):
     brief_ns: int = 0
     has_unread: bool = False
     shows_work: bool = False
-    pressure_ns: int | None = None
+    cpu_wait: CpuWaitLimits = CpuWaitLimits()
 
     @property
     def length_ns(self) -> int:
@@ -198,13 +199,15 @@ class _Parts(Struct):
         gap_ns = (part_ns - known_ns) * step.unknown_ns // step.length_ns
         self.blocked_ns[_OTHER] += gap_ns
         length_ns = part_ns * sampled_ns // step.length_ns
-        possible_ns = step.pressure_ns
+        possible_ns = step.cpu_wait.most_ns
         if possible_ns is not None:
             possible_ns = max(possible_ns - step.wait_ns, 0) * part_ns // step.length_ns
+        certain_ns = max(step.cpu_wait.least_ns - step.wait_ns, 0) * part_ns // step.length_ns
         self.unread.add(
             length_ns=length_ns,
             known_ns=length_ns - (part_ns - known_ns - gap_ns),
             possible_ns=possible_ns,
+            certain_ns=certain_ns,
         )
         if step.shows_work:
             self.unread.add_working_sample()
@@ -323,7 +326,7 @@ class TimeAccount:
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
         self._wait_ns = self._run_ns = 0  # of the threads that were read
-        self._pressure_ns: int | None = None  # as of the last sample
+        self._pressure: CpuPressure | None = None  # as of the last sample
         self._has_waits = False
         self._sees_calls = False
         self._is_sampled = False
@@ -444,9 +447,9 @@ class TimeAccount:
         unread_ns = 0 if sample.is_behind or sample.growth is None else run_ns - read_run_ns
         step.has_unread = unread_ns > _MAX_UNREAD_SHARE * length_ns
         step.shows_work = sample.shows_work
-        if sample.pressure_ns is not None and self._pressure_ns is not None:
-            step.pressure_ns = sample.pressure_ns - self._pressure_ns
-        self._pressure_ns = sample.pressure_ns
+        if sample.pressure is not None:
+            step.cpu_wait = sample.pressure.limits_since(self._pressure)
+        self._pressure = sample.pressure
         self._steps.append(step)
         self._add_waits(step, growth, series)
         if shown is not None and not (step.has_unread and step.shows_work):

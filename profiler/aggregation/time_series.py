@@ -232,6 +232,19 @@ class RunSeries:
             copied.merge()
         return copied
 
+    def limit_written(self, total_bytes: int) -> None:
+        """Lower the bytes written in each step in proportion, if they exceed the total.
+
+        The steps have bytes whose files were deleted later, before they reached a disk. No counter
+        shows which steps wrote them.
+        """
+        counted_bytes = sum(size for size in self._written.cells if size is not None)
+        if counted_bytes <= total_bytes:
+            return
+        for index, size_bytes in enumerate(self._written.cells):
+            if size_bytes is not None:
+                self._written.cells[index] = size_bytes * total_bytes // counted_bytes
+
     def absorb(self, other: "RunSeries") -> None:
         """Count the measurements of another series of the same run.
 

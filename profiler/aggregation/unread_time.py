@@ -31,23 +31,27 @@ class UnreadTime(Struct):
     """The sums over these steps.
 
     ``known_ns`` was on a CPU, or seen to wait for one. ``possible_ns`` is the most that other
-    threads can have waited. Each of the ``samples`` showed a thread that could run
+    threads can have waited, ``certain_ns`` the least. Each of the ``samples`` showed a thread that could run
     (``working_samples``), or the wait to which ``blocked_ns`` adds the length of the step.
     """
 
     length_ns: int = 0
     known_ns: int = 0
     possible_ns: int = 0
+    certain_ns: int = 0
     samples: int = 0
     working_samples: int = 0
     blocked_ns: Counter[Wait] = field(default_factory=Counter)
 
-    def add(self, *, length_ns: int, known_ns: int, possible_ns: int | None) -> None:
+    def add(
+        self, *, length_ns: int, known_ns: int, possible_ns: int | None, certain_ns: int = 0
+    ) -> None:
         """Add a step; ``possible_ns`` is None if nothing limits the waits that were not seen."""
         left_ns = length_ns - known_ns
         self.length_ns += length_ns
         self.known_ns += known_ns
         self.possible_ns += left_ns if possible_ns is None else min(possible_ns, left_ns)
+        self.certain_ns += min(certain_ns, left_ns)
 
     def add_working_sample(self) -> None:
         self.samples += 1
@@ -64,7 +68,9 @@ class UnreadTime(Struct):
         left_ns = self.length_ns - self.known_ns
         least, most = proportion_limits(self.working_samples, self.samples)
         waiting_ns = min(max(round(least * self.length_ns) - self.known_ns, 0), left_ns)
-        waiting_ns = min(waiting_ns, self.possible_ns)
+        # The group may have waited while what the samples show was blocked.
+        certain_ns = min(self.certain_ns, max(round(most * self.length_ns) - self.known_ns, 0))
+        waiting_ns = min(max(waiting_ns, certain_ns), self.possible_ns)
         # By the samples alone, and by what no thread of the machine can have waited.
         by_samples_ns = round((1 - most) * self.length_ns)
         by_pressure_ns = min(left_ns - self.possible_ns, round((1 - least) * self.length_ns))

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
 
+NS_PER_US = 1000
 NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
 NS_PER_MINUTE = 60 * NS_PER_SECOND

@@ -16,7 +16,7 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_totals import GroupPeak
+from profiler.aggregation.process_tree_usage import GroupPeak
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
-from profiler.aggregation.process_totals import (
+from profiler.aggregation.process_tree_usage import (
     GroupPeak,
     GroupTotal,
     TreeBlocks,

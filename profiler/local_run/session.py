@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.memory_evidence import observed
-from profiler.aggregation.process_totals import lacks_memory
+from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling
 from profiler.aggregation.time_series import RunSeries
@@ -52,8 +52,8 @@ from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB, format_memory, mebibytes
 
 if TYPE_CHECKING:
+    from profiler.aggregation.process_table import ProcessTotals
     from profiler.aggregation.time_breakdown import TimeAccount
-    from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.readers.linux.waited_target import Wait
@@ -309,9 +309,10 @@ class _Session:
 
     def _new_details(self) -> _Details:
         import profiler.readers.linux.program_names  # noqa: F401
+        from profiler.aggregation.process_table import ProcessTotals
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
-        from profiler.aggregation.usage_by_command import ProcessTotals
+        from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
@@ -326,13 +327,17 @@ class _Session:
 
         return _Details(
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
-            threads=ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode),
+            threads=ThreadReader(
+                time.thread_time_ns,
+                peer_inode=ask_peer_inode,
+                open_pressure=open_group_pressure,
+            ),
             time=TimeAccount(started_ns, interval_ns, idle_ns),
         )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         record = with_warnings(self._record_so_far(), (_PROFILER_WAS_KILLED,))
-        return report(record, self._clock.wall_ns()), self._history_series()
+        return report(record, self._clock.wall_ns()), self._history_series(record)
 
     def _observed_so_far(self) -> RunObservation:
         return RunObservation(
@@ -458,7 +463,7 @@ class _Session:
         return RunResult(
             exit_code=ending.exit_code,
             report=report(record, now_ns),
-            series=self._history_series(),
+            series=self._history_series(record),
             stacks_line=plan.collectors.stacks_line(record),
             warnings=plan.collectors.startup_errors(),
             got_stop_signal=ending.got_stop_signal,
@@ -472,9 +477,15 @@ class _Session:
             self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus
         )
 
-    def _history_series(self) -> RunSeries | None:
+    def _history_series(self, record: Record) -> RunSeries | None:
         series = self._samples.usage.series if self._plan.max_history_steps else None
-        return None if series is None else series.copy(min_step_ms=self._min_series_step_ms)
+        if series is None:
+            return None
+        series = series.copy(min_step_ms=self._min_series_step_ms)
+        written_bytes = record.metrics.block_write_bytes
+        if written_bytes is not None:
+            series.limit_written(written_bytes)
+        return series
 
     @property
     def _min_series_step_ms(self) -> float:

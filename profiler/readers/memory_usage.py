@@ -20,6 +20,7 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     ``cache_bytes`` is the page cache of files, and shared memory with tmpfs (``shmem_bytes``).
     ``mapped_file_bytes`` is what of ``cache_bytes`` processes map. ``reclaimable_slab_bytes`` is
     what version 2 counts of the kernel's own memory as reclaimable: directory entries, inodes.
+    Open files may keep ``pinned_slab_bytes`` of it.
     """
 
     usage_bytes: int
@@ -30,6 +31,7 @@ class MemoryCounters(Struct, frozen=True, kw_only=True):
     shmem_bytes: int | None = None
     anonymous_bytes: int | None = None
     reclaimable_slab_bytes: int | None = None
+    pinned_slab_bytes: int | None = None
 
     @property
     def has_cache(self) -> bool:
@@ -83,7 +85,8 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
     The kernel reads the values at different moments: no part is below 0 or above the usage.
     """
     usage_bytes = counters.usage_bytes
-    slab_bytes = counters.reclaimable_slab_bytes or 0
+    pinned_bytes = counters.pinned_slab_bytes or 0
+    slab_bytes = max((counters.reclaimable_slab_bytes or 0) - pinned_bytes, 0)
     pages_bytes = _reclaimable_pages_bytes(counters)
     reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
     file_bytes = _file_cache_bytes(counters)

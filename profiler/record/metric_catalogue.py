@@ -14,6 +14,12 @@ from profiler.core.optional_math import sum_known
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Interval, Metrics, Number, Record, known_status
+from profiler.record.task_needs import (
+    needed_memory_mb,
+    needed_vcpu,
+    others_memory_mb,
+    uncached_peak_mb,
+)
 
 # MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
 Unit = Literal[
@@ -219,6 +225,12 @@ def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | 
     return 1.0 if bounds is None else getattr(bounds, bound)
 
 
+def _calculated(unit: Unit, value: Callable[[Record], Number | None], field: str) -> Metric:
+    return Metric(
+        unit=unit, get=lambda run: value(run.record), document_field=field, field_type="double"
+    )
+
+
 METRICS: tuple[Metric, ...] = (
     # Times. The REPORT line has two digits where Lambda prints them.
     _emf_value(
@@ -295,6 +307,15 @@ METRICS: tuple[Metric, ...] = (
     *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=_MEAN_AND_MAX),
     _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
     _value("count", "record.memory_kills.count", "usage.memory.kills"),
+    # What a search cluster needs to find the runs that decide on a size
+    _calculated("MB", needed_memory_mb, "usage.task.memory_mb"),
+    _calculated("MB", others_memory_mb, "usage.task.others_memory_mb"),
+    _calculated("vCPU", needed_vcpu, "usage.task.vcpu_p95"),
+    Metric(
+        unit="MB",
+        get=lambda run: uncached_peak_mb(run.metrics),
+        document_field="usage.memory.uncached_peak_mb",
+    ),
     # Network and storage
     _emf_value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes"),
     _emf_value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes"),

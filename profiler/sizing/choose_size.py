@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.spot_price import is_on_spot
+from profiler.record.task_needs import vcpu_limit
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, prices
-from profiler.sizing.run_facts import vcpu_limit
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf

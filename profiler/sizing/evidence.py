@@ -23,6 +23,7 @@ from profiler.record.record_model import (
     is_sampled_each_minute,
     known_peak_source,
 )
+from profiler.record.task_needs import memory_of, size_of
 from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.run_facts import (
@@ -30,10 +31,8 @@ from profiler.sizing.run_facts import (
     facts_of,
     gpus_idle,
     in_order,
-    memory_of,
     oom_size_mb,
     reached_size_mb,
-    size_of,
     stats_period_ms,
 )
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, Factors, duration_factors

@@ -13,11 +13,13 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize
+from profiler.record.task_needs import size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_counts import RunCounts
-from profiler.sizing.run_facts import RunFacts, size_of
+from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.runs_at_size import RunsAtSize
+from profiler.sizing.slowdown_factors import Factors
 
 WINDOW_DAYS: Final = 35
 MIN_RUNS: Final = 20
@@ -79,9 +81,17 @@ class FamilyWindow:
         self.identities.add(identity)
         self._count(identity, run)
 
-    def add_counted(self, run: RunFacts) -> None:
-        """Add a run that :meth:`add_counts` counts, because it may decide."""
-        self._at_size(size_of(run.record)).keep(_identity(run), run)
+    def add_counted(self, run: RunFacts, *, is_sampled: bool = True) -> None:
+        """Add a run that :meth:`add_counts` counts, because it may decide.
+
+        ``is_sampled``: it was not chosen for its values.
+        """
+        self._at_size(size_of(run.record)).keep(_identity(run), run, is_sampled=is_sampled)
+
+    def add_slowdowns(self, size: TaskSize, bounds: Factors) -> None:
+        """Add the largest slowdowns of the runs at a size that :meth:`add_counts` counts."""
+        if size.vcpu is not None:
+            self._at_size(size).add_bounds(size.vcpu, bounds)
 
     def add_counts(
         self, revision: str, size: TaskSize, counts: RunCounts, durations_ms: Iterable[float] = ()

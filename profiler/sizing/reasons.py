@@ -8,6 +8,7 @@ from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.spot_price import is_on_spot
+from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -22,7 +23,6 @@ from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.run_facts import vcpu_limit, vcpu_p95
 from profiler.sizing.trend import MIN_RUNS, Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
+from profiler.record.task_needs import size_of
 from profiler.record.units import as_number, format_duration, format_task_size
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import Evidence
@@ -20,7 +21,7 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.resize_verdict import MIN_FAILURES, Judged, runs_since, runs_until
 from profiler.sizing.run_counts import RevisionRuns
-from profiler.sizing.run_facts import RunFacts, in_order, size_of
+from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.slowdown_factors import SAME_DURATION

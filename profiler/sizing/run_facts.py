@@ -1,22 +1,18 @@
 """The facts of a run that size recommendations use: what its task needed, and how the run went."""
 
-import math
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.run_end import may_have_lost_a_child
+from profiler.aggregation.out_of_memory import may_have_lost_a_child
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.hardware import WHOLE_INSTANCE, is_idle
 from profiler.record.record_model import (
     Cost,
     Metrics,
-    Number,
-    OtherContainer,
     Record,
     Report,
     Sampling,
@@ -25,6 +21,7 @@ from profiler.record.record_model import (
     is_sampled_each_minute,
     without_course,
 )
+from profiler.record.task_needs import needed_memory_mb, needed_vcpu, others_memory_mb, size_of
 from profiler.record.units import billed_ms
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -69,18 +66,14 @@ def facts_of(
     """The facts of a final report; with a Region, as if its run had been on Fargate there."""
     given = report.record
     record = without_course(given if on_fargate is None else record_on_fargate(given, on_fargate))
-    peak_mb, vcpu = record.metrics.max_memory_used_mb, vcpu_p95(record.metrics)
-    vcpus = (vcpu, *(vcpu_p95(container.metrics) for container in record.containers))
     began = record.started_at or report.time
     return RunFacts(
         record=record,
         family=family_key(given),
         began=began,
         began_ns=parse_ns(began) or 0,
-        needed_memory_mb=None if peak_mb is None else peak_mb + _others_memory_mb(record),
-        needed_vcpu=None
-        if vcpu is None
-        else min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf),
+        needed_memory_mb=needed_memory_mb(record),
+        needed_vcpu=needed_vcpu(record),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,
         is_confirmed=is_confirmed,
@@ -90,17 +83,6 @@ def facts_of(
 def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
     """The runs in the order of time."""
     return sorted(runs, key=lambda run: (run.began_ns, run.key))
-
-
-def vcpu_limit(record: Record) -> Number | None:
-    """The vCPUs that bound a task: its size, else the machine's or the container's."""
-    vcpu = size_of(record).vcpu
-    return record.metrics.vcpu_size if vcpu is None else vcpu
-
-
-def size_of(record: Record) -> TaskSize:
-    """The size of the run's task, of which each part may be unknown."""
-    return record.task_size or TaskSize()
 
 
 def stats_period_ms(record: Record) -> int | None:
@@ -134,25 +116,6 @@ def reached_size_mb(record: Record) -> float | None:
     return reached_mb if may_have_lost_a_child(record.metrics) else None
 
 
-def _others_memory_mb(record: Record) -> float:
-    """The known memory that the other containers of the task need together."""
-    return sum_known(*(memory_of(other, record) for other in record.containers)) or 0
-
-
-def memory_of(container: OtherContainer, record: Record) -> float | None:
-    """The memory that a container used, else its limit, unless that is the task's."""
-    metrics = container.metrics or Metrics()
-    if metrics.max_memory_used_mb is not None:
-        return metrics.max_memory_used_mb
-    limit_mb, task_mb = metrics.memory_size_mb, size_of(record).memory_mb
-    return None if limit_mb is None or (task_mb is not None and limit_mb >= task_mb) else limit_mb
-
-
-def vcpu_p95(metrics: Metrics | None) -> float | None:
-    """The vCPUs that a container used for 95 % of its time; None if that was not measured."""
-    return None if metrics is None or metrics.vcpu_used is None else metrics.vcpu_used.p95
-
-
 def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
     if metrics.slowdown_at_vcpu is None:
         return None
@@ -181,7 +144,7 @@ def oom_size_mb(record: Record) -> float | None:
         return size.memory_mb
     if size.memory_mb is None or limit_mb >= size.memory_mb:
         return limit_mb
-    return min(limit_mb + _others_memory_mb(record), size.memory_mb)
+    return min(limit_mb + others_memory_mb(record), size.memory_mb)
 
 
 def record_on_fargate(record: Record, region: str) -> Record:

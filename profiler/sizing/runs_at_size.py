@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import max_known
 from profiler.record.record_model import Record
+from profiler.record.task_needs import size_of
 from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import (
@@ -19,10 +20,9 @@ from profiler.sizing.run_facts import (
     in_order,
     oom_size_mb,
     reached_size_mb,
-    size_of,
     stats_period_ms,
 )
-from profiler.sizing.slowdown_factors import Factors, factors_of_run, larger_factors
+from profiler.sizing.slowdown_factors import SAME_DURATION, Factors, factors_of_run, larger_factors
 
 NEWEST_RUNS: Final = 100
 SAMPLED_RUNS: Final = 100
@@ -113,10 +113,13 @@ class RunsAtSize:
     def of_revision(self, revision: str) -> RevisionRuns:
         return self.revisions.setdefault(revision, RevisionRuns())
 
-    def keep(self, identity: int, run: RunFacts) -> None:
-        """Keep what decides of a run. A run that was kept changes nothing."""
+    def keep(self, identity: int, run: RunFacts, *, is_sampled: bool = True) -> None:
+        """Keep what decides of a run. A run that was kept changes nothing.
+
+        ``is_sampled``: it may be in the sample, because it was not chosen for its values.
+        """
         self.newest.add(run.began_ns, identity, run)
-        if run.is_measured:
+        if run.is_measured and is_sampled:
             self.sample.add(identity, identity, run)
         for number, value_of in enumerate(_DECIDING_VALUES):
             value = value_of(run)
@@ -127,6 +130,18 @@ class RunsAtSize:
                 self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
         for name, memory in _memory_by_container(run.record):
             self._add_container(name, memory)
+
+    def add_bounds(self, own_vcpu: float, bounds: Factors) -> None:
+        """Add the largest slowdowns of runs that are not added one by one.
+
+        Their task had ``own_vcpu``. Compared with a smaller size, the factors are upper bounds:
+        the slowdown there counts as 1.
+        """
+        for vcpu in VCPU_SIZES:
+            if vcpu < own_vcpu:
+                self._add_factors(vcpu, factors_of_run({**bounds, vcpu: SAME_DURATION}, vcpu))
+            else:
+                self._add_factors(vcpu, factors_of_run(bounds, vcpu))
 
     def merge(self, other: "RunsAtSize") -> None:
         for revision, runs in other.revisions.items():

@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
+from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
-from profiler.sizing.run_facts import vcpu_limit
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 from profiler.sizing.trend import MIN_RUNS
 

@@ -429,7 +429,7 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
         "sqlite3",
     }
     assert not slow & {*lines}
-    assert not {"profiler.aggregation.usage_by_command", "profiler.sizing.advice"} & {*lines}
+    assert not {"profiler.aggregation.process_table", "profiler.sizing.advice"} & {*lines}
     # The process of the command is forked between the two.
     assert lines.index("profiler.cli.wiring.build_run") < lines.index("profiler.local_run.session")
 

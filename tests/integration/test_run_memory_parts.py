@@ -156,7 +156,11 @@ def _walked_folder(folder: Path) -> Path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to empty the kernel's caches")
 def test_directory_entries_that_can_be_dropped_are_not_needed(tmp_path: Path) -> None:
-    """find holds 8 MB, and runs in a group of so much: the rest is inodes and their names."""
+    """find holds 8 MB, and runs in a group of so much: the rest is inodes and their names.
+
+    Where the kernel puts them into memory that other programs have left, the machine has hardly
+    more of them, and version 1 of the groups shows nothing: then the record says so.
+    """
     folder = _walked_folder(Path(f"/var/tmp/{tmp_path.name}-{os.getpid()}"))
     try:
         os.sync()
@@ -170,8 +174,9 @@ def test_directory_entries_that_can_be_dropped_are_not_needed(tmp_path: Path) ->
     usage_mib = present(metrics.memory_usage_peak_mb)
     assert usage_mib > 45  # a kilobyte for each file
     average_mib = present(present(metrics.memory_used_mb).avg)
-    assert used_mib < usage_mib
-    assert average_mib < 0.6 * usage_mib
+    is_marked = any("kernel memory" in warning for warning in present(record.monitor).warnings)
+    is_known = used_mib < usage_mib and average_mib < 0.6 * usage_mib
+    assert is_known or is_marked
 
 
 _PIPES = f"""{READINGS}

@@ -61,6 +61,7 @@ def batch_processes(
             ProcessCollector,
         )  # see the docstring
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+        from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
         from profiler.readers.linux.sockets import ask_peer_inode
@@ -74,7 +75,11 @@ def batch_processes(
             oom_kills=machine_oom_kills,
             own_cpu_ns=time.thread_time_ns,
             exit_waiter=ProcessExitWaiter(),
-            open_threads=lambda: ThreadReader(time.thread_time_ns, peer_inode=ask_peer_inode),
+            open_threads=lambda: ThreadReader(
+                time.thread_time_ns,
+                peer_inode=ask_peer_inode,
+                open_pressure=open_group_pressure,
+            ),
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
         show = _argument_formatter(settings.process_arguments)

@@ -10,7 +10,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import (
+from profiler.aggregation.out_of_memory import OomKillTracker
+from profiler.aggregation.process_table import ProcessTotals, ShowArguments
+from profiler.aggregation.process_tree_usage import (
     GroupPeak,
     GroupTotal,
     TreeCpu,
@@ -21,7 +23,6 @@ from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount
-from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND

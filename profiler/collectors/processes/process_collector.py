@@ -17,7 +17,8 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_totals import GroupPeak, lacks_memory
+from profiler.aggregation.process_table import ShowArguments
+from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     KillEvidence,
@@ -27,7 +28,6 @@ from profiler.aggregation.run_evidence import (
 )
 from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.aggregation.usage_by_command import ShowArguments
 from profiler.collectors.processes.batch_processes import BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget

@@ -5,7 +5,7 @@ A container without stats is ``null``, ``{}`` or has a ``read`` in year 1. Field
 be absent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -104,10 +104,14 @@ def _decoders() -> tuple[
 
 
 def decode_stats(
-    body: bytes, device_mapper_majors: frozenset[int] | None = None
+    body: bytes,
+    device_mapper_majors: frozenset[int] | None = None,
+    pinned_bytes: Callable[[int], int] = lambda _: 0,
 ) -> StatsReading | Unavailable:
     """Decode a response, on a machine with these major numbers of device-mapper nodes; None if
     they are unknown.
+
+    ``pinned_bytes`` returns what open files may keep of so much reclaimable kernel memory.
     """
     try:
         entries = _decoders()[0].decode(body)
@@ -115,7 +119,9 @@ def decode_stats(
         return Unavailable(
             f"/task/stats answered with something else than the stats of containers: {error}"
         )
-    samples = ((key, _sample(entry, device_mapper_majors)) for key, entry in entries.items())
+    samples = (
+        (key, _sample(entry, device_mapper_majors, pinned_bytes)) for key, entry in entries.items()
+    )
     return {key: sample for key, sample in samples if sample is not None}
 
 
@@ -134,7 +140,9 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
 
 
 def _sample(
-    text: msgspec.Raw, device_mapper_majors: frozenset[int] | None
+    text: msgspec.Raw,
+    device_mapper_majors: frozenset[int] | None,
+    pinned_bytes: Callable[[int], int],
 ) -> ContainerSample | Unavailable | None:
     """The sample of one container; None without a readable time."""
     try:
@@ -145,7 +153,7 @@ def _sample(
     if entry is None or read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
-    reading = _memory(memory)
+    reading = _memory(memory, pinned_bytes)
     networks = [network for network in (entry.networks or {}).values() if network is not None]
     blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
     block_bytes = sum_block_bytes(blocks, device_mapper_majors)
@@ -169,7 +177,7 @@ def _sample(
     )
 
 
-def _memory(memory: _MemoryStats) -> MemoryReading | None:
+def _memory(memory: _MemoryStats, pinned_bytes: Callable[[int], int]) -> MemoryReading | None:
     """The parts of a container's memory; None without its usage.
 
     Version 1 has ``total_`` members, which include the groups below. Version 2 has other names.
@@ -178,6 +186,7 @@ def _memory(memory: _MemoryStats) -> MemoryReading | None:
     if usage_bytes is None:
         return None
     detail = memory.stats or _MemoryDetail()
+    slab_bytes = count(detail.slab_reclaimable)
     return divide_memory(
         MemoryCounters(
             usage_bytes=usage_bytes,
@@ -189,7 +198,8 @@ def _memory(memory: _MemoryStats) -> MemoryReading | None:
             cache_bytes=_first_count(detail.total_cache, detail.cache, detail.file),
             shmem_bytes=_first_count(detail.total_shmem, detail.shmem),
             anonymous_bytes=_first_count(detail.total_rss, detail.rss, detail.anon),
-            reclaimable_slab_bytes=count(detail.slab_reclaimable),
+            reclaimable_slab_bytes=slab_bytes,
+            pinned_slab_bytes=pinned_bytes(slab_bytes or 0),
         )
     )
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
+from profiler.readers.linux.cpu_pressure import CpuPressure, PressureFiles, parse_pressure_ns
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.waited_target import (
     TIMER,
@@ -41,7 +43,6 @@ _MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
-_NS_PER_US = 1000
 _DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
 _DISK, _OTHER, _ENDED = Wait("disk"), Wait("other"), Wait("ended")
 _LOCK = Wait("lock")
@@ -76,8 +77,7 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     any was readable so far. ``is_partial``: readable threads are missing, because there are too
     many. ``has_running``: one of them was on a CPU, or waited for one. ``shows_work``: the same of
     all threads, also where only their state is readable. ``is_behind``: the counters of threads are
-    left for the next readings. ``pressure_ns``: for how long threads of the machine have waited for
-    a CPU so far; None if the kernel does not count this.
+    left for the next readings. ``pressure``: for how long any threads have waited for a CPU so far.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
@@ -88,7 +88,7 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     has_running: bool = False
     shows_work: bool = False
     is_behind: bool = False
-    pressure_ns: int | None = None
+    pressure: CpuPressure | None = None
 
 
 class _Moment(Struct, frozen=True, gc=False):
@@ -202,7 +202,8 @@ class ThreadReader:
     """Reads the threads of a batch's processes.
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
-    :class:`~profiler.readers.linux.sockets.Sockets`. Not thread-safe.
+    :class:`~profiler.readers.linux.sockets.Sockets`. ``open_pressure`` opens the counters of a
+    process's control group. Not thread-safe.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class ThreadReader:
         proc_folder: str = "/proc",
         machine: str | None = None,
         peer_inode: Callable[[int], int | None] = lambda _: None,
+        open_pressure: Callable[[int], PressureFiles] | None = None,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
@@ -223,6 +225,8 @@ class ThreadReader:
         self._turns = 0
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
+        self._open_pressure = open_pressure
+        self._group_pressure: PressureFiles | None = None
         self._pressure_file: int | None = None
         self._last: _Moment | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
@@ -283,6 +287,9 @@ class ThreadReader:
         if self._pressure_file is not None:
             os.close(self._pressure_file)
             self._pressure_file = None
+        if self._group_pressure is not None:
+            self._group_pressure.close()
+            self._group_pressure = None
 
     def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
         shown = [
@@ -298,10 +305,21 @@ class ThreadReader:
             has_running=self._sees_calls and any(process.is_running for _, process in shown),
             shows_work=is_busy or any(process.is_running for process in self._processes.values()),
             is_behind=bool(self._changed),
-            pressure_ns=self._pressure_ns(),
+            pressure=self._pressure(),
         )
 
-    def _pressure_ns(self) -> int | None:
+    def _pressure(self) -> CpuPressure:
+        """The counters of the group of the first process that was read, else the machine's."""
+        if self._group_pressure is None and self._open_pressure is not None and self._processes:
+            self._group_pressure = self._open_pressure(next(iter(self._processes)))
+        pressure = CpuPressure()
+        if self._group_pressure is not None:
+            pressure = self._group_pressure.read()
+        if pressure.waited_ns is not None:
+            return pressure
+        return replace(pressure, waited_ns=self._machine_waited_ns())
+
+    def _machine_waited_ns(self) -> int | None:
         if self._pressure_file is None:
             self._pressure_file = open_or_none(f"{self._folder}/pressure/cpu")
         if self._pressure_file is None:
@@ -487,15 +505,6 @@ class ThreadReader:
                 thread.is_runtime = name.decode(errors="replace").rstrip() in _RUNTIME_THREADS
             return _LOCK if thread.is_runtime else TIMER
         return wait
-
-
-def parse_pressure_ns(text: bytes) -> int | None:
-    """The total of ``some`` in ``/proc/pressure/cpu``: when at least one thread waited for a CPU."""
-    line, _, _ = text.partition(b"\n")
-    _, separator, total_us = line.rpartition(b" total=")
-    if not separator or not line.startswith(b"some "):
-        return None
-    return int(total_us) * _NS_PER_US if total_us.isdigit() else None
 
 
 def _state(thread: _Thread) -> str:

@@ -25,6 +25,8 @@ from profiler.runs.past_runs.run_source import (
     is_pattern,
     pattern_of,
 )
+from profiler.runs.past_runs.search_runs import IndexedRuns
+from profiler.runs.past_runs.search_windows import IndexedWindows
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.run_facts import facts_of
@@ -63,8 +65,14 @@ def read_windows(
     """
     windows: dict[FamilyKey, FamilyWindow] = {}
     since_ns = span.since_ns
-    for run in source.runs(replace(selection, since_ns=since_ns)):
-        _add_to_window(windows, run, span)
+    selected = replace(selection, since_ns=since_ns)
+    if isinstance(source, IndexedRuns):
+        IndexedWindows(source, selected, span).read(
+            windows, lambda run: _add_to_window(windows, run, span)
+        )
+    else:
+        for run in source.runs(selected):
+            _add_to_window(windows, run, span)
     if reads_older:
         for run in source.last_runs(replace(selection, until_ns=since_ns), span.min_runs):
             _add_to_window(windows, run, span)

@@ -75,19 +75,23 @@ _TASK_TYPES = {
 }
 
 
-def _term(field: str, value: object) -> JsonObject:
+def term(field: str, value: object) -> JsonObject:
+    """The field has the value."""
     return {"term": {field: value}}
 
 
-def _exists(field: str) -> JsonObject:
+def exists(field: str) -> JsonObject:
+    """The field has any value."""
     return {"exists": {"field": field}}
 
 
-def _any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """At least one of the conditions."""
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
 
 
-def _none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """None of the conditions."""
     return {"bool": {"must_not": list(conditions)}}
 
 
@@ -97,12 +101,12 @@ def _matches_pattern(field: str, pattern: str) -> JsonObject:
     A set of characters becomes ``?``: filter the result again.
     """
     if not any(character in pattern for character in "*?["):
-        return _term(field, pattern)
+        return term(field, pattern)
     text = re.sub(r"\[[!^]?\]?[^\]]*\]", "?", pattern.replace("\\", "\\\\"))
     return {"wildcard": {field: {"value": text}}}
 
 
-def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
+def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
     """The conditions of a filter, without its ``run``: filter the result by family again."""
     conditions: list[JsonObject] = []
     time: JsonObject = {"format": "epoch_millis"}
@@ -114,7 +118,7 @@ def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject
         conditions.append({"range": {time_field: time}})
     if selection.families:
         conditions.append(
-            _any_of([_matches_pattern(_FAMILY, family) for family in selection.families])
+            any_of([_matches_pattern(_FAMILY, family) for family in selection.families])
         )
     named = (
         (_CLUSTER, selection.clusters),
@@ -124,7 +128,7 @@ def _filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject
     conditions += [
         {"terms": {field: list(filter(None, values))}} for field, values in named if any(values)
     ]
-    conditions += [_term("tags", f"{name}={value}") for name, value in selection.tags]
+    conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
     return conditions
@@ -137,17 +141,17 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
     """
     conditions: list[JsonObject] = [{"terms": {_STATUS: list(statuses)}}]
     if "stopped" in statuses:
-        conditions.append(_none_of([_exists(_STATUS)]))
+        conditions.append(none_of([exists(_STATUS)]))
     if "unknown" in statuses:
         conditions.append(
             {
                 "bool": {
-                    "filter": [_exists(_STATUS)],
+                    "filter": [exists(_STATUS)],
                     "must_not": [{"terms": {_STATUS: get_args(Status)}}],
                 }
             }
         )
-    return _any_of(conditions)
+    return any_of(conditions)
 
 
 def _reason(body: Mapping[str, Any]) -> str:
@@ -164,7 +168,7 @@ def _windows_query(
     """The query for a page of families after the ``after_key`` of another, with the starts of
     their last runs.
     """
-    conditions = [_exists(_FAMILY), _exists(_START), *_filter_conditions(selection, _START)]
+    conditions = [exists(_FAMILY), exists(_START), *filter_conditions(selection, _START)]
     fields = (("name", _FAMILY), ("account", _ACCOUNT), ("region", _REGION))
     composite: JsonObject = {
         "size": size,
@@ -188,8 +192,7 @@ def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     values = ((_FAMILY, family.name), (_ACCOUNT, family.account_id), (_REGION, family.region))
     start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
     same = [
-        _none_of([_exists(field)]) if value is None else _term(field, value)
-        for field, value in values
+        none_of([exists(field)]) if value is None else term(field, value) for field, value in values
     ]
     return {"bool": {"filter": [*same, {"range": {_START: start}}]}}
 
@@ -226,7 +229,7 @@ class IndexedRuns(RunSource):
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
             both = (
-                self._all_runs(_conditions(selection, order), order, _PAGE_SIZE)
+                self.all_runs(_conditions(selection, order), order, _PAGE_SIZE)
                 for order in (_START, _TIME)
             )
             merged = heapq.merge(*both, key=lambda run: -run.started_ns)
@@ -238,14 +241,14 @@ class IndexedRuns(RunSource):
         if selection.reads_checkpoints and selection.run is not None and not is_found:
             # The run may have only checkpoints so far.
             hits = self._search("checkpoints", _conditions(selection, _START), _TIME, 1)
-            yield from (run for run in map(self._run, hits) if selection.matches(run.report))
+            yield from (run for run in map(self.run_of, hits) if selection.matches(run.report))
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         """The ``last`` newest matching runs of each family that started: one search finds the
         starts, one the runs.
         """
         searches = self._last_run_conditions(selection, last)
-        runs = (self._all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
+        runs = (self.all_runs(conditions, _START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
             for count, run in enumerate(chain.from_iterable(runs), start=1):
                 show(count, 0)
@@ -269,7 +272,7 @@ class IndexedRuns(RunSource):
         after: Mapping[str, Any] | None = None
         while True:
             found = (
-                self._post("reports", _windows_query(selection, last, size, after)).get(
+                self.post("reports", _windows_query(selection, last, size, after)).get(
                     "aggregations"
                 )
                 or _EMPTY
@@ -285,8 +288,8 @@ class IndexedRuns(RunSource):
                     conditions.append(_in_window(bucket, family))
             for first in range(0, len(conditions), step):
                 yield [
-                    _any_of(conditions[first : first + step]),
-                    *_filter_conditions(selection, _START),
+                    any_of(conditions[first : first + step]),
+                    *filter_conditions(selection, _START),
                 ]
             after = page.get("after_key")
             if after is None or len(buckets) < size:
@@ -294,8 +297,8 @@ class IndexedRuns(RunSource):
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         conditions = [
-            _term("event.dataset", "schedule.notice"),
-            *_filter_conditions(selection, _DUE),
+            term("event.dataset", "schedule.notice"),
+            *filter_conditions(selection, _DUE),
         ]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
         return select_notices(
@@ -305,21 +308,21 @@ class IndexedRuns(RunSource):
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         record = run.report.record
         conditions = [
-            _term(_TASK_ID, record.task_id),
-            _term("container.name", record.container.name),
+            term(_TASK_ID, record.task_id),
+            term("container.name", record.container.name),
         ]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
         lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
         return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
-    def _all_runs(
+    def all_runs(
         self, conditions: Sequence[JsonObject], order: str, size: int
     ) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
-            yield from map(self._run, hits)
+            yield from map(self.run_of, hits)
             if len(hits) < size:
                 return
             after = hits[-1]["sort"]
@@ -344,10 +347,10 @@ class IndexedRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        hits: _Hits = self._post(kind, body)["hits"]["hits"]
+        hits: _Hits = self.post(kind, body)["hits"]["hits"]
         return hits
 
-    def _post(self, kind: str, query: object) -> Mapping[str, Any]:
+    def post(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any.
 
         Raises TaskProfilerError unless a search cluster accepts the search.
@@ -366,7 +369,7 @@ class IndexedRuns(RunSource):
             "templates are installed (task-profiler kibana import)."
         )
 
-    def _run(self, hit: Mapping[str, Any]) -> PastRun:
+    def run_of(self, hit: Mapping[str, Any]) -> PastRun:
         source = hit.get("_source", _EMPTY)
         values = source.get("task", _EMPTY).items()
         task: dict[str, Any] = {
@@ -428,17 +431,17 @@ def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
 
     Runs without a start are those sorted by ``@timestamp``.
     """
-    conditions = _filter_conditions(selection, order)
+    conditions = filter_conditions(selection, order)
     if selection.run is not None:
         conditions.append(
-            _any_of(
+            any_of(
                 [
                     {"prefix": {_TASK_ID: selection.run.partition("/")[0]}},
                     _matches_pattern(_FAMILY, selection.run),
                 ]
             )
         )
-    return [_exists(_START) if order == _START else _none_of([_exists(_START)]), *conditions]
+    return [exists(_START) if order == _START else none_of([exists(_START)]), *conditions]
 
 
 def _time(source: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
     observed,
 )
-from profiler.aggregation.process_totals import GroupPeak
+from profiler.aggregation.process_tree_usage import GroupPeak
 
 _MIB = 2**20
 _SAMPLES = observed("samples", 50 * _MIB)

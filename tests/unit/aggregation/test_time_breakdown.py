@@ -13,6 +13,7 @@ from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.record_draft import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.aggregation.time_series import RunSeries
+from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -531,7 +532,7 @@ def short_programs(steps: int, working: int, *, pressure: float | None, run: flo
             run=run if number else 0,
             growth=[],
             shows_work=shows_work,
-            pressure_ns=None if pressure is None else seconds(waits),
+            pressure=None if pressure is None else CpuPressure(waited_ns=seconds(waits)),
         )
     return shown
 

@@ -232,3 +232,19 @@ def test_short_steps_double_until_they_are_the_interval() -> None:
         lengths[run.step_ns] = run.length
     assert lengths == {**{31_250_000 * 2**doubled: 120 for doubled in range(5)}, seconds(1): 200}
     assert run.copy(max_steps=120).step_ns == seconds(2)
+
+
+def written(of: RunSeries) -> list[int | None]:
+    return [row[4] for row in of.steps()]
+
+
+def test_the_bytes_written_in_the_steps_do_not_exceed_the_total() -> None:
+    run = series(points=4)
+    for second, size_bytes in ((1, 300), (2, 0), (3, 100)):
+        run.add_blocks(START_NS + seconds(second) - 1, 5, size_bytes, held_ns=1)
+    run.limit_written(101)
+    assert written(run) == [75, 0, 25]
+    run.limit_written(1000)
+    assert written(run) == [75, 0, 25]
+    run.limit_written(0)
+    assert written(run) == [0, 0, 0]

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.readers.memory_usage import MemoryCounters, divide_memory
 from tests.values import present
@@ -158,3 +159,12 @@ def test_what_find_held_in_a_group_of_version_1() -> None:
         )
     )
     assert reading.kernel_bytes == 624410624 - 287137792
+
+
+def test_what_open_files_keep_of_the_kernels_memory_counts_as_used() -> None:
+    counters = MemoryCounters(
+        usage_bytes=100, cache_bytes=0, reclaimable_slab_bytes=80, pinned_slab_bytes=70
+    )
+    assert divide_memory(counters).used_bytes == 90
+    more_pinned = replace(counters, pinned_slab_bytes=200)
+    assert divide_memory(more_pinned).used_bytes == 100

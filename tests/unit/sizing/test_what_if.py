@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.record_model import Metrics, Processor, Report, Sampling, SlowdownBounds
+from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import facts_of, vcpu_limit
+from profiler.sizing.run_facts import facts_of
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
 from profiler.sizing.what_if import runs_per_month
 from tests.runs import evidence_of, report, slowdown

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.readers.linux.kernel_memory import (
     KernelMemory,
     KernelMemoryEstimate,
     parse_kernel_memory,
+    parse_pinned_bytes,
 )
 from tests.values import present
 
@@ -118,3 +120,30 @@ def test_fixed_memory_of_the_group_is_never_taken_as_reclaimable(
         current[0] = reading
         known_mib = _reclaimable_mib(estimate, reclaimable + fixed, reclaimable + fixed)
         assert known_mib <= reclaimable
+
+
+def test_open_files_keep_their_inodes() -> None:
+    before, after = _machine(50, 60), replace(_machine(380, 62), pinned_bytes=100 * _MIB)
+    estimate = _estimate(before, after)
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 228
+
+
+def test_files_that_were_open_before_are_not_the_groups() -> None:
+    before = replace(_machine(50, 60), pinned_bytes=100 * _MIB)
+    estimate = _estimate(before, replace(_machine(380, 62), pinned_bytes=100 * _MIB))
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 328
+
+
+def test_files_opened_later_keep_what_was_reclaimable() -> None:
+    walked = _machine(380, 62)
+    estimate = _estimate(_machine(50, 60), walked, replace(walked, pinned_bytes=100 * _MIB))
+    assert _reclaimable_mib(estimate, 0, 8) == 0
+    assert _reclaimable_mib(estimate, 330, 340) == 328
+    assert _reclaimable_mib(estimate, 330, 340) == 228
+
+
+def test_the_number_of_open_files_is_the_first_of_three() -> None:
+    assert parse_pinned_bytes(b"1000\t0\t9223372036854775807\n") == 3_072_000
+    assert parse_pinned_bytes(b"") is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.process_totals import (
+from profiler.aggregation.process_tree_usage import (
     GroupPeak,
     GroupTotal,
     TreeBlocks,

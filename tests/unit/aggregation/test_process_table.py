@@ -1,8 +1,7 @@
-"""The batch's processes by command: totals, time series, and out-of-memory kills."""
+"""The batch's processes by command: totals and time series."""
 
 import tracemalloc
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,19 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.aggregation.process_table import ProcessTotals, ShowArguments
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.time_series import RunSeries
-from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.activity_model import ProcessSeries
-from profiler.record.record_model import MemoryKills, Process, Series
+from profiler.record.record_model import Process, Series
 from tests import fakes
 from tests.values import present
 
 MIB = 2**20
-Counts = tuple[int | None, int | None]  # in the container, on the host
-Step = tuple[Counts, Sequence[ProcessReading], int]
 
 
 def process(
@@ -233,111 +230,3 @@ def test_no_mark_is_lost_and_everybody_is_counted(steps: list[list[ProcessReadin
     assert all((one.count or 0) > 0 and (one.cpu_seconds or 0) >= 0 for one in shown)
     last = max((reading.peak_bytes or 0 for reading in steps[-1]), default=0) if steps else 0
     assert max((one.max_memory_used_mb or 0 for one in shown), default=0) * MIB >= last
-
-
-def ended(name: str, mib: int = 100) -> ProcessReading:
-    return process(7, name, mark=mib)
-
-
-def kills(
-    steps: Sequence[Step], *, on_fargate: bool = False, exit_code: int = 137
-) -> MemoryKills | None:
-    watch = OomKillTracker()
-    for counted, gone, missed_pids in steps:
-        has_main_ended = any(one.name == "main" for one in gone)
-        watch.add(*counted, gone, missed_pids, has_main_ended=has_main_ended)
-    return watch.kills(is_host_dedicated=on_fargate, was_killed=exit_code == 137)
-
-
-def group(count: int) -> Counts:
-    return count, count + 40
-
-
-def machine(count: int) -> Counts:
-    return None, count
-
-
-def killed(*names: str, mib: int = 100) -> MemoryKills:
-    return MemoryKills(
-        count=1, processes=tuple(Process(name=name, max_memory_used_mb=mib) for name in names)
-    )
-
-
-LIFE: list[Step] = [(group(0), [], 0)] * 50
-QUIET: list[Step] = [(machine(44), [], 0)] * 50
-BUSY: list[Step] = [(machine(44), [ended("sh")], 3)] * 50
-WORKER, MAIN = [ended("worker")], [ended("main")]
-
-
-@pytest.mark.parametrize(
-    ("steps", "found"),
-    [
-        # The group's counter identifies the largest process, also if it ends only with the next
-        # reading.
-        ([(group(0), [], 0), (group(1), [ended("cat", 1), *WORKER], 0)], killed("worker")),
-        (
-            [
-                (group(0), [], 0),
-                (group(1), [], 0),
-                (group(1), WORKER, 0),
-                (group(1), [ended("x")], 0),
-            ],
-            killed("worker"),
-        ),
-        # Kills before the first reading count, and those of an old group stay.
-        ([(group(3), [], 0)], MemoryKills(count=3)),
-        ([(group(2), [], 0), (group(0), [], 0), (group(1), [], 0)], MemoryKills(count=3)),
-        # A group that was gone too early leaves the machine's counter.
-        ([*LIFE, (machine(41), MAIN, 0)], killed("main")),
-        ([*LIFE, (group(1), [], 0), (machine(41), WORKER, 0)], killed("worker")),
-        ([*LIFE, (machine(40), MAIN, 0)], None),
-        # A kill on the machine may be another task's, unless it ended the batch. It counts from the
-        # first reading.
-        ([(machine(44), MAIN, 0)], None),
-        ([*QUIET, (machine(45), [], 0)], None),
-        ([*QUIET, (machine(45), WORKER, 0)], None),
-        ([*QUIET, (machine(45), [], 0), (machine(45), MAIN, 0)], killed("main")),
-        ([*BUSY, (machine(45), WORKER, 3), (machine(46), MAIN, 0)], killed("main")),
-        ([*QUIET, (machine(45), WORKER, 0), (machine(45), [], 0), (machine(45), MAIN, 0)], None),
-    ],
-)
-def test_a_kill_is_that_of_a_process_that_ended_at_this_time(
-    steps: Sequence[Step], found: MemoryKills | None
-) -> None:
-    assert kills(steps) == found
-
-
-@pytest.mark.parametrize(
-    ("steps", "found"),
-    [
-        ([*BUSY, (machine(45), [ended("sh")], 3)], killed("sh")),
-        ([*QUIET, (machine(45), [], 0), (machine(45), MAIN, 0)], killed("main")),
-        ([*QUIET, (machine(45), [], 1)], MemoryKills(count=1)),  # of a process that was never seen
-    ],
-)
-def test_where_no_other_task_runs_a_kill_is_the_batchs(
-    steps: Sequence[Step], found: MemoryKills
-) -> None:
-    assert kills(steps, on_fargate=True, exit_code=0) == found
-    assert kills(steps, exit_code=0) is None
-
-
-@pytest.mark.parametrize("on_fargate", [True, False])
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.tuples(st.none() | st.integers(0, 9), st.none() | st.integers(0, 99)),
-            st.lists(st.builds(ended, st.text(max_size=3), st.integers(0, 9)), max_size=4),
-            st.integers(0, 5),
-        ),
-        max_size=20,
-    )
-)
-def test_names_are_few_and_a_kill_is_never_counted_without_a_rise(
-    steps: list[tuple[Counts, list[ProcessReading], int]], *, on_fargate: bool
-) -> None:
-    found = kills(steps, on_fargate=on_fargate)
-    rises = any(in_container for (in_container, _), _, _ in steps) or any(
-        (later[1] or 0) > (earlier[1] or 0) for (earlier, _, _), (later, _, _) in pairwise(steps)
-    )
-    assert found is None or (rises and found.count > 0 and len(found.processes) <= 5)

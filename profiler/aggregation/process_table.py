@@ -1,20 +1,18 @@
-"""The batch's processes by command: totals, time series, and out-of-memory kills."""
+"""The batch's processes by command: totals and time series."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.process_totals import TreeMemory
-from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.process_tree_usage import TreeMemory
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
 from profiler.record.process_rows import OTHER_PROCESSES
-from profiler.record.record_model import MemoryKills, Process, Series
+from profiler.record.record_model import Process, Series
 from profiler.record.units import CPU_SECONDS_DIGITS, format_percent, mebibytes
 
 if TYPE_CHECKING:
@@ -25,12 +23,10 @@ _MAX_SHOWN_OVER_TIME = 8
 # Commands with different arguments count as different names: the smallest are dropped.
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
-_MAX_KILLED_SHOWN = 5
 # A warning is worth more than a mark: see is_notable_cpu.
 _MIN_MISSING_NS, _MIN_MISSING_SHARE = 50 * NS_PER_MS, 0.05
 _UNREAD = "The CPU time of each process is a lower bound: processes ended before {} of it was read."
 
-_Kill = Literal["in container", "on host", "main process"]
 # A reading of a process with the name of its entry.
 _Named = tuple["_ProcessName", ProcessReading]
 # How the arguments of a process are shown; None hides them.
@@ -247,75 +243,3 @@ def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessRea
     if process.peak_bytes is not None or last.peak_bytes is None:
         return process
     return replace(last, own_cpu_ns=process.own_cpu_ns, children_cpu_ns=process.children_cpu_ns)
-
-
-class OomKillTracker(Struct):
-    """Attributes increases of the OOM kill counter to processes that ended at the same time.
-
-    A killed process is missing in the reading in which the counter rose, or in the next one. The
-    host's counter, for a container whose own is not readable, also counts other tasks: on a host
-    with several, a kill is the batch's only if its main process ended then, by SIGKILL.
-    ``host_kills`` are all that can be the batch's.
-    """
-
-    _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
-    _host_before: int | None = None
-    host_kills: Counter[_Kill] = field(default_factory=Counter)
-    _pending: int = 0
-    _pending_on_host: int = 0
-    _victims: list[tuple[_Kill, Process]] = field(default_factory=list)
-
-    def restart(self) -> None:
-        """The container has a new control group, whose counter begins at 0."""
-        self._in_container.restart()
-
-    def add(
-        self,
-        in_container: int | None,
-        on_host: int | None,
-        ended: Sequence[ProcessReading],
-        missed_pids: int,
-        *,
-        has_main_ended: bool = False,
-    ) -> None:
-        """Add a reading of the kernel's counters of OOM kills: in the container, and on the host
-        since its boot.
-
-        ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
-        """
-        kind: _Kill = "in container"
-        before, self._host_before = self._host_before, on_host
-        if in_container is not None:
-            growth = self._in_container.add(in_container)
-            new_kills = in_container if growth is None else growth
-        else:  # the container's counter is not readable
-            kind = "main process" if has_main_ended else "on host"
-            new_kills = 0 if on_host is None or before is None else max(on_host - before, 0)
-        pending = self._pending + new_kills
-        victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
-        attributed = len(victims) or min(pending, missed_pids)
-        attributed_on_host = (
-            0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
-        )
-        self.host_kills[kind] += attributed_on_host
-        kind = kind if attributed_on_host else "in container"
-        shown = (
-            (kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)))
-            for one in victims
-        )
-        self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
-        self._pending = min(new_kills, pending - attributed)
-        self._pending_on_host = 0 if in_container is not None else self._pending
-
-    def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
-        """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if
-        it ``was_killed``.
-        """
-        kinds: list[_Kill] = ["in container"]
-        if is_host_dedicated:
-            kinds += ["on host", "main process"]
-        elif was_killed:
-            kinds += ["main process"]
-        count = (self._in_container.total or 0) + sum(self.host_kills[kind] for kind in kinds)
-        victims = tuple(process for kind, process in self._victims if kind in kinds)
-        return MemoryKills(count=count, processes=victims) if count else None

@@ -1,0 +1,137 @@
+"""Measure ``recommend``, and the windows of ``taskdef resize``, from a real search cluster.
+
+    python -m benchmarks.search_windows [--engine elasticsearch8] [--families 40]
+        [--runs 1000000] [--json FILE]
+
+The documents are those of ``benchmarks.resize_windows``, confirmed. Each measurement is a process
+of its own.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import requests
+
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.resize_windows import NOW_NS, lines
+from benchmarks.subscription import install_templates
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record.record_model import decode
+from tools.search_engines import VERSION_8, running_elasticsearch, running_opensearch
+from tools.search_server import SearchServer
+
+_MAX_SECONDS = 20.0
+_MAX_MEMORY_MIB = 200.0
+_DOCUMENTS_A_REQUEST = 2_000
+_READ_WINDOWS = """
+import sys, requests
+from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.run_source import RunFilter
+from profiler.runs.past_runs.search_runs import IndexedRuns
+from profiler.search_setup.search_servers import ClusterServer
+from profiler.sizing.family_window import WindowSpan
+source = IndexedRuns(ClusterServer(sys.argv[1], requests.Session()), "task")
+windows = read_windows(source, RunFilter(), WindowSpan(now_ns=int(sys.argv[2])))
+print(sum(window.counts.runs for window in windows.values()))
+"""
+
+
+def started(engine: str) -> AbstractContextManager[SearchServer]:
+    """The engine, which ends with the block."""
+    if engine == "opensearch":
+        return running_opensearch()
+    return running_elasticsearch(VERSION_8)
+
+
+def _bulk_lines(families: int, runs: int) -> Iterator[bytes]:
+    settings = ForwarderSettings()
+    for line in lines(families, runs, random.Random(7)):
+        document = report_document(decode(line), line.decode(), settings)
+        assert isinstance(document, Document)
+        task = {**document.fields["task"], "confirmed": True}
+        action = {"index": {"_index": document.index, "_id": document.id}}
+        fields = {**document.fields, "task": task}
+        yield json.dumps(action).encode() + b"\n" + json.dumps(fields).encode() + b"\n"
+
+
+def _index(url: str, families: int, runs: int) -> None:
+    batch: list[bytes] = []
+    session = requests.Session()
+    for text in _bulk_lines(families, runs):
+        batch.append(text)
+        if len(batch) == _DOCUMENTS_A_REQUEST:
+            _send(session, url, batch)
+            batch = []
+    _send(session, url, batch)
+    session.post(f"{url}/task-reports-*/_refresh", timeout=120).raise_for_status()
+
+
+def _send(session: requests.Session, url: str, batch: Sequence[bytes]) -> None:
+    if not batch:
+        return
+    headers = {"content-type": "application/x-ndjson"}
+    answer = session.post(f"{url}/_bulk", data=b"".join(batch), headers=headers, timeout=120).json()
+    if answer["errors"]:
+        raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
+
+
+def _figures(name: str, command: Sequence[str], expected: str | None) -> tuple[Figure, Figure]:
+    """The time and the peak memory of a process, which prints the expected text."""
+    begin_s = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    printed = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin_s
+    if status or (expected is not None and printed.strip() != expected):
+        raise RuntimeError(f"{name} ended with {status}: {printed[:500]!r}")
+    return (
+        Figure(name=f"{name}: time", value=seconds, unit="s", digits=1, at_most=_MAX_SECONDS),
+        Figure(
+            name=f"{name}: peak memory",
+            value=usage.ru_maxrss / 1024,
+            unit="MiB",
+            at_most=_MAX_MEMORY_MIB,
+        ),
+    )
+
+
+def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
+    """Index the runs, and read them as the two commands do."""
+    with started(engine) as server:
+        install_templates(server.url)
+        _index(server.url, families, runs)
+        windows = [sys.executable, "-c", _READ_WINDOWS, server.url, str(NOW_NS)]
+        recommend = [sys.executable, "-m", "profiler", "recommend", "--from", server.url, "--json"]
+        counted = str(runs // families * families)
+        figures = (
+            *_figures("windows of resize", windows, counted),
+            *_figures("recommend", recommend, None),
+        )
+    title = f"{families} families with {runs:,} runs in {engine}"
+    return BenchmarkResult(title=title, figures=figures)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engine", choices=("elasticsearch8", "opensearch"), required=True)
+    parser.add_argument("--families", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=1_000_000, help="of all families together")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    result = measure(options.engine, options.families, options.runs)
+    print_and_save(result, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Whether processes were killed for lack of memory: the kernel's count of kills, and the verdict."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct, field
+
+from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.statistics import MonotonicCounter
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.record_model import MemoryKills, Metrics, PeakSource, Process, Record
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
+from profiler.record.units import mebibytes
+
+# The memory counts as at its limit from the first share on; with reclaims at the limit, from the
+# second one on.
+_AT_LIMIT_FRACTION = 0.9
+_AT_LIMIT_FRACTION_WITH_HITS = 0.7
+_NEAR_LIMIT_FRACTION = 0.95
+_MAX_KILLED_SHOWN = 5
+
+_Kill = Literal["in container", "on host", "main process"]
+
+
+class OutOfMemory(Struct, frozen=True, kw_only=True):
+    """A verdict of :func:`out_of_memory`."""
+
+    likely: bool | None = None
+    evidence: OutOfMemoryEvidence | None = None
+
+
+def out_of_memory(
+    end: RunEnd,
+    *,
+    memory_max_bytes: float | None,
+    memory_size_bytes: float | None,
+    peak_source: PeakSource | None,
+    limit_hits: int | None = None,
+    memory_kills: int | None = None,
+    may_have_missed_a_kill: bool = False,
+) -> OutOfMemory:
+    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as
+    there is evidence.
+
+    The kills that the kernel counted are decisive (None: unknown). ``limit_hits`` alone are no
+    evidence, because version 1 of cgroup also counts reclaimed page cache. With
+    ``may_have_missed_a_kill``, an exit code excludes none.
+    """
+    if memory_kills:
+        return OutOfMemory(likely=True, evidence="kernel-counter")
+    is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
+    if end.status == "running" or is_unseen:
+        return OutOfMemory()
+    share = (
+        memory_max_bytes / memory_size_bytes
+        if memory_max_bytes is not None and memory_size_bytes
+        else None
+    )
+    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
+    is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
+    if is_unexplained and share is not None and share >= at_limit:
+        return OutOfMemory(
+            likely=True,
+            evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit",
+        )
+    is_excluded = (
+        end.exit_code not in (None, SIGKILL_EXIT_CODE)
+        or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
+        or memory_kills == 0
+    )
+    is_open = may_have_missed_a_kill and memory_kills is None
+    return OutOfMemory(likely=False if is_excluded and not is_open else None)
+
+
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
+    between samples.
+    """
+    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
+
+
+def may_have_missed_a_kill(record: Record) -> bool:
+    """Whether a process may have been killed for memory with any exit code: a child, or an
+    earlier attempt.
+    """
+    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
+
+
+class OomKillTracker(Struct):
+    """Attributes increases of the OOM kill counter to processes that ended at the same time.
+
+    A killed process is missing in the reading in which the counter rose, or in the next one. The
+    host's counter, for a container whose own is not readable, also counts other tasks: on a host
+    with several, a kill is the batch's only if its main process ended then, by SIGKILL.
+    ``host_kills`` are all that can be the batch's.
+    """
+
+    _in_container: MonotonicCounter = field(default_factory=MonotonicCounter)
+    _host_before: int | None = None
+    host_kills: Counter[_Kill] = field(default_factory=Counter)
+    _pending: int = 0
+    _pending_on_host: int = 0
+    _victims: list[tuple[_Kill, Process]] = field(default_factory=list)
+
+    def restart(self) -> None:
+        """The container has a new control group, whose counter begins at 0."""
+        self._in_container.restart()
+
+    def add(
+        self,
+        in_container: int | None,
+        on_host: int | None,
+        ended: Sequence[ProcessReading],
+        missed_pids: int,
+        *,
+        has_main_ended: bool = False,
+    ) -> None:
+        """Add a reading of the kernel's counters of OOM kills: in the container, and on the host
+        since its boot.
+
+        ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
+        """
+        kind: _Kill = "in container"
+        before, self._host_before = self._host_before, on_host
+        if in_container is not None:
+            growth = self._in_container.add(in_container)
+            new_kills = in_container if growth is None else growth
+        else:  # the container's counter is not readable
+            kind = "main process" if has_main_ended else "on host"
+            new_kills = 0 if on_host is None or before is None else max(on_host - before, 0)
+        pending = self._pending + new_kills
+        victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
+        attributed = len(victims) or min(pending, missed_pids)
+        attributed_on_host = (
+            0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
+        )
+        self.host_kills[kind] += attributed_on_host
+        kind = kind if attributed_on_host else "in container"
+        shown = (
+            (kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)))
+            for one in victims
+        )
+        self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
+        self._pending = min(new_kills, pending - attributed)
+        self._pending_on_host = 0 if in_container is not None else self._pending
+
+    def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
+        """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if
+        it ``was_killed``.
+        """
+        kinds: list[_Kill] = ["in container"]
+        if is_host_dedicated:
+            kinds += ["on host", "main process"]
+        elif was_killed:
+            kinds += ["main process"]
+        count = (self._in_container.total or 0) + sum(self.host_kills[kind] for kind in kinds)
+        victims = tuple(process for kind, process in self._victims if kind in kinds)
+        return MemoryKills(count=count, processes=victims) if count else None

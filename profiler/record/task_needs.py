@@ -1,0 +1,62 @@
+"""What the task of a run needed: its batch and the other containers together."""
+
+import math
+
+from profiler.core.optional_math import sum_known
+from profiler.record.record_model import Metrics, Number, OtherContainer, Record, TaskSize
+
+
+def size_of(record: Record) -> TaskSize:
+    """The size of the run's task, of which each part may be unknown."""
+    return record.task_size or TaskSize()
+
+
+def vcpu_limit(record: Record) -> Number | None:
+    """The vCPUs that bound a task: its size, else the machine's or the container's."""
+    vcpu = size_of(record).vcpu
+    return record.metrics.vcpu_size if vcpu is None else vcpu
+
+
+def vcpu_p95(metrics: Metrics | None) -> float | None:
+    """The vCPUs that a container used for 95 % of its time; None if that was not measured."""
+    return None if metrics is None or metrics.vcpu_used is None else metrics.vcpu_used.p95
+
+
+def memory_of(container: OtherContainer, record: Record) -> float | None:
+    """The memory that a container used, else its limit, unless that is the task's."""
+    metrics = container.metrics or Metrics()
+    if metrics.max_memory_used_mb is not None:
+        return metrics.max_memory_used_mb
+    limit_mb, task_mb = metrics.memory_size_mb, size_of(record).memory_mb
+    return None if limit_mb is None or (task_mb is not None and limit_mb >= task_mb) else limit_mb
+
+
+def others_memory_mb(record: Record) -> float:
+    """The known memory that the other containers of the task need together."""
+    return sum_known(*(memory_of(other, record) for other in record.containers)) or 0
+
+
+def needed_memory_mb(record: Record) -> float | None:
+    """The sum of the peaks of all containers; None if the batch was not measured."""
+    peak_mb = record.metrics.max_memory_used_mb
+    return None if peak_mb is None else peak_mb + others_memory_mb(record)
+
+
+def needed_vcpu(record: Record) -> float | None:
+    """The sum of the containers' 95th percentiles, at most the size; None if the batch was not
+    measured.
+    """
+    vcpu = vcpu_p95(record.metrics)
+    if vcpu is None:
+        return None
+    vcpus = (vcpu, *(vcpu_p95(container.metrics) for container in record.containers))
+    return min(sum_known(*vcpus) or 0, vcpu_limit(record) or math.inf)
+
+
+def uncached_peak_mb(metrics: Metrics) -> float | None:
+    """The peak of the usage, less the largest cache; None without a peak."""
+    peak_mb = metrics.memory_usage_peak_mb
+    if peak_mb is None:
+        return None
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    return peak_mb - (cache_mb or 0)

@@ -1,0 +1,340 @@
+"""The windows of families' runs, of which a search cluster computes counts and extremes.
+
+Only the runs that decide are fetched: the newest ones, a sample, and those with the largest values.
+The cluster computes over documents that have all fields it needs; runs of others, such as those of
+an older forwarder, are read one by one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.search_runs import (
+    IndexedRuns,
+    JsonObject,
+    any_of,
+    exists,
+    filter_conditions,
+    none_of,
+    term,
+)
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.run_counts import SAMPLED_DURATIONS, Outcome, RunCounts
+from profiler.sizing.run_facts import facts_of
+from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS
+from profiler.sizing.slowdown_factors import Factors
+
+_START: Final = "event.start"
+_TIME: Final = "@timestamp"
+_DURATION: Final = "usage.duration_ms"
+_VCPU: Final = "task.size.vcpu"
+_MEMORY: Final = "task.size.memory_mb"
+_CONFIRMED: Final = "task.confirmed"
+_OUTCOMES: Final[Mapping[str, Outcome]] = {
+    "success": "success",
+    "failure": "failed",
+    "stopped": "stopped",
+}
+_FAMILY_FIELDS: Final = {
+    "name": "task.family",
+    "account": "cloud.account.id",
+    "region": "cloud.region",
+}
+_RUN_FIELDS: Final = {
+    "revision": "task.revision",
+    "vcpu": _VCPU,
+    "memory": _MEMORY,
+    "status": "task.status",
+    "container": "container.name",
+}
+# A field, and those without which older documents have it.
+_NEEDED_FIELDS: Final = (
+    ("usage.memory.used_mb.max", "usage.task.memory_mb"),
+    ("usage.memory.used_mb.max", "usage.task.others_memory_mb"),
+    ("usage.cpu.used.p95", "usage.task.vcpu_p95"),
+    ("usage.memory.usage_peak_mb", "usage.memory.uncached_peak_mb"),
+    ("usage.cpu.slowdown.max.v0_25", "usage.cpu.slowdown.max.v32"),
+)
+_MEASURED: Final = any_of([exists("usage.memory.used_mb.max"), exists("usage.cpu.used.p95")])
+_EXTREMES: Final = (
+    "usage.task.memory_mb",
+    "usage.task.others_memory_mb",
+    "usage.task.vcpu_p95",
+    "usage.memory.used_mb.max",
+    "usage.memory.uncached_peak_mb",
+    "monitor.stats_period_ms",
+)
+# Both engines refuse an answer with more than 65,535 buckets.
+_PAGE_BUCKETS: Final = 1_000
+_READ_PAGE: Final = 1_000
+_PERCENTS: Final = tuple(range(1, 100, 2))
+
+
+class _SizeGroup(Struct, frozen=True):
+    """The runs of a family at one size of the task."""
+
+    family: FamilyKey
+    size: TaskSize
+
+
+class IndexedWindows:
+    """Reads the windows of the families in the indices."""
+
+    def __init__(self, runs: IndexedRuns, selection: RunFilter, span: WindowSpan) -> None:
+        self._runs = runs
+        self._selection = selection
+        self._span = span
+        self._windows: dict[FamilyKey, FamilyWindow] = {}
+        self._durations_ms: dict[tuple[_SizeGroup, str], list[float]] = {}
+
+    def read(self, windows: dict[FamilyKey, FamilyWindow], add: Callable[[PastRun], None]) -> None:
+        """Add the runs within the span to the windows; ``add`` gets those read one by one.
+
+        Raises TaskProfilerError if the cluster rejects a search.
+        """
+        self._windows = windows
+        self._count_unconfirmed()
+        groups = dict.fromkeys(self._counted(is_killed=False))
+        groups.update(dict.fromkeys(self._counted(is_killed=True)))
+        self._add_durations()
+        for group in groups:
+            self._fetch_deciding(group)
+        for run in self._others():
+            if self._selection.matches(run.report):
+                add(run)
+
+    def _window(self, family: FamilyKey) -> FamilyWindow:
+        return self._windows.setdefault(family, FamilyWindow(self._span))
+
+    def _count_unconfirmed(self) -> None:
+        conditions = [
+            *self._conditions(_START),
+            exists(_START),
+            none_of([term(_CONFIRMED, value=True)]),
+        ]
+        for bucket in self._buckets(conditions, _FAMILY_FIELDS, {}):
+            family = _family_of(bucket)
+            if self._selection.matches_family(family):
+                self._window(family).unconfirmed += bucket["doc_count"]
+
+    def _counted(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
+        """Count the runs that were killed for memory, or the others; yields their groups."""
+        killed = _killed()
+        conditions = [*self._conditions(_START), *_complete()]
+        conditions.append(killed if is_killed else none_of([killed]))
+        fields = {**_FAMILY_FIELDS, **_RUN_FIELDS}
+        for bucket in self._buckets(conditions, fields, _count_aggregations()):
+            family = _family_of(bucket)
+            if not self._selection.matches_family(family):
+                continue
+            key = bucket["key"]
+            size = TaskSize(vcpu=float(key["vcpu"]), memory_mb=float(key["memory"]))
+            group = _SizeGroup(family, size)
+            outcome: Outcome = "killed" if is_killed else _OUTCOMES[key["status"]]
+            revision = key["revision"] or ""
+            self._window(family).add_counts(revision, size, _counts(bucket, outcome))
+            if outcome == "success":
+                percentiles = bucket["timed"]["durations"]["values"].values()
+                known_ms = [value for value in percentiles if isinstance(value, int | float)]
+                self._durations_ms.setdefault((group, revision), []).extend(known_ms)
+            yield group
+
+    def _add_durations(self) -> None:
+        for (group, revision), durations_ms in self._durations_ms.items():
+            step = -(-len(durations_ms) // SAMPLED_DURATIONS) or 1
+            sample = sorted(durations_ms)[::step]
+            window = self._window(group.family)
+            window.add_counts(revision, group.size, RunCounts(), sample)
+
+    def _fetch_deciding(self, group: _SizeGroup) -> None:
+        """Add the runs of a group that may decide."""
+        conditions = [*self._conditions(_START), *_complete(), *_same_group(group)]
+        window = self._window(group.family)
+        newest = _query(conditions, NEWEST_RUNS, _START, "desc")
+        newest["aggs"] = _extreme_aggregations()
+        answer = self._runs.post("reports", newest)
+        sample = self._runs.post("reports", _query(conditions, SAMPLED_RUNS, "task.id", "asc"))
+        self._add_hits(window, answer["hits"]["hits"], is_sampled=False)
+        self._add_hits(window, sample["hits"]["hits"], is_sampled=True)
+        bounds: dict[float, SlowdownBounds] = {}
+        for name, result in answer["aggregations"].items():
+            if name.startswith("top "):
+                self._add_hits(window, _top_hits(result), is_sampled=False)
+        for vcpu in VCPU_SIZES:
+            least = answer["aggregations"][f"min {vcpu:g}"]["value"]
+            most = answer["aggregations"][f"max {vcpu:g}"]["value"]
+            if least is not None and most is not None:
+                bounds[vcpu] = SlowdownBounds(min=least, max=most)
+        if bounds:
+            window.add_slowdowns(group.size, _slower(bounds))
+
+    def _add_hits(
+        self, window: FamilyWindow, hits: Sequence[Mapping[str, Any]], *, is_sampled: bool
+    ) -> None:
+        for hit in hits:
+            run = self._runs.run_of(hit)
+            facts = facts_of(run.report, is_confirmed=run.is_confirmed)
+            window.add_counted(facts, is_sampled=is_sampled)
+
+    def _others(self) -> Iterator[PastRun]:
+        """The confirmed runs over which the cluster cannot compute."""
+        started = [*self._conditions(_START), exists(_START), term(_CONFIRMED, value=True)]
+        incomplete = none_of([{"bool": {"filter": _complete()}}])
+        yield from self._runs.all_runs([*started, incomplete], _START, _READ_PAGE)
+        never_started = [*self._conditions(_TIME), none_of([exists(_START)])]
+        yield from self._runs.all_runs(never_started, _TIME, _READ_PAGE)
+
+    def _conditions(self, time_field: str) -> list[JsonObject]:
+        return [*filter_conditions(self._selection, time_field), exists("task.family")]
+
+    def _buckets(
+        self,
+        conditions: Sequence[JsonObject],
+        fields: Mapping[str, str],
+        aggregations: Mapping[str, JsonObject],
+    ) -> Iterator[Mapping[str, Any]]:
+        """The buckets of documents that have the same values in all fields."""
+        composite: JsonObject = {
+            "size": _PAGE_BUCKETS,
+            "sources": [
+                {name: {"terms": {"field": field, "missing_bucket": True}}}
+                for name, field in fields.items()
+            ],
+        }
+        while True:
+            groups: JsonObject = {"composite": composite}
+            if aggregations:
+                groups["aggs"] = dict(aggregations)
+            query = {**_query(conditions, 0, _START, "desc"), "aggs": {"groups": groups}}
+            answer = self._runs.post("reports", query)
+            page = answer.get("aggregations", {}).get("groups", {})
+            buckets = page.get("buckets", ())
+            yield from buckets
+            if len(buckets) < _PAGE_BUCKETS:
+                return
+            composite = {**composite, "after": page["after_key"]}
+
+
+def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: str) -> JsonObject:
+    unmapped_type = "date" if order == _START else "keyword"
+    return {
+        "size": size,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": list(conditions)}},
+        "sort": [{order: {"order": direction, "unmapped_type": unmapped_type}}],
+    }
+
+
+def _killed() -> JsonObject:
+    return any_of(
+        [term("task.likely_out_of_memory", value=True), term("task.out_of_memory", value=True)]
+    )
+
+
+def _complete() -> list[JsonObject]:
+    """The conditions of a document over which the cluster can compute."""
+    conditions = [term(_CONFIRMED, value=True), term("task.complete", value=True)]
+    conditions += [{"terms": {"task.status": list(_OUTCOMES)}}]
+    conditions += [exists(field) for field in (_START, _VCPU, _MEMORY, "container.name")]
+    conditions += [any_of([none_of([exists(old)]), exists(new)]) for old, new in _NEEDED_FIELDS]
+    return conditions
+
+
+def _same_group(group: _SizeGroup) -> list[JsonObject]:
+    values = {
+        "task.family": group.family.name,
+        "cloud.account.id": group.family.account_id,
+        "cloud.region": group.family.region,
+        _VCPU: group.size.vcpu,
+        _MEMORY: group.size.memory_mb,
+    }
+    conditions = []
+    for field, value in values.items():
+        conditions.append(none_of([exists(field)]) if value is None else term(field, value))
+    return conditions
+
+
+def _count_aggregations() -> dict[str, JsonObject]:
+    times: dict[str, JsonObject] = {
+        "first": {"min": {"field": _START}},
+        "last": {"max": {"field": _START}},
+    }
+    durations = {"percentiles": {"field": _DURATION, "percents": list(_PERCENTS)}}
+    return {
+        **times,
+        "measured": {"filter": _MEASURED, "aggs": times},
+        "timed": {
+            "filter": {"range": {_DURATION: {"gt": 0}}},
+            "aggs": {"durations": durations},
+        },
+    }
+
+
+def _extreme_aggregations() -> dict[str, JsonObject]:
+    """The runs with the largest values, and the largest slowdowns."""
+    aggregations: dict[str, JsonObject] = {}
+    for field in _EXTREMES:
+        aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _top(field)}
+    has_slowdown = exists("usage.cpu.slowdown.max.v0_25")
+    aggregations["top without slowdown"] = {
+        "filter": {"bool": {"filter": [exists("usage.task.vcpu_p95")], "must_not": [has_slowdown]}},
+        "aggs": _top("usage.task.vcpu_p95"),
+    }
+    killed_values = ("usage.memory.size_mb", "usage.task.others_memory_mb", "usage.task.memory_mb")
+    for field in killed_values:
+        aggregations[f"top killed {field}"] = {"filter": _killed(), "aggs": _top(field)}
+    for vcpu in VCPU_SIZES:
+        name = f"v{vcpu:g}".replace(".", "_")
+        for bound in ("min", "max"):
+            field = f"usage.cpu.slowdown.{bound}.{name}"
+            aggregations[f"{bound} {vcpu:g}"] = {"max": {"field": field}}
+    return aggregations
+
+
+def _top(field: str) -> dict[str, JsonObject]:
+    order = {"order": "desc", "missing": "_last", "unmapped_type": "double"}
+    return {"run": {"top_hits": {"size": 1, "sort": [{field: order}]}}}
+
+
+def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    hits: Sequence[Mapping[str, Any]] = result["run"]["hits"]["hits"]
+    return hits
+
+
+def _family_of(bucket: Mapping[str, Any]) -> FamilyKey:
+    key = bucket["key"]
+    return FamilyKey(str(key["name"]), key["account"], key["region"])
+
+
+def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
+    count = bucket["doc_count"]
+    measured = bucket["measured"]
+    counts = RunCounts(
+        measured=measured["doc_count"],
+        first_ns=_nanoseconds(bucket["first"]),
+        last_ns=_nanoseconds(bucket["last"]),
+    )
+    counts.outcomes[outcome] = count
+    counts.containers[bucket["key"]["container"]] = count
+    if outcome == "killed":
+        counts.killed_unmeasured = count - measured["doc_count"]
+    if outcome == "success":
+        counts.first_success_ns = _nanoseconds(measured["first"])
+        counts.last_success_ns = _nanoseconds(measured["last"])
+    return counts
+
+
+def _nanoseconds(result: Mapping[str, Any]) -> int | None:
+    value_ms = result["value"]
+    return None if value_ms is None else int(value_ms) * NS_PER_MS
+
+
+def _slower(bounds: Factors) -> Factors:
+    """Without the sizes at which no run was slower, as the record leaves them out."""
+    return {vcpu: slowdown for vcpu, slowdown in bounds.items() if slowdown.max > 1}

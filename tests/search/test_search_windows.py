@@ -1,0 +1,192 @@
+"""A size is decided alike, whether a real search cluster computes over the documents or each
+record is read.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import requests
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import (
+    Distribution,
+    Metrics,
+    Report,
+    SlowdownBounds,
+    TaskSize,
+    encode,
+)
+from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.runs.past_runs.search_runs import IndexedRuns
+from profiler.search_setup.search_servers import ClusterServer
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.sized_revision import SizedRevision
+from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from tests.family_windows import decision_on
+from tests.runs import report
+from tests.search.conftest import TWO_SERVERS
+from tests.search.forwarding import Forward, search
+from tools.search_server import SearchServer
+
+pytestmark = [pytest.mark.search, TWO_SERVERS]
+
+NOW_NS = 1_772_400_000 * NS_PER_SECOND
+SPAN = WindowSpan(now_ns=NOW_NS)
+SIZES = ((1.0, 2048), (2.0, 4096), (0.25, 512))
+
+
+class EachRun(RunSource):
+    """The runs of another source, read one by one."""
+
+    def __init__(self, source: RunSource) -> None:
+        self.source = source
+        self.place = source.place
+        self.remedy = source.remedy
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.source.notes
+
+    def runs(self, selection: RunFilter) -> Iterable[PastRun]:  # type: ignore[override]
+        return self.source.runs(selection)
+
+
+def made(family: str, number: int, rng: random.Random, sizes: Sequence[Any]) -> Report:
+    """A run of a family, with an unusual end or need now and then."""
+    size = rng.choice(sizes)
+    is_killed = rng.random() < 0.03
+    is_unmeasured = rng.random() < 0.02
+    status = (
+        "failure" if is_killed else rng.choices(("success", "failure", "stopped"), (9, 1, 1))[0]
+    )
+    peak_mb = None if is_unmeasured else round(rng.uniform(0.1, 0.6) * size[1], 1)
+    began_ns = NOW_NS - round(rng.uniform(0.01, 45) * NS_PER_DAY) // 1_000_000 * 1_000_000
+    duration_ms = round(rng.uniform(60_000, 600_000))
+    slowdowns = {"0.25": SlowdownBounds(min=1.1, max=round(rng.uniform(1.2, 3), 3))}
+    metrics: dict[str, Any] = {"duration_ms": duration_ms, "memory_usage_peak_mb": peak_mb}
+    if rng.random() < 0.9 and not is_unmeasured:
+        metrics["slowdown_at_vcpu"] = slowdowns
+    return report(
+        number,
+        family=family,
+        task_id=f"{rng.getrandbits(128):032x}",
+        revision=str(1 + number % 3),
+        account_id="123456789012",
+        size=size,
+        peak_mb=peak_mb,
+        p95=None if is_unmeasured else round(rng.uniform(0.05, 0.9) * size[0], 3),
+        others={"proxy": Metrics(max_memory_used_mb=round(rng.uniform(10, 90), 1),
+                                 vcpu_used=Distribution(p95=0.01))},
+        metrics=metrics,
+        status=status,
+        likely_out_of_memory=is_killed,
+        started_at=format_ms(began_ns),
+        finished_at=format_ms(began_ns + duration_ms * 1_000_000),
+    )  # fmt: skip
+
+
+def fields_of(run: Report) -> tuple[str, dict[str, Any]]:
+    """The document of a run that ECS's event confirmed, and its index."""
+    document = report_document(run, encode(run).decode(), ForwarderSettings())
+    assert isinstance(document, Document)
+    fields = json.loads(json.dumps(document.fields, default=str))
+    fields["task"]["confirmed"] = True
+    return document.index, fields
+
+
+def put(server: SearchServer, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    lines = []
+    for number, (index, fields) in enumerate(documents):
+        lines.append(json.dumps({"index": {"_index": index, "_id": str(number)}}))
+        lines.append(json.dumps(fields))
+    answer = requests.post(
+        f"{server.url}/_bulk",
+        data="\n".join([*lines, ""]).encode(),
+        headers={"content-type": "application/x-ndjson"},
+        timeout=60,
+    ).json()
+    assert not answer["errors"], answer
+    search(server)  # refreshes
+
+
+def both(server: SearchServer) -> tuple[Mapping[FamilyKey, FamilyWindow], ...]:
+    source = IndexedRuns(ClusterServer(server.url, requests.Session()), "task")
+    there = read_windows(source, RunFilter(), SPAN)
+    return there, read_windows(EachRun(source), RunFilter(), SPAN)
+
+
+def assert_alike(
+    there: Mapping[FamilyKey, FamilyWindow], here: Mapping[FamilyKey, FamilyWindow]
+) -> None:
+    assert set(there) == set(here)
+    for family, window in here.items():
+        computed = there[family]
+        assert computed.unconfirmed == window.unconfirmed
+        assert set(computed.sizes) == set(window.sizes)
+        for size, runs in window.sizes.items():
+            for revision, of_revision in runs.revisions.items():
+                assert computed.sizes[size].revisions[revision].counts == of_revision.counts
+            assert_same_needs(computed, window, size)
+            for revision in ("1", "3"):
+                chosen = SizedRevision(revision=revision, size=size)
+                found = decision_on(computed, chosen)
+                expected = decision_on(window, chosen)
+                assert (found.action, found.size) == (expected.action, expected.size), expected
+
+
+def assert_same_needs(computed: FamilyWindow, window: FamilyWindow, size: TaskSize) -> None:
+    evidence = evidence_at(computed, size)
+    expected = evidence_at(window, size)
+    assert (evidence is None) == (expected is None)
+    if evidence is None or expected is None:
+        return
+    assert evidence.outcomes == expected.outcomes
+    assert evidence.needs == expected.needs
+    assert evidence.precision.stats_period_ms == expected.precision.stats_period_ms
+    all_needs = with_all_needs(evidence, computed).needs
+    all_expected = with_all_needs(expected, window).needs
+    without_slowdowns = replace(all_needs, slowdowns=None)
+    assert without_slowdowns == replace(all_expected, slowdowns=None)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_window_of_computed_counts_decides_as_one_of_all_records(
+    forward: Forward, search_server: SearchServer, seed: int
+) -> None:
+    rng = random.Random(seed)
+    documents = []
+    for family in ("alone", "mixed", "rare"):
+        sizes = SIZES[:1] if family == "alone" else SIZES
+        for number in range(6 if family == "rare" else 300):
+            documents.append(fields_of(made(family, number, rng, sizes)))
+    put(search_server, documents)
+    assert_alike(*both(search_server))
+
+
+def test_documents_without_the_newer_fields_and_unconfirmed_ones_change_nothing_else(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    rng = random.Random(4)
+    documents = []
+    for number in range(300):
+        index, fields = fields_of(made("nightly", number, rng, SIZES))
+        kind = number % 4
+        if kind == 1:
+            del fields["usage"]["task"]
+        if kind == 2:
+            del fields["task"]["confirmed"]
+        if kind == 3 and number % 8 == 3:
+            del fields["task"]["status"]
+        documents.append((index, fields))
+    put(search_server, documents)
+    there, here = both(search_server)
+    assert all(window.unconfirmed for window in here.values())
+    assert_alike(there, here)

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from profiler.readers.cgroup.group_pressure import open_group_pressure, parse_throttled_ns
+from profiler.readers.linux.cpu_pressure import CpuPressure
+
+PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=700\nfull avg10=0.00 total=5\n"
+V1_STAT = "nr_periods 9\nnr_throttled 4\nthrottled_time 3000000\nnr_bursts 0\nburst_time 0\n"
+V2_STAT = (
+    "usage_usec 5\nuser_usec 4\nsystem_usec 1\nnr_periods 9\nnr_throttled 4\nthrottled_usec 3000\n"
+)
+
+
+class Groups:
+    """The files that a monitor sees of process 7."""
+
+    def __init__(self, folder: Path, membership: str, mountinfo: str) -> None:
+        self.proc = folder / "proc"
+        self.root = self.proc / "7" / "root"
+        self.root.mkdir(parents=True)
+        (self.proc / "7" / "cgroup").write_text(membership)
+        (self.proc / "7" / "mountinfo").write_text(mountinfo)
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def read(self) -> CpuPressure:
+        pressure = open_group_pressure(7, str(self.proc))
+        try:
+            return pressure.read()
+        finally:
+            pressure.close()
+
+
+@pytest.fixture
+def version_2(tmp_path: Path) -> Groups:
+    mountinfo = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
+    groups = Groups(tmp_path, "0::/\n", mountinfo)
+    groups.write("sys/fs/cgroup/cpu.stat", V2_STAT)
+    groups.write("sys/fs/cgroup/cpu.pressure", PRESSURE)
+    return groups
+
+
+def test_a_container_of_version_2_has_its_own_pressure(version_2: Groups) -> None:
+    version_2.write("sys/fs/cgroup/cgroup.events", "populated 1\n")
+    pressure = version_2.read()
+    assert pressure.waited_ns == 700_000
+    assert pressure.is_of_group
+    assert pressure.throttled_ns == 3_000_000
+
+
+def test_the_pressure_of_the_root_group_is_the_machines(version_2: Groups) -> None:
+    pressure = version_2.read()
+    assert pressure.waited_ns is None
+    assert not pressure.is_of_group
+
+
+def test_version_1_counts_throttled_time_in_the_group_of_the_cpu_controller(
+    tmp_path: Path,
+) -> None:
+    mountinfo = "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+    groups = Groups(tmp_path, "1:cpu:/job\n", mountinfo)
+    groups.write("sys/fs/cgroup/cpu/cpu.stat", V1_STAT.replace("3000000", "9"))
+    groups.write("sys/fs/cgroup/cpu/job/cpu.stat", V1_STAT)
+    assert groups.read().throttled_ns == 3_000_000
+
+
+def test_a_process_that_has_ended_has_no_group(tmp_path: Path) -> None:
+    pressure = open_group_pressure(7, str(tmp_path))
+    assert pressure.read().throttled_ns is None
+    assert pressure.read().waited_ns is None
+
+
+@pytest.mark.parametrize("text", [b"", b"throttled_time x\n", b"usage_usec 5\n"])
+def test_an_unknown_format_has_no_throttled_time(text: bytes) -> None:
+    assert parse_throttled_ns(text) is None

@@ -1,0 +1,60 @@
+"""A line from CloudWatch Logs counts for an act where the family's definition sends it."""
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import LogTarget
+from profiler.runs.past_runs.log_places import is_where_defined
+from profiler.runs.past_runs.run_source import PastRun
+from tests.runs import report
+
+OPTIONS = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
+OTHER = {"awslogs-group": "/ecs/monitors", "awslogs-stream-prefix": "tp"}
+
+
+def run_in(group: str, stream: str) -> PastRun:
+    return PastRun(report=report(), place=LogTarget(group=group, stream=stream))
+
+
+@pytest.mark.parametrize("stream", ["ecs/batch/task-0", "ecs/task-monitor/task-0"])
+def test_a_run_counts_in_the_stream_of_its_batch_and_of_its_monitor(stream: str) -> None:
+    options = {"batch": OPTIONS, "task-monitor": OPTIONS}
+    assert is_where_defined(run_in("/ecs/jobs", stream), options)
+
+
+@pytest.mark.parametrize(
+    ("group", "stream"),
+    [
+        ("/ecs/others", "ecs/batch/task-0"),
+        ("/ecs/jobs", "other/batch/task-0"),
+        ("/ecs/jobs", "ecs/batch/task-1"),
+        ("/ecs/jobs", "ecs/sidecar/task-0"),
+    ],
+)
+def test_a_run_elsewhere_does_not_count(group: str, stream: str) -> None:
+    options = {"batch": OPTIONS, "task-monitor": OPTIONS, "sidecar": OPTIONS}
+    assert not is_where_defined(run_in(group, stream), options)
+
+
+def test_with_another_driver_of_the_batch_only_the_monitors_stream_counts() -> None:
+    options = {"task-monitor": OTHER}
+    assert is_where_defined(run_in("/ecs/monitors", "tp/task-monitor/task-0"), options)
+    assert not is_where_defined(run_in("/ecs/monitors", "tp/batch/task-0"), options)
+
+
+def test_a_definition_without_awslogs_confirms_no_stream() -> None:
+    assert not is_where_defined(run_in("/ecs/jobs", "ecs/batch/task-0"), {})
+
+
+def test_docker_names_the_stream_of_a_definition_without_a_prefix() -> None:
+    known = report()
+    container_id = "a" * 64
+    container = replace(known.record.container, id=container_id)
+    known = replace(known, record=replace(known.record, container=container))
+    place = LogTarget(group="/ecs/jobs", stream=container_id)
+    run = PastRun(report=known, place=place)
+    assert is_where_defined(run, {"batch": {"awslogs-group": "/ecs/jobs"}})
+
+
+def test_a_run_of_a_file_has_no_place_to_check() -> None:
+    assert is_where_defined(PastRun(report=report()), {})
