@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_collected
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.readers.cgroup.container_group import GroupReading
@@ -16,6 +15,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Container, Distribution, Metrics, Monitor, Record, Sampling
 from profiler.record.run_outcome import Status
 from tests import fakes
+from tests.collected import with_collected
 from tests.fakes import START_NS, FakeClock, seconds
 
 MIB = 2**20

@@ -1,22 +1,24 @@
-"""Builds the record of a run from the task, the batch container, its usage, and the parts that
-collectors add.
+"""The parts of a record: what the task, the container and its usage say, and what a collector adds.
+
+:mod:`profiler.aggregation.record_draft` decides between them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
-from profiler.aggregation.out_of_memory import may_have_missed_a_kill, out_of_memory
+from profiler.aggregation.memory_evidence import observed
 from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
+from profiler.aggregation.run_evidence import CpuEvidence, KillEvidence, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import max_known, min_known
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.core.optional_math import min_known
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
@@ -32,10 +34,9 @@ from profiler.record.record_model import (
     Processor,
     Record,
     Sampling,
+    Series,
     TaskSize,
     Visible,
-    known_peak_source,
-    with_warnings,
 )
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
@@ -57,36 +58,18 @@ _SAMPLED_PEAK_FRACTION = 0.9
 
 
 class RecordPart(Struct, frozen=True, kw_only=True):
-    """One collector's data on a run: fields of the record of which no other collector has a
-    value.
+    """One collector's data on a run: ``values`` are fields of the record that no other source has,
+    ``evidence`` is of fields that others may have, too.
 
     ``source`` is None if it had no data. ``reader_cpu_ns`` is the CPU time of a program that the
-    collector runs, which counts as the monitor's, ``while_idle`` what the batch did while all GPUs
-    were idle.
+    collector runs, which counts as the monitor's.
     """
 
     values: Mapping[str, object] = {}
+    evidence: RunEvidence | None = None
     source: str | None = None
     warnings: tuple[str, ...] = ()
     reader_cpu_ns: int = 0
-    while_idle: "TimeBreakdown | None" = None
-
-
-def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
-    """Return the record with the parts of all collectors."""
-    for part in parts:
-        record = replace(record, **part.values)
-        if part.source is not None and record.sampling is not None:
-            sources = (*record.sampling.sources, part.source)
-            record = replace(record, sampling=replace(record.sampling, sources=sources))
-        monitor = record.monitor
-        if monitor is not None and monitor.cpu_seconds is not None and part.reader_cpu_ns:
-            cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
-            record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
-        record = with_warnings(record, part.warnings)
-    for part in parts:
-        record = with_while_idle(record, part.while_idle)
-    return record
 
 
 def with_while_idle(record: Record, while_idle: "TimeBreakdown | None") -> Record:
@@ -337,18 +320,21 @@ def build_other_container(
     )
 
 
-def build_batch_record(
+def run_of_task(
     container: "ContainerMetadata",
     task: "TaskMetadata",
-    usage: ContainerUsage | None,
     end: RunEnd,
     host: Host,
-    *,
-    others: Iterable[OtherContainer] = (),
+    sizes: ResourceLimits,
 ) -> Record:
-    """The record of one batch container, without the data about the profiler itself."""
-    sizes = container_limits(container, task, usage, host)
-    record = Record(
+    """The record of one batch container without measurements: identity, sizes and times."""
+    started_at = None
+    if container.started_ns is not None:
+        started_at = format_ms(container.started_ns)
+    finished_at = None
+    if end.finished_ns is not None:
+        finished_at = format_ms(end.finished_ns)
+    return Record(
         task_id=task_id(task.arn),
         task_arn=task.arn,
         cluster=cluster_name(task.cluster),
@@ -360,48 +346,72 @@ def build_batch_record(
         launch_type=task.launch_type,
         cpu_architecture=host.cpu_architecture,
         processor=processor_of(host),
-        container=Container(
-            name=container.name,
-            id=container.docker_id,
-            arn=container.arn,
-            image=container.image,
-            image_digest=container.image_digest,
-            restarts=container.restart_count or None,
-        ),
+        container=_container_of(container),
         status=end.status,
         exit_code=end.exit_code,
-        started_at=None if container.started_ns is None else format_ms(container.started_ns),
-        finished_at=None if end.finished_ns is None else format_ms(end.finished_ns),
-        metrics=replace(
-            usage_metrics(usage, sizes),
-            vcpu_share=as_number(container.vcpu_share),
-            duration_ms=span_ms(container.started_ns, end.until_ns),
-            billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
-            init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
-            ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
-            ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
-        ),
-        containers=tuple(others),
+        started_at=started_at,
+        finished_at=finished_at,
+        metrics=_sizes_and_times(container, task, end, sizes),
         task_size=task_size_of(task),
         visible=visible_of(host),
     )
-    if usage is not None and usage.kernel_peak_bytes is not None:
-        record = replace(
-            record, metrics=with_peak(record.metrics, usage.kernel_peak_bytes, "kernel", sizes)
-        )
-    memory = out_of_memory(
-        end,
-        memory_max_bytes=max_known(usage.memory_max_bytes, usage.kernel_peak_bytes)
-        if usage
-        else None,
-        memory_size_bytes=sizes.memory_bytes,
-        peak_source=known_peak_source(record.metrics),
-        limit_hits=usage.memory_limit_hits if usage else None,
-        memory_kills=1 if container.was_out_of_memory else None,
-        may_have_missed_a_kill=may_have_missed_a_kill(record),
+
+
+def _container_of(container: "ContainerMetadata") -> Container:
+    return Container(
+        name=container.name,
+        id=container.docker_id,
+        arn=container.arn,
+        image=container.image,
+        image_digest=container.image_digest,
+        restarts=container.restart_count or None,
     )
-    return replace(
-        record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence
+
+
+def _sizes_and_times(
+    container: "ContainerMetadata", task: "TaskMetadata", end: RunEnd, sizes: ResourceLimits
+) -> Metrics:
+    return Metrics(
+        vcpu_size=as_number(sizes.vcpu),
+        memory_size_mb=mebibytes(sizes.memory_bytes),
+        vcpu_share=as_number(container.vcpu_share),
+        duration_ms=span_ms(container.started_ns, end.until_ns),
+        billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
+        init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
+        ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
+        ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+    )
+
+
+def statistics_evidence(
+    container: "ContainerMetadata",
+    usage: ContainerUsage | None,
+    sizes: ResourceLimits,
+    *,
+    series: Series | None = None,
+) -> RunEvidence:
+    """What the task stats, and ECS, say of a batch container."""
+    kills = None
+    if container.was_out_of_memory:
+        kills = KillEvidence(own_count=1)
+    if usage is None:
+        return RunEvidence(kills=kills)
+    cpu = None
+    if usage.cpu_seconds is not None:
+        cpu = CpuEvidence(
+            cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
+            until_ns=usage.last_read_by_start_ns,
+        )
+    memory = observed("statistics", usage.memory_max_bytes)
+    if usage.kernel_peak_bytes is not None:
+        memory = observed("statistics", usage.kernel_peak_bytes, "exact")
+    return RunEvidence(
+        metrics=usage_metrics(usage, sizes),
+        series=series,
+        cpu=cpu,
+        memory=memory,
+        limit_hits=usage.memory_limit_hits,
+        kills=kills,
     )
 
 

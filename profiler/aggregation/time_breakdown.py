@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.unread_time import UnreadTime
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -24,7 +25,7 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
-from profiler.record.units import CPU_SECONDS_DIGITS, format_percent
+from profiler.record.units import format_percent
 from profiler.record.worth_a_word import is_cpu_wait_partial
 
 # The first of these kinds that any thread shows counts. A thread that waits for other threads is
@@ -370,26 +371,18 @@ class TimeAccount:
                 idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
             )
 
-    def added_to(self, record: Record, cpu_ns: int) -> Record:
-        """Return the record with the division and the waits for a CPU, as of the last
-        :meth:`flush`.
-        """
-        duration_ms = record.metrics.duration_ms
-        breakdown = self.breakdown(None if duration_ms is None else round(duration_ms * NS_PER_MS))
-        if breakdown is None or not self._has_waits:
-            return replace(record, time_breakdown=breakdown)
-        metrics = replace(
-            record.metrics,
-            cpu_wait_seconds=round(self._wait_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
-            cpu_wait_percent=round(
-                100 * self._wait_ns / max(self._wait_ns + cpu_ns, 1), _PERCENT_DIGITS
-            ),
+    def activity(self, duration_ms: float | None, cpu_ns: int) -> Activity:
+        """What the processes did, as of the last :meth:`flush`; ``cpu_ns`` is their CPU time."""
+        duration_ns = None
+        if duration_ms is not None:
+            duration_ns = round(duration_ms * NS_PER_MS)
+        return Activity(
+            breakdown=self.breakdown(duration_ns),
+            while_idle=self.breakdown(is_idle=True),
+            cpu_wait_ns=self._wait_ns if self._has_waits else None,
+            read_cpu_ns=self._run_ns,
+            cpu_ns=cpu_ns,
         )
-        sampling = record.sampling
-        if sampling is not None and cpu_ns:
-            covered = round(min(100 * self._run_ns / cpu_ns, 100.0), _PERCENT_DIGITS)
-            sampling = replace(sampling, cpu_wait_covered_percent=covered)
-        return replace(record, metrics=metrics, sampling=sampling, time_breakdown=breakdown)
 
     def breakdown(
         self, duration_ns: int | None = None, *, is_idle: bool = False

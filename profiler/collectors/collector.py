@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from profiler.aggregation.task_record import RecordPart, with_parts
+from profiler.aggregation.record_draft import RecordDraft, left_out
+from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
@@ -25,7 +26,7 @@ COMMAND = ""
 
 
 class Collector(Protocol):
-    """Has a part of each record.
+    """Has a part of each record. ``record`` is that of the draft: without measurements.
 
     A collector can have the methods of the Protocols below in addition.
     """
@@ -182,19 +183,19 @@ class Collectors:
             collector.stop(1.5)
 
 
-def with_collected(record: Record, collectors: Iterable[Collector], batch: str = COMMAND) -> Record:
-    """Return the record with the values, sources and warnings of all collectors."""
-    return with_parts(record, [_part(collector, record, batch) for collector in collectors])
+def add_collected(
+    draft: RecordDraft, collectors: Iterable[Collector], batch: str = COMMAND
+) -> None:
+    """Add the values, evidence, sources and warnings of all collectors to the draft."""
+    for collector in collectors:
+        draft.add_part(_part(collector, draft.run, batch))
 
 
 def _part(collector: Collector, record: Record, batch: str) -> RecordPart:
     try:
         return collector.part(record, batch)
     except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
-        where = f"{type(error).__name__} in {type(collector).__name__}"
-        return RecordPart(
-            warnings=(f"Values are left out because of an error in the profiler ({where}).",)
-        )
+        return RecordPart(warnings=(left_out(error, type(collector).__name__),))
 
 
 TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]

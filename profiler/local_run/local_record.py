@@ -2,7 +2,7 @@
 identity and sizes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,30 +12,33 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import (
     MemoryEvidence,
     MemoryPeak,
+    choose_peak,
     group_evidence,
     observed,
 )
-from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
 from profiler.aggregation.process_tree_usage import GroupPeak
+from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_evidence import (
+    CpuEvidence,
+    KillEvidence,
+    ProcessRows,
+    RunEvidence,
+)
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
-    build_batch_record,
     container_limits,
     kernel_memory_warnings,
     processor_of,
     usage_metrics,
     visible_of,
     with_cpu_demand,
-    with_peak,
-    within_total,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
-from profiler.record.process_rows import with_unread
 from profiler.record.record_model import (
     Container,
     Distribution,
@@ -46,7 +49,7 @@ from profiler.record.record_model import (
     Record,
     Report,
     Sampling,
-    with_warnings,
+    Series,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, mebibytes
 
@@ -88,9 +91,8 @@ def apply_placement(
     A name that the user gave remains the family.
     """
     task, own = placement.task, replace(placement.container, started_ns=started_ns)
-    placed = build_batch_record(
-        own, task, None, RunEnd(status="running", until_ns=finished_ns), Host()
-    )
+    end = RunEnd(status="running", until_ns=finished_ns)
+    placed = RecordDraft.of(own, task, end, Host()).run
     target = awslogs_target(
         own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn
     )
@@ -127,7 +129,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the last
     reading's time. ``memory_kills`` counts the kernel's kills in the command's own control group.
     Without one it is None, and ``shared_oom_kills`` counts those in the profiler's group, which may
-    contain unrelated processes.
+    contain unrelated processes. ``is_cpu_partial``: some processes ended without a count.
     """
 
     started_ns: int
@@ -137,12 +139,18 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     usage: ContainerUsage
     demand: CpuDemand
     cpu_ns: int
-    peak: MemoryPeak
+    memory: tuple[MemoryEvidence, ...]
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
     has_block_io: bool = False
+    is_cpu_partial: bool = False
     processes: tuple[Process, ...] = ()
+    with_commands: Callable[[Series | None], Series | None] | None = None
+
+    @property
+    def peak(self) -> MemoryPeak:
+        return choose_peak(self.memory)
 
 
 def memory_evidence(
@@ -189,7 +197,7 @@ def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> Res
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
-def build_run_record(
+def draft_run_record(
     identity: RunIdentity,
     observed: RunObservation,
     sizes: ResourceLimits,
@@ -198,69 +206,87 @@ def build_run_record(
     monitor: Monitor,
     min_series_step_ms: float = 0,
     max_series_steps: int = 0,
-) -> Record:
-    """The record of a command that has ended, or runs: its ``unknown`` is read only if the
+) -> RecordDraft:
+    """The draft of a command that has ended, or runs: its ``unknown`` is read only if the
     profiler misses the end.
     """
-    ending, placement = observed.ending, identity.placement
+    ending = observed.ending
+    placement = identity.placement
+    task_vcpu = None
     if placement is not None:
+        task_vcpu = placement.task.vcpu_limit
         known = container_limits(placement.container, placement.task, None, Host(vcpu=sizes.vcpu))
         sizes = replace(known, memory_bytes=known.memory_bytes or sizes.memory_bytes)
-    end, memory = RunEnd(status="unknown"), OutOfMemory()
+    end = RunEnd(status="unknown")
     if ending is not None:
         end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)
-        memory = _out_of_memory(end, observed, sizes)
+    run = _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor)
+    run = replace(run, sampling=sampling, metrics=_sizes_and_duration(observed, sizes))
+    if placement is not None:
+        run = apply_placement(
+            run,
+            placement,
+            is_named=identity.is_named,
+            started_ns=observed.started_ns,
+            finished_ns=None if ending is None else observed.finished_ns,
+        )
     series = observed.usage.series if max_series_steps else None
     if series is not None:
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
-    metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
-    processes = with_unread(observed.processes, metrics.cpu_seconds)
-    is_one = ending is not None and ending.was_only_process and len(observed.processes) == 1
-    record = replace(
-        _base_record(identity, end, observed.started_ns, observed.finished_ns, monitor),
-        likely_out_of_memory=memory.likely,
-        out_of_memory_evidence=memory.evidence,
-        memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
-        sampling=sampling,
-        metrics=metrics,
-        processes=within_total(processes, metrics.max_memory_used_mb, is_one=is_one),
+    evidence = RunEvidence(
+        metrics=_metrics(observed, sizes, task_vcpu),
         series=None if series is None else series.values(),
+        cpu=_cpu_evidence(observed),
+        memory=observed.memory,
+        kills=_kill_evidence(observed),
+        rows=_rows(observed),
+        warnings=_warnings(observed),
     )
-    if not observed.usage.samples and observed.peak.source == "sampled":
-        record = with_warnings(record, (_LARGEST_PROCESS,))
-    record = with_warnings(record, kernel_memory_warnings(observed.usage))
-    if placement is None:
-        return record
-    finished_ns = None if ending is None else observed.finished_ns
-    return apply_placement(
-        record,
-        placement,
-        is_named=identity.is_named,
-        started_ns=observed.started_ns,
-        finished_ns=finished_ns,
+    # The profiler is the parent of the command: it sees the exit of each process.
+    draft = RecordDraft(run, end, sizes, sees_all_exits=True)
+    draft.add(evidence)
+    return draft
+
+
+def _cpu_evidence(observed: RunObservation) -> CpuEvidence | None:
+    if observed.finished_ns is None:
+        return None
+    return CpuEvidence(
+        cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        is_exact=True,
+        is_partial=observed.is_cpu_partial,
     )
 
 
-def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
-    """Whether the kernel probably killed a process of the command for lack of memory.
+def _kill_evidence(observed: RunObservation) -> KillEvidence | None:
+    """The kernel's kills.
 
-    A kill in the command's own group is decisive for every exit code, also after a stop request:
-    systemd stops a unit after a kill. A kill in a shared group explains a failure; if the command
-    succeeded, the victim is unknown.
+    One in the command's own group is decisive for every exit code, also after a stop request:
+    systemd stops a unit after a kill.
     """
-    if not observed.memory_kills and observed.shared_oom_kills:
-        return (
-            OutOfMemory()
-            if end.exit_code == 0
-            else OutOfMemory(likely=True, evidence="kernel-counter")
-        )
-    return out_of_memory(
-        end,
-        memory_max_bytes=observed.peak.size_bytes,
-        memory_size_bytes=sizes.memory_bytes,
-        peak_source=observed.peak.source,
-        memory_kills=observed.memory_kills,
+    if observed.ending is None:
+        return None
+    own = None
+    if observed.memory_kills:
+        own = MemoryKills(count=observed.memory_kills)
+    return KillEvidence(
+        own_count=observed.memory_kills, own=own, shared_count=observed.shared_oom_kills or 0
     )
+
+
+def _rows(observed: RunObservation) -> ProcessRows:
+    ending = observed.ending
+    is_one = len(observed.processes) == 1
+    if ending is None or not ending.was_only_process:
+        is_one = False
+    return ProcessRows(rows=observed.processes, with_commands=observed.with_commands, is_one=is_one)
+
+
+def _warnings(observed: RunObservation) -> tuple[str, ...]:
+    warnings = kernel_memory_warnings(observed.usage)
+    if not observed.usage.samples and observed.peak.source == "sampled":
+        return (_LARGEST_PROCESS, *warnings)
+    return warnings
 
 
 def build_not_started_record(
@@ -297,20 +323,25 @@ def report(record: Record, now_ns: int) -> Report:
     return Report(time=format_ms(now_ns), type="task.report", record=record)
 
 
+def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
+    metrics = usage_metrics(None, sizes)
+    if observed.ending is None or observed.duration_ns is None:
+        return metrics
+    return replace(metrics, duration_ms=as_number(observed.duration_ns / NS_PER_MS))
+
+
 def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float | None) -> Metrics:
-    """The statistics of the samples, with the kernel's exact totals and peak where it has them."""
-    peak, ending = observed.peak, observed.ending
-    measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
-    if observed.finished_ns is not None:
-        measured = replace(
-            measured, cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
-        )
+    """The statistics of the samples, with the kernel's exact totals of block I/O."""
+    ending = observed.ending
+    measured = usage_metrics(observed.usage, sizes)
     if ending is None or observed.duration_ns is None:
         return measured
     # Too short for a rate between two samples.
     if measured.vcpu_used is None and observed.usage.samples and observed.duration_ns:
         vcpu = observed.cpu_ns / observed.duration_ns
-        percent = None if not sizes.vcpu else Distribution(avg=round(100 * vcpu / sizes.vcpu, 3))
+        percent = None
+        if sizes.vcpu:
+            percent = Distribution(avg=round(100 * vcpu / sizes.vcpu, 3))
         average = Distribution(avg=round(vcpu, VCPU_DIGITS))
         measured = replace(measured, vcpu_used=average, cpu_utilization_percent=percent)
     measured = with_cpu_demand(
@@ -319,10 +350,10 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
         vcpu_size=sizes.vcpu if task_vcpu is None else task_vcpu,
         max_threads=observed.usage.max_pids,
     )
+    measured = replace(measured, memory_usage_peak_mb=mebibytes(observed.group_peak_bytes))
+    if not observed.has_block_io:
+        return replace(measured, block_read_bytes=None, block_write_bytes=None)
+    blocks = ending.reaped.blocks
     return replace(
-        measured,
-        duration_ms=as_number(observed.duration_ns / NS_PER_MS),
-        memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
-        block_read_bytes=ending.reaped.blocks.read_bytes if observed.has_block_io else None,
-        block_write_bytes=ending.reaped.blocks.stored_bytes if observed.has_block_io else None,
+        measured, block_read_bytes=blocks.read_bytes, block_write_bytes=blocks.stored_bytes
     )

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import choose_peak, observed
+from profiler.aggregation.memory_evidence import observed
 from profiler.aggregation.process_tree_usage import lacks_memory
-from profiler.aggregation.task_record import build_sampling, with_while_idle
+from profiler.aggregation.run_evidence import RunEvidence
+from profiler.aggregation.task_record import build_sampling
 from profiler.aggregation.time_series import RunSeries
-from profiler.collectors.collector import COMMAND, Collectors, with_collected
+from profiler.collectors.collector import COMMAND, Collectors, add_collected
 from profiler.core.optional_math import sum_known
 from profiler.core.text import first_names, without_surrogates
 from profiler.core.threads import BackgroundCall
@@ -28,7 +29,7 @@ from profiler.local_run.local_record import (
     RunIdentity,
     RunObservation,
     build_not_started_record,
-    build_run_record,
+    draft_run_record,
     effective_sizes,
     memory_evidence,
     report,
@@ -339,15 +340,15 @@ class _Session:
         return report(record, self._clock.wall_ns()), self._history_series(record)
 
     def _observed_so_far(self) -> RunObservation:
-        peak_bytes = self._sampler.peak_bytes
         return RunObservation(
             started_ns=self._started.started_wall_ns,
             finished_ns=self._sampler.last_read_ns,
             usage=self._samples.usage,
             demand=self._samples.demand,
             cpu_ns=self._sampler.cpu_ns,
-            peak=choose_peak(observed("samples", peak_bytes)),
+            memory=observed("samples", self._sampler.peak_bytes),
             processes=() if self._details is None else self._details.processes.top(),
+            with_commands=None if self._details is None else self._details.processes.with_commands,
         )
 
     def _record_so_far(self) -> Record:
@@ -373,14 +374,12 @@ class _Session:
             finished_ns=finished_wall_ns,
             duration_ns=duration_ns,
             ending=ending,
-            peak=choose_peak(
-                memory_evidence(
-                    sampler.peak_bytes,
-                    ending,
-                    group_peak,
-                    had_several_processes=sampler.max_processes > 1,
-                    floor_bytes=self._prepared.floor_bytes,
-                )
+            memory=memory_evidence(
+                sampler.peak_bytes,
+                ending,
+                group_peak,
+                had_several_processes=sampler.max_processes > 1,
+                floor_bytes=self._prepared.floor_bytes,
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
@@ -391,16 +390,18 @@ class _Session:
     def _record(
         self, observed: RunObservation, placement: Placement | None, warnings: tuple[str, ...]
     ) -> Record:
-        own, details = self._prepared.own_cgroup, self._details
-        is_cpu_partial = self._are_children_lost(observed.ending)
-        if is_cpu_partial:
+        own = self._prepared.own_cgroup
+        details = self._details
+        if self._are_children_lost(observed.ending):
             listed_ns = round(
                 NS_PER_SECOND * sum([process.cpu_seconds or 0 for process in observed.processes])
             )
-            observed = replace(observed, cpu_ns=max(observed.cpu_ns, listed_ns))
+            observed = replace(
+                observed, cpu_ns=max(observed.cpu_ns, listed_ns), is_cpu_partial=True
+            )
         if details is not None:
             details.time.flush(observed.usage.series)
-        record = build_run_record(
+        draft = draft_run_record(
             replace(self._identity, placement=placement),
             observed,
             self._sizes,
@@ -415,20 +416,12 @@ class _Session:
             min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
-        if record.sampling is not None and is_cpu_partial:
-            record = replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
         if self._notices is not None:
-            record = replace(record, notices=self._notices.raised)
-        if details is None:
-            return with_collected(record, self._plan.collectors)
-        record = replace(record, series=details.processes.with_commands(record.series))
-        if observed.ending is not None:
-            record = with_warnings(record, details.processes.warnings(self._sampler.cpu_ns))
-        from profiler.aggregation.time_breakdown import wait_warnings
-
-        record = details.time.added_to(record, self._sampler.cpu_ns)
-        record = with_collected(with_warnings(record, wait_warnings(record)), self._plan.collectors)
-        return with_while_idle(record, details.time.breakdown(is_idle=True))
+            draft.run = replace(draft.run, notices=self._notices.raised)
+        if details is not None:
+            draft.add(_details_evidence(details, draft.run, self._sampler.cpu_ns))
+        add_collected(draft, self._plan.collectors)
+        return draft.record()
 
     def _are_children_lost(self, ending: CommandExit | None) -> bool:
         ignores = (
@@ -506,6 +499,15 @@ class _Session:
     def _read_ns(self, monotonic_ns: int) -> int:
         """Convert a monotonic time to wall time, without the clock changes since the start."""
         return self._started.started_wall_ns + monotonic_ns - self._started.started_ns
+
+
+def _details_evidence(details: _Details, run: Record, cpu_ns: int) -> RunEvidence:
+    """What the processes did over time; ``cpu_ns`` is their CPU time so far."""
+    warnings: tuple[str, ...] = ()
+    if run.status != "unknown":
+        warnings = details.processes.warnings(cpu_ns)
+    activity = details.time.activity(run.metrics.duration_ms, cpu_ns)
+    return RunEvidence(activity=activity, warnings=warnings)
 
 
 def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:

@@ -1,32 +1,39 @@
 """Builds the lines of a task: the batch's numbers, and the monitor's own usage and warnings."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import (
-    build_batch_record,
     build_interval,
     build_other_container,
     build_sampling,
-    container_limits,
-    with_cpu_covered,
+    statistics_evidence,
     with_cpu_demand,
 )
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import with_collected
+from profiler.collectors.collector import add_collected
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
 from profiler.monitor.followed_container import FollowedContainer
 from profiler.monitor.report_delivery import log_target
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
-from profiler.record.record_model import SCHEMA_VERSION, Monitor, Record, RecordType, Report
+from profiler.record.record_model import (
+    SCHEMA_VERSION,
+    Monitor,
+    OtherContainer,
+    Record,
+    RecordType,
+    Report,
+)
 from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 
@@ -60,11 +67,11 @@ class Reporter(Struct, eq=False):
         )  # imported late: it takes no memory while the batch runs
 
         self.sampler.add_device_readings()
-        record = self._record(batch, task, outcome)
-        if batch.usage is not None and batch.usage.series is not None:
-            record = replace(record, series=batch.usage.series.values())
-        collectors, batch_id = self.shared.collectors, batch.container.followed_id
-        record = with_collected(record, collectors, batch_id)
+        draft = self._draft(batch, task, outcome)
+        collectors = self.shared.collectors
+        batch_id = batch.container.followed_id
+        add_collected(draft, collectors, batch_id)
+        record = draft.record()
         record = with_recommendation(
             record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns())
         )
@@ -73,7 +80,9 @@ class Reporter(Struct, eq=False):
 
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        record = build_batch_record(batch.container, task, None, outcome, self.sampler.host)
+        draft = RecordDraft.of(batch.container, task, outcome, self.sampler.host)
+        draft.add(statistics_evidence(batch.container, None, draft.sizes))
+        record = draft.record()
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
@@ -81,20 +90,23 @@ class Reporter(Struct, eq=False):
         """The line of a running batch: everything so far, and the interval since the last
         checkpoint.
         """
-        now_ns, container, usage = self.shared.clock.wall_ns(), batch.container, batch.usage
-        record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
+        now_ns = self.shared.clock.wall_ns()
+        container = batch.container
+        usage = batch.usage
+        draft = self._draft(batch, task, RunEnd(status="running", until_ns=now_ns))
         if usage is not None:
-            started_ns = batch.interval_started_ns or container.started_ns or now_ns
-            sizes = container_limits(container, task, usage, self.sampler.host)
-            totals, devices = usage.end_interval(), batch.interval_devices
             interval = build_interval(
-                totals, devices, sizes, started_ns=started_ns, finished_ns=now_ns
+                usage.end_interval(),
+                batch.interval_devices,
+                draft.sizes,
+                started_ns=batch.interval_started_ns or container.started_ns or now_ns,
+                finished_ns=now_ns,
             )
-            record = replace(record, interval=interval)
+            draft.run = replace(draft.run, interval=interval)
             batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
-        record = with_collected(record, self.shared.collectors, container.followed_id)
-        return self._line("task.checkpoint", record)
+        add_collected(draft, self.shared.collectors, container.followed_id)
+        return self._line("task.checkpoint", draft.record())
 
     def notice(
         self,
@@ -109,13 +121,12 @@ class Reporter(Struct, eq=False):
             encode_notice,
         )  # most runs have no notice
 
-        now_ns, collectors, batch_id = (
-            self.shared.clock.wall_ns(),
-            self.shared.collectors,
-            batch.container.followed_id,
-        )
-        record = self._record(batch, task, RunEnd(status="running", until_ns=now_ns))
-        record = without_lists(with_collected(record, collectors, batch_id))
+        now_ns = self.shared.clock.wall_ns()
+        collectors = self.shared.collectors
+        batch_id = batch.container.followed_id
+        draft = self._draft(batch, task, RunEnd(status="running", until_ns=now_ns))
+        add_collected(draft, collectors, batch_id)
+        record = without_lists(draft.record())
         notice = notices.describe(finding, partial(collectors.longest_wait, batch_id))
         return encode_notice(
             NoticeLine(
@@ -135,53 +146,75 @@ class Reporter(Struct, eq=False):
 
         return encode_line(report, emf_members(report, settings.emf_metrics))
 
-    def _record(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> Record:
-        container, usage, sampler = batch.container, batch.usage, self.sampler
-        outcome = with_clock_shift(outcome, container.started_ns, sampler.clock_shift_ns(batch))
-        now_ns = self.shared.clock.wall_ns()
-        others = [
-            build_other_container(
-                other.container,
-                task,
-                other.usage,
-                now_ns,
-                sampler.host,
-                clock_shift_ns=sampler.clock_shift_ns(other),
-            )
-            for other in sampler.followed.listed
-            if other is not batch
-        ]
-        record = build_batch_record(container, task, usage, outcome, sampler.host, others=others)
-        metrics = record.metrics
+    def _draft(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> RecordDraft:
+        """The draft with the evidence of the task stats, and the data about the profiler itself."""
+        container = batch.container
+        usage = batch.usage
+        sampler = self.sampler
+        end = with_clock_shift(outcome, container.started_ns, sampler.clock_shift_ns(batch))
+        draft = RecordDraft.of(container, task, end, sampler.host, usage)
+        draft.run = replace(
+            draft.run,
+            containers=tuple(self._others(batch, task)),
+            sampling=build_sampling(
+                usage,
+                (sampler.source_name,),
+                interval_ns=sampler.interval_ns,
+                failures=sampler.stats_health.failures,
+                missed=self.shared.ticker.missed - self.missed_before,
+            ),
+            monitor=self._monitor(batch),
+        )
+        if batch.notices is not None:
+            draft.run = replace(draft.run, notices=batch.notices.notices.raised)
+        draft.run = self._with_log_stream(draft.run, container, task)
+        series = None
+        if outcome.status != "running" and usage is not None and usage.series is not None:
+            series = usage.series.values()
+        evidence = statistics_evidence(container, usage, draft.sizes, series=series)
         if batch.demand is not None:
             metrics = with_cpu_demand(
-                metrics, batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
+                evidence.metrics or draft.run.metrics,
+                batch.demand,
+                vcpu_size=batch.vcpu_size,
+                max_threads=sampler.max_threads,
             )
-        own, used = sampler.own, self.shared.read_own_usage()
-        target = log_target(container, task, self.settings, own)
-        sampling = build_sampling(
-            usage,
-            (sampler.source_name,),
-            interval_ns=sampler.interval_ns,
-            failures=sampler.stats_health.failures,
-            missed=self.shared.ticker.missed - self.missed_before,
+            evidence = replace(evidence, metrics=metrics)
+        draft.add(evidence)
+        return draft
+
+    def _others(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[OtherContainer]:
+        now_ns = self.shared.clock.wall_ns()
+        sampler = self.sampler
+        for other in sampler.followed.listed:
+            if other is not batch:
+                yield build_other_container(
+                    other.container,
+                    task,
+                    other.usage,
+                    now_ns,
+                    sampler.host,
+                    clock_shift_ns=sampler.clock_shift_ns(other),
+                )
+
+    def _monitor(self, batch: FollowedContainer) -> Monitor:
+        own = self.sampler.own
+        used = self.shared.read_own_usage()
+        return Monitor(
+            version=__version__,
+            cpu_seconds=round(used.cpu_seconds, 3),
+            max_rss_mb=used.max_rss_mb,
+            restarts=0 if own is None else own.restart_count,
+            warnings=(*self.warnings, *self.sampler.warnings(batch)),
         )
-        record = replace(
-            record,
-            metrics=metrics,
-            log_group=None if isinstance(target, DeliveryFailure) else target.group,
-            log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
-            log_region=target.region
-            if isinstance(target, LogTarget) and target.region != record.region
-            else None,
-            sampling=sampling,
-            monitor=Monitor(
-                version=__version__,
-                cpu_seconds=round(used.cpu_seconds, 3),
-                max_rss_mb=used.max_rss_mb,
-                restarts=own.restart_count if own is not None else 0,
-                warnings=(*self.warnings, *sampler.warnings(batch)),
-            ),
-            notices=() if batch.notices is None else batch.notices.notices.raised,
-        )
-        return with_cpu_covered(record, None if usage is None else usage.last_read_by_start_ns)
+
+    def _with_log_stream(
+        self, record: Record, container: ContainerMetadata, task: TaskMetadata
+    ) -> Record:
+        target = log_target(container, task, self.settings, self.sampler.own)
+        if isinstance(target, DeliveryFailure):
+            return record
+        region = None
+        if isinstance(target, LogTarget) and target.region != record.region:
+            region = target.region
+        return replace(record, log_group=target.group, log_stream=target.stream, log_region=region)

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
@@ -25,6 +24,7 @@ from profiler.collectors.nvidia.read_one_gpu import load_binding
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import SystemClock
 from profiler.record.record_model import Container, Gpu, Record, decode
+from tests.collected import with_collected
 from tests.fakes import FakeLog, seconds
 from tests.values import present
 from tools.waiting import wait_until

@@ -4,216 +4,133 @@ Ends of main processes and groups wake it, before the group is removed.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
-from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import (
     Exactness,
     MemoryEvidence,
-    choose_peak,
     group_evidence,
     observed,
 )
-from profiler.aggregation.out_of_memory import may_have_missed_a_kill, out_of_memory
 from profiler.aggregation.process_table import ShowArguments
 from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
-from profiler.aggregation.run_end import RunEnd
-from profiler.aggregation.task_record import (
-    RecordPart,
-    build_interval,
-    usage_metrics,
-    with_cpu_covered,
-    with_cpu_demand,
-    with_peak,
-    within_total,
+from profiler.aggregation.run_evidence import (
+    CpuEvidence,
+    KillEvidence,
+    ProcessReadings,
+    ProcessRows,
+    RunEvidence,
 )
-from profiler.aggregation.time_breakdown import wait_warnings
-from profiler.aggregation.time_series import DeviceReadings, with_columns
+from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.processes.batch_processes import BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import max_known, min_known
+from profiler.core.optional_math import min_known
 from profiler.core.threads import PeriodicReader, failure_warnings
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waited_target import Wait
-from profiler.record.process_rows import with_unread
-from profiler.record.record_model import (
-    Interval,
-    Metrics,
-    Number,
-    Record,
-    Sampling,
-    known_status,
-)
+from profiler.record.record_model import Number, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
-_CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
-_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
-# The facts of a run that come from its processes, in addition to or in place of the task stats.
-_FIELDS = (
-    *("metrics", "interval", "sampling", "series", "time_breakdown", "processes", "memory_kills"),
-    *("likely_out_of_memory", "out_of_memory_evidence"),
-)
 # After this many refusals the control group counts as unreadable. (A process may belong to another
 # user.)
 _MAX_CGROUP_ATTEMPTS = 5
 
-_T = TypeVar("_T", Metrics, Interval)
+SeriesWithCommands = Callable[[Series | None], Series | None]
 IdleOfBatch = Callable[[str, int, int], int]
 
 
-def _processes_values(
-    record: Record, batch: BatchProcesses, *, is_current: bool
-) -> Mapping[str, object]:
-    """Return the record's fields from its processes; the time series only if they are still read
+def _run_evidence(
+    record: Record,
+    batch: BatchProcesses,
+    with_commands: SeriesWithCommands,
+    *,
+    is_current: bool,
+) -> RunEvidence:
+    """What the processes say of a run; their readings only if they are still read
     (``is_current``).
     """
+    batch.end_readings()
+    batch.time.flush(batch.usage.series)
+    is_running = record.status == "running"
+    group_peak = batch.group_peak(is_running=is_running)
+    kills = batch.kills.kills(
+        is_host_dedicated=record.launch_type == FARGATE,
+        was_killed=record.exit_code == SIGKILL_EXIT_CODE,
+    )
+    rows = ProcessRows(rows=batch.totals.top())
+    if not is_running:  # checkpoints have no series
+        rows = replace(rows, with_commands=with_commands)
+    cpu_seconds = round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
+    readings = _readings(record, batch)
+    return RunEvidence(
+        cpu=CpuEvidence(cpu_seconds=cpu_seconds, until_ns=batch.cpu_read_ns),
+        memory=_memory_evidence(batch, group_peak),
+        usage_peak_mb=mebibytes(group_peak.size_bytes),
+        max_pids=batch.usage.max_pids,
+        uncharged_bytes=batch.comparison.lacking_in_stats_bytes,
+        kills=KillEvidence(
+            own_count=None if kills is None else kills.count,
+            own=kills,
+            may_have_missed=batch.kills.host_kills.total() > 0,
+        ),
+        processes=readings if is_current else None,
+        activity=batch.time.activity(record.metrics.duration_ms, batch.cpu_ns),
+        rows=rows,
+        warnings=(*batch.comparison.warnings(), *batch.totals.warnings(batch.cpu_ns)),
+    )
+
+
+def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
+    """A copy of the readings so far, which later readings do not change."""
+    usage = batch.usage
     sizes = ResourceLimits(
         vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb)
     )
-    batch.end_readings()
-    group_peak = batch.group_peak(is_running=record.status == "running")
-    was_killed = record.exit_code == SIGKILL_EXIT_CODE
-    kills = batch.kills.kills(
-        is_host_dedicated=record.launch_type == FARGATE, was_killed=was_killed
+    interval = None
+    if record.interval is not None:
+        window = usage.end_interval()
+        interval = build_interval(window, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
+    series = None
+    if usage.series is not None and record.status != "running":  # checkpoints have no series
+        series = usage.series.copy()
+    return ProcessReadings(
+        samples=usage.samples,
+        step_ms=usage.steps_ms.median(),
+        agrees_on_cpu=batch.comparison.cpu_agrees,
+        has_more_memory=bool(batch.comparison.lacking_in_stats_bytes),
+        metrics=usage_metrics(usage, sizes),
+        demand=deepcopy(batch.demand),
+        interval=interval,
+        series=series,
     )
-    since = None if record.interval is None else batch.usage.end_interval()
-    metrics = record.metrics
-    has_more_cpu_time = batch.cpu_ns >= (metrics.cpu_seconds or 0.0) * NS_PER_SECOND
-    # The larger totals: both sources count from the container's start to their last reading.
-    metrics = replace(
-        metrics,
-        cpu_seconds=max(
-            round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS), metrics.cpu_seconds or 0.0
-        ),
-        max_pids=max(batch.usage.max_pids or 0, metrics.max_pids or 0) or None,
-        memory_usage_peak_mb=mebibytes(
-            max_known(_bytes(metrics.memory_usage_peak_mb), group_peak.size_bytes)
-        ),
-    )
-    record = with_cpu_covered(
-        replace(record, metrics=metrics), batch.cpu_read_ns if has_more_cpu_time else None
-    )
-    if is_current:
-        record = _with_series(record, batch, since, sizes)
-    batch.time.flush(batch.usage.series)
-    record = batch.time.added_to(record, batch.cpu_ns)
-    if record.status != "running":  # checkpoints have no series
-        series = record.series
-        if is_current and batch.usage.series is not None:
-            series = with_columns(series, batch.usage.series, ["cpu_wait"])
-        record = replace(record, series=batch.totals.with_commands(series))
-    peak = choose_peak(_memory_evidence(record.metrics, batch, group_peak))
-    metrics = with_peak(record.metrics, peak.size_bytes, peak.source, sizes)
-    # Without the end, which was not seen, the record has no duration.
-    end_ns = None if record.metrics.duration_ms is None else parse_ns(record.finished_at)
-    verdict = out_of_memory(
-        RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns),
-        # The container was not charged for the memory that its stats lack.
-        memory_max_bytes=None
-        if peak.size_bytes is None
-        else peak.size_bytes - batch.comparison.lacking_in_stats_bytes,
-        memory_size_bytes=sizes.memory_bytes,
-        peak_source=peak.source,
-        memory_kills=None if kills is None else kills.count,
-        may_have_missed_a_kill=batch.kills.host_kills.total() > 0
-        or may_have_missed_a_kill(replace(record, metrics=metrics)),
-    )
-    rows = with_unread(batch.totals.top(), metrics.cpu_seconds)
-    processes = within_total(rows, metrics.max_memory_used_mb)
-    record = replace(record, metrics=metrics, memory_kills=kills, processes=processes)
-    if (
-        verdict.likely or not record.likely_out_of_memory
-    ):  # else by hits of the limit, which only the task stats have
-        record = replace(
-            record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence
-        )
-    return {name: getattr(record, name) for name in _FIELDS}
 
 
-def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
-    """Whether the processes were read at least twice as often as the task stats changed."""
-    if sampling is None or sampling.stats_period_ms is None:
-        return usage.samples > (0 if sampling is None else sampling.samples or 0)
-    step_ms = usage.steps_ms.median()
-    return step_ms is not None and 2 * step_ms <= sampling.stats_period_ms
-
-
-def _with_series(
-    record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits
-) -> Record:
-    """Use the processes' distributions if they are finer, or the stats lack memory; ``since`` is
-    for checkpoints.
-    """
-    is_finer, comparison = _is_finer(batch.usage, record.sampling), batch.comparison
-    agrees_on_cpu, has_memory = (
-        is_finer and comparison.cpu_agrees,
-        is_finer or comparison.lacking_in_stats_bytes,
-    )
-    names = (*(_CPU_SERIES if agrees_on_cpu else ()), *(_MEMORY_SERIES if has_memory else ()))
-    metrics = _copy_fields(record.metrics, usage_metrics(batch.usage, sizes), names)
-    interval, sampling = record.interval, record.sampling
-    if interval is not None and since is not None:
-        numbers = build_interval(since, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
-        interval = _copy_fields(
-            interval, numbers, ("cpu_seconds", *names) if agrees_on_cpu else names
-        )
-    if sampling is not None and names:
-        sampling = replace(sampling, samples=batch.usage.samples)
-    if agrees_on_cpu and metrics.slowdown_at_vcpu is None:
-        vcpu_size = record.task_size.vcpu if record.task_size is not None else None
-        metrics = with_cpu_demand(
-            metrics,
-            batch.demand,
-            vcpu_size=vcpu_size or metrics.vcpu_size,
-            max_threads=metrics.max_pids,
-        )
-    series, finer_series = record.series, batch.usage.series
-    if finer_series is not None and record.status != "running":  # checkpoints have no series
-        series = with_columns(
-            series,
-            finer_series,
-            [name for name in ("vcpu_used", "memory_used_mb") if name in names],
-        )
-    return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
-
-
-def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
-    """Return the target with the named fields of the source that it has and that are not None."""
-    values = {name: getattr(source, name, None) for name in names}
-    return replace(target, **{name: value for name, value in values.items() if value is not None})
-
-
-def _memory_evidence(
-    metrics: Metrics, batch: BatchProcesses, group: GroupPeak
-) -> tuple[MemoryEvidence, ...]:
-    """What the task stats, the processes and the group's mark say of a batch.
+def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvidence, ...]:
+    """What the processes and the group's mark say of the memory of a batch.
 
     The sum of the processes may count pages twice: the mark with page cache, plus memory outside
     the group, bounds it, but not the mark of one process.
     """
-    of_statistics: Exactness = "at least"
-    if metrics.memory_peak_source == "kernel":
-        of_statistics = "exact"
     sampled_bytes = min_known(batch.peak_bytes, group.bound_bytes)
     mark_bytes = batch.memory.largest_mark_bytes
     of_mark: Exactness = "unsure"  # it counts a few file pages of other containers
     if lacks_memory(sampled_bytes or 0, mark_bytes or 0):
         of_mark = "at least"
     return (
-        *observed("statistics", _bytes(metrics.max_memory_used_mb), of_statistics),
         *observed("samples", sampled_bytes),
         *observed("process mark", mark_bytes, of_mark),
         *group_evidence(group),
@@ -391,16 +308,17 @@ class ProcessCollector:
             tracked = self._tracked.get(batch)
             if tracked is None or not tracked.batch.has_data:
                 return RecordPart(source=name, warnings=stopped)
-            values = _processes_values(record, tracked.batch, is_current=not stopped)
-            with_values = replace(record, **values)
-            warnings = (
-                *tracked.batch.comparison.warnings(),
-                *tracked.batch.totals.warnings(tracked.batch.cpu_ns),
-                *wait_warnings(with_values),
-                *stopped,
+            evidence = _run_evidence(
+                record,
+                tracked.batch,
+                partial(self._with_commands, tracked.batch),
+                is_current=not stopped,
             )
-            while_idle = tracked.batch.time.breakdown(is_idle=True)
-            return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
+            return RecordPart(evidence=evidence, source=name, warnings=stopped)
+
+    def _with_commands(self, batch: BatchProcesses, series: Series | None) -> Series | None:
+        with self._lock:
+            return batch.totals.with_commands(series)
 
     def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
         with self._lock:

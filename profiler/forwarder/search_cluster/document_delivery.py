@@ -25,8 +25,8 @@ MAX_MESSAGE_BYTES = 256 * 1024
 _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 # This also matches in a line that is cut, or is not valid JSON.
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
-# ACCOUNT/TASK-ID/CONTAINER, and what follows it.
-_RUN_ID = re.compile(r"(?:[0-9]{12}|unknown)/([^/]+)/")
+# TASK-ID/CONTAINER, and what follows it.
+_RUN_ID = re.compile(r"([^/]+)/")
 # A character takes at most twelve bytes in JSON.
 _MAX_TRUNCATED_LENGTH = 20_000
 # The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster

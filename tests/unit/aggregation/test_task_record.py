@@ -5,19 +5,20 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_evidence import Activity, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     RecordPart,
-    build_batch_record,
     build_interval,
     build_other_container,
     build_sampling,
     container_limits,
+    statistics_evidence,
     usage_metrics,
     visible_of,
     with_cpu_demand,
-    with_parts,
     with_peak,
 )
 from profiler.aggregation.time_series import DeviceReadings
@@ -43,6 +44,7 @@ from profiler.record.record_model import (
     TaskSize,
     Visible,
 )
+from tests.collected import draft_of
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
 
@@ -66,6 +68,22 @@ def usage_with(
         taken = sample(START_NS + seconds(second), cpu_seconds, round(mib * MIB), **fields)
         usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
     return usage
+
+
+def batch_record(
+    container: ContainerMetadata,
+    task: TaskMetadata,
+    usage: ContainerUsage | None,
+    end: RunEnd,
+    host: Host,
+    *,
+    others: Sequence[OtherContainer] = (),
+) -> Record:
+    """The record of a batch by the task stats alone."""
+    draft = RecordDraft.of(container, task, end, host, usage)
+    draft.run = replace(draft.run, containers=tuple(others))
+    draft.add(statistics_evidence(container, usage, draft.sizes))
+    return draft.record()
 
 
 def interval(usage: ContainerUsage, lasts: float = 0) -> Interval:
@@ -248,7 +266,7 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
     beside = build_other_container(container, task, usage, START_NS, HOST).metrics
     for metrics in (
         beside,
-        build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics,
+        batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics,
     ):
         assert metrics is not None
         assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
@@ -283,7 +301,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
     side = OtherContainer(name="side")
     end = ended(3, START_NS + seconds(90), was_stopped=False)
     host = replace(HOST, cpu_architecture="ARM64", processor_model="Neoverse-N1", processor_count=4)
-    assert build_batch_record(
+    assert batch_record(
         container, task, usage_with(0.123456789), end, host, others=[side]
     ) == Record(
         task_id="0123",
@@ -329,7 +347,7 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
 ) -> None:
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
-    record = build_batch_record(
+    record = batch_record(
         container, TaskMetadata(), usage, ended(137, START_NS, was_stopped=False), Host()
     )
     assert record.likely_out_of_memory is likely
@@ -355,7 +373,7 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
     usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=restarts)
     end = ended(0, START_NS, was_stopped=False)
-    record = build_batch_record(container, TaskMetadata(), usage, end, Host())
+    record = batch_record(container, TaskMetadata(), usage, end, Host())
     assert record.likely_out_of_memory is likely
     assert (record.out_of_memory_evidence, record.container.restarts) == (None, restarts or None)
 
@@ -368,7 +386,7 @@ def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
         )
         beside = present(build_other_container(container, task, usage, START_NS, HOST).metrics)
         assert (beside.network_rx_bytes, beside.network_tx_bytes) == seen
-        batch = build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST)
+        batch = batch_record(container, task, usage, RunEnd(status="unknown"), HOST)
         assert batch.metrics.network_rx_bytes == 1000
 
 
@@ -394,7 +412,7 @@ def test_durations(
     container = ContainerMetadata(name="b", started_ns=START_NS + seconds(start))
     task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
     end = ended(0, START_NS + seconds(finish), was_stopped=False)
-    metrics = build_batch_record(container, task, None, end, HOST).metrics
+    metrics = batch_record(container, task, None, end, HOST).metrics
     assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (
         duration,
         init,
@@ -429,6 +447,13 @@ def test_identity_from_the_arn(
     assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
 
 
+def of_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
+    draft = draft_of(record)
+    for part in parts:
+        draft.add_part(part)
+    return draft.record()
+
+
 def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
     record = Record(
         task_id="1",
@@ -437,6 +462,7 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         monitor=Monitor(),
         sampling=Sampling(),
     )
+    idle = Activity(while_idle=TimeBreakdown(sleep_percent=100))
     parts = (
         RecordPart(
             values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1
@@ -444,9 +470,9 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         RecordPart(
             values={"gpus": (Gpu(uuid="GPU-a"),), "gpu_idle": GpuIdle(percent=5, gpu_hours=0.1)}
         ),
-        RecordPart(source="b", while_idle=TimeBreakdown(sleep_percent=100)),
+        RecordPart(source="b", evidence=RunEvidence(activity=idle)),
     )
-    first, second = with_parts(record, parts), with_parts(record, parts[::-1])
+    first, second = of_parts(record, parts), of_parts(record, parts[::-1])
     assert (first.tags, first.gpus, first.monitor) == (
         {"team": "data"},
         (Gpu(uuid="GPU-a"),),
@@ -455,7 +481,7 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
     assert first.gpu_idle == GpuIdle(
         percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100)
     )
-    assert with_parts(record, parts[2:]).gpu_idle is None
+    assert of_parts(record, parts[2:]).gpu_idle is None
     assert first.sampling == Sampling(sources=("a", "b"))
     assert replace(second, sampling=first.sampling) == first
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.record_draft import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.cpu_pressure import CpuPressure
@@ -56,7 +57,8 @@ class Run:
             task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling
         )
         self.account.flush(self.series)
-        return self.account.added_to(record, seconds(self.cpu))
+        activity = self.account.activity(metrics.duration_ms, seconds(self.cpu))
+        return with_activity(record, activity)
 
     def waiting_threads(self) -> tuple[float | None, ...] | None:
         self.account.flush(self.series)

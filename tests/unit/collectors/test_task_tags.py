@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import Collectors, TaskTags, with_collected
+from profiler.collectors.collector import Collectors, TaskTags
 from profiler.readers import Unavailable
 from profiler.record.record_model import Container, Monitor, Record
+from tests.collected import with_collected
 from tests.values import present
 
 CHECKPOINT = Record(

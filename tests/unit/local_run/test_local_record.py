@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak
+from profiler.aggregation.memory_evidence import observed as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, TreeBlocks, TreeCpu
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
@@ -20,7 +21,7 @@ from profiler.local_run.local_record import (
     RunIdentity,
     RunObservation,
     apply_placement,
-    build_run_record,
+    draft_run_record,
     memory_evidence,
 )
 from profiler.local_run.prepared_run import read_caller_environment
@@ -200,7 +201,7 @@ def _ending(exit_code: int = 0, *, is_stop_requested: bool = False) -> CommandEx
 def _observed(
     exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any
 ) -> RunObservation:
-    facts: dict[str, Any] = {"peak": MemoryPeak(), "shared_oom_kills": 0, **more}
+    facts: dict[str, Any] = {"memory": (), "shared_oom_kills": 0, **more}
     return RunObservation(
         started_ns=10**18,
         finished_ns=10**18 + 2_500 * _MS,
@@ -219,7 +220,8 @@ def _record(observed: RunObservation) -> Record:
     sampling = build_sampling(
         observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0
     )
-    return build_run_record(identity, observed, sizes, sampling, monitor=Monitor(version="1"))
+    monitor = Monitor(version="1")
+    return draft_run_record(identity, observed, sizes, sampling, monitor=monitor).record()
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
@@ -233,8 +235,8 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
     assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
     assert not present(record.monitor).warnings
-    peak = MemoryPeak(size_bytes=60 * _MIB, source="sampled")
-    (warning,) = present(_record(_observed(peak=peak)).monitor).warnings
+    mark = memory_observed("process mark", 60 * _MIB)
+    (warning,) = present(_record(_observed(memory=mark)).monitor).warnings
     assert "largest process" in warning
     ending = replace(_ending(), reaped=ReapedUsage(blocks=_blocks(1, 2)))
     metrics = _record(replace(_observed(has_block_io=True), ending=ending)).metrics
@@ -246,14 +248,14 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     [
         ({}, None),
         ({"memory_kills": 0}, False),
-        ({"peak": MemoryPeak(size_bytes=10 * _MIB, source="kernel")}, False),
+        ({"memory": memory_observed("group mark", 10 * _MIB, "exact")}, False),
     ],
 )
 def test_only_the_kernel_excludes_a_memory_kill_of_a_killed_command(
     facts: dict[str, Any], *, likely: bool | None
 ) -> None:
-    sampled = MemoryPeak(size_bytes=10 * _MIB, source="sampled")
-    assert _record(_observed(137, **{"peak": sampled, **facts})).likely_out_of_memory is likely
+    sampled = memory_observed("samples", 10 * _MIB)
+    assert _record(_observed(137, **{"memory": sampled, **facts})).likely_out_of_memory is likely
 
 
 @given(st.integers(0, 255), st.booleans(), st.none() | st.integers(0, 3), st.integers(0, 3))
@@ -325,7 +327,8 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     )
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
-    metrics = build_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor()).metrics
+    draft = draft_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor())
+    metrics = draft.record().metrics
     assert (metrics.vcpu_size, metrics.memory_size_mb) == (2, 8192)
     record = apply_placement(
         LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100)
@@ -348,9 +351,9 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
     )
     placement = Placement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
-    record = build_run_record(
+    record = draft_run_record(
         identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1")
-    )
+    ).record()
     identity_of_task = record.task_id, record.family, record.launch_type, record.status
     assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
     assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)

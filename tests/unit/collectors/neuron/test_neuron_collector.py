@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collectors, with_collected
+from profiler.collectors.collector import Collectors
 from profiler.collectors.neuron.neuron_collector import LiveNeuron, NeuronCollector, NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
@@ -27,6 +27,7 @@ from profiler.record.record_model import (
     Record,
     Sampling,
 )
+from tests.collected import with_collected
 from tests.fakes import FakeLog
 from tests.neuron_documents import GIB, MIB, decoded, percentiles, report, runtime
 from tests.values import present

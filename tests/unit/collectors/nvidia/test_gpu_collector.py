@@ -5,7 +5,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import Collectors, with_collected
+from profiler.collectors.collector import Collectors
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuScope, GpuSelection
@@ -15,6 +15,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
+from tests.collected import with_collected
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.scripted_gpus import ScriptedSource, reading

@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
-from profiler.collectors.collector import Collectors, with_collected
+from profiler.collectors.collector import Collectors
 from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of, visible_devices
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Record, Sampling
+from tests.collected import with_collected
 
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING")
 RECORD = Record(

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import RecordPart
+from profiler.collectors.collector import add_collected
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
@@ -26,6 +28,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.run_outcome import Status
+from tests.collected import draft_of, with_collected
 from tests.fakes import START_NS, sample, seconds
 from tests.process_world import BATCH, MIB, World, alone, base, fake_source, process
 from tests.values import present
@@ -434,8 +437,13 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
         )
         assert verdict(record) == (None, None)
     # Hits of the limit, which only the task stats have, stay evidence.
-    found = {"likely_out_of_memory": True, "out_of_memory_evidence": "memory-at-limit"}
-    assert verdict(World().run(60).record("unknown", None, **found)) == (True, "memory-at-limit")
+    at_limit = base("failure", 137)
+    at_limit = replace(at_limit, metrics=replace(at_limit.metrics, max_memory_used_mb=800))
+    for hits, expected in ((1, (True, "exit-137-at-limit")), (0, (None, None))):
+        draft = draft_of(at_limit)
+        draft.add(RunEvidence(limit_hits=hits))
+        add_collected(draft, (World().run(60).collector,), "b")
+        assert verdict(draft.record()) == expected
     # A low mark of the whole batch excludes a kill.
     world = World(group=lambda at: group(used=100, peak=120, is_empty=at >= 2))
     record = world.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
@@ -490,10 +498,12 @@ def test_each_container_has_its_own_numbers_until_it_was_reported() -> None:
     world.snapshot = lambda at: alone(
         process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2))
     )
-    metrics: list[Any] = [
-        world.run(30).collector.part(base(), batch).values["metrics"] for batch in ("b", "z")
-    ]
-    assert [one.max_memory_used_mb for one in metrics] == [150, 100]
+    world.run(30)
+    first = with_collected(base(), (world.collector,), "b")
+    world.run(30)
+    second = with_collected(base(), (world.collector,), "z")
+    assert first.metrics.max_memory_used_mb == 150
+    assert second.metrics.max_memory_used_mb == 100
     for batch in ("b", "z"):
         world.collector.forget(batch)
     reads = world.process_reads

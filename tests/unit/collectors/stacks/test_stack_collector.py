@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_collected
 from profiler.collectors.stacks.py_spy import Dump, Frame, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import (
@@ -22,6 +21,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Record
 from profiler.settings import StacksMode
+from tests.collected import with_collected
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeStackReader, sample, seconds
 from tests.values import present
 

@@ -1,0 +1,380 @@
+"""The only place that decides what a record says, from the evidence of all sources."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
+from profiler.aggregation.out_of_memory import (
+    OutOfMemory,
+    may_have_missed_a_kill,
+    out_of_memory,
+)
+from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.run_evidence import (
+    Activity,
+    CpuEvidence,
+    KillEvidence,
+    ProcessReadings,
+    RunEvidence,
+)
+from profiler.aggregation.task_record import (
+    RecordPart,
+    container_limits,
+    run_of_task,
+    with_cpu_covered,
+    with_cpu_demand,
+    with_peak,
+    with_while_idle,
+    within_total,
+)
+from profiler.aggregation.time_series import with_columns
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.process_rows import with_unread
+from profiler.record.record_model import (
+    Interval,
+    MemoryKills,
+    Metrics,
+    Record,
+    Sampling,
+    with_warnings,
+)
+from profiler.record.units import CPU_SECONDS_DIGITS
+
+if TYPE_CHECKING:
+    from profiler.readers.container_sample import ResourceLimits
+    from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+    from profiler.readers.linux.host import Host
+
+_PERCENT_DIGITS = 1
+_CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
+_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
+_COLUMNS = ("vcpu_used", "memory_used_mb")
+# The metrics that come from the task's and the container's facts, not from a source.
+_OF_THE_RUN = (
+    *("vcpu_size", "memory_size_mb", "vcpu_share"),
+    *("duration_ms", "billed_duration_ms", "init_duration_ms"),
+    *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
+)
+
+_T = TypeVar("_T", Metrics, Interval)
+
+
+class RecordDraft:
+    """Collects the evidence of a run and decides what its record says.
+
+    ======================  =====================================================================
+    value                   which evidence wins, and why
+    ======================  =====================================================================
+    memory peak             :func:`choose_peak`: exact marks of the kernel before samples
+    CPU time                the kernel's total of ended processes; else the largest total, because
+                            all count from the start of the container to their last reading
+    share of the run read   up to the last reading of the chosen CPU time; 0 if it is partial
+    distributions, series   the processes' if they were read twice as often as the task stats
+                            changed (CPU: if both agree), or if the stats lack memory of theirs;
+                            else the stats'
+    threads, usage peak     the largest: each is a lower bound
+    out of memory           :func:`out_of_memory`, once, with the kills of all sources: a kill that
+                            any source counted is decisive. The memory that is held against the
+                            limit is what the container was charged for
+    processes               their rows, which together have the chosen CPU time, each with at most
+                            the chosen peak
+    devices, tags           their collector's: no other has a value of them
+    ======================  =====================================================================
+
+    ``run`` is the record without measurements: identity, sizes, times, sampling, monitor. ``end``
+    has the times corrected for changes of the clock. ``sees_all_exits``: the profiler is the parent
+    of all processes, so no kill of a child is missed.
+    """
+
+    def __init__(
+        self,
+        run: Record,
+        end: RunEnd,
+        sizes: "ResourceLimits",
+        *,
+        sees_all_exits: bool = False,
+    ) -> None:
+        self.run = run
+        self._end = end
+        self.sizes = sizes
+        self._sees_all_exits = sees_all_exits
+        self._own: list[RunEvidence] = []
+        self._parts: list[RecordPart] = []
+
+    @classmethod
+    def of(
+        cls,
+        container: "ContainerMetadata",
+        task: "TaskMetadata",
+        end: RunEnd,
+        host: "Host",
+        usage: ContainerUsage | None = None,
+    ) -> "RecordDraft":
+        """The draft of a container's run: identity, sizes and times.
+
+        ``usage`` has the memory limit, if the metadata have none.
+        """
+        sizes = container_limits(container, task, usage, host)
+        return cls(run_of_task(container, task, end, host, sizes), end, sizes)
+
+    def add(self, evidence: RunEvidence) -> None:
+        """Add what the program itself measured."""
+        self._own.append(evidence)
+
+    def add_part(self, part: RecordPart) -> None:
+        """Add what a collector measured."""
+        self._parts.append(part)
+
+    def record(self) -> Record:
+        """The record by all evidence; without that of collectors if there is a defect in it."""
+        if all(part.evidence is None for part in self._parts):
+            return self._assembled(self._parts)
+        try:
+            return self._assembled(self._parts)
+        except Exception as error:  # noqa: BLE001  the rest of the record is worth more
+            others = []
+            for part in self._parts:
+                if part.evidence is not None:
+                    part = replace(part, evidence=None, source=None)  # noqa: PLW2901
+                others.append(part)
+            return with_warnings(self._assembled(others), (left_out(error, "RecordDraft"),))
+
+    def _assembled(self, parts: Sequence[RecordPart]) -> Record:
+        collected = [part.evidence for part in parts if part.evidence is not None]
+        seen = [*self._own, *collected]
+        record = _with_usage(self.run, seen)
+        for evidence in seen:
+            if evidence.processes is not None:
+                record = _with_readings(record, evidence.processes)
+        for evidence in seen:
+            if evidence.activity is not None:
+                record = with_activity(record, evidence.activity)
+        peak = choose_peak(_memory(seen))
+        metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
+        record = _with_rows(replace(record, metrics=metrics), seen)
+        verdict = self._verdict(record, seen, peak)
+        record = replace(
+            record,
+            likely_out_of_memory=verdict.likely,
+            out_of_memory_evidence=verdict.evidence,
+            memory_kills=_own_kills(seen),
+        )
+        for evidence in self._own:
+            record = _with_lower_bounds(record, evidence)
+        record = with_parts(record, parts)
+        for evidence in seen:
+            if evidence.activity is not None:
+                record = with_while_idle(record, evidence.activity.while_idle)
+        return record
+
+    def _verdict(
+        self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
+    ) -> OutOfMemory:
+        """Whether the kernel killed one of the run's processes, by the kills and the memory."""
+        kills = [evidence.kills for evidence in seen if evidence.kills is not None]
+        counted = _counted_kills(kills)
+        # A kill in a shared group explains a failure; after a success, the victim is unknown.
+        if not counted and any(item.shared_count for item in kills):
+            if self._end.exit_code == 0:
+                return OutOfMemory()
+            return OutOfMemory(likely=True, evidence="kernel-counter")
+        may_have_missed = False
+        if not self._sees_all_exits:
+            may_have_missed = may_have_missed_a_kill(record) or any(
+                item.may_have_missed for item in kills
+            )
+        hits = [evidence.limit_hits for evidence in seen]
+        return out_of_memory(
+            self._end,
+            memory_max_bytes=_charged_bytes(seen, peak),
+            memory_size_bytes=self.sizes.memory_bytes,
+            peak_source=peak.source,
+            limit_hits=max_known(*hits, None),
+            memory_kills=counted,
+            may_have_missed_a_kill=may_have_missed,
+        )
+
+
+def choose_cpu(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
+    """The CPU time: an exact total, else the largest one; of equal ones the later reading."""
+    chosen: CpuEvidence | None = None
+    for item in evidence:
+        if item.is_exact:
+            return item
+        if chosen is None or item.cpu_seconds > chosen.cpu_seconds:
+            chosen = item
+        elif item.cpu_seconds == chosen.cpu_seconds:
+            chosen = replace(chosen, until_ns=max_known(chosen.until_ns, item.until_ns))
+    return chosen
+
+
+def left_out(error: Exception, where: str) -> str:
+    """The warning about a defect of the profiler, which cost a part of the values."""
+    name = f"{type(error).__name__} in {where}"
+    return f"Values are left out because of an error in the profiler ({name})."
+
+
+def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
+    """Return the record with the devices, sources and warnings of all collectors."""
+    for part in parts:
+        record = replace(record, **part.values)
+        if part.source is not None and record.sampling is not None:
+            sources = (*record.sampling.sources, part.source)
+            record = replace(record, sampling=replace(record.sampling, sources=sources))
+        monitor = record.monitor
+        if monitor is not None and monitor.cpu_seconds is not None and part.reader_cpu_ns:
+            cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
+            record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
+        if part.evidence is not None:
+            record = _with_lower_bounds(record, part.evidence)
+        record = with_warnings(record, part.warnings)
+    return record
+
+
+def with_activity(record: Record, activity: Activity) -> Record:
+    """Return the record with the division of its time, and with the waits for a CPU."""
+    record = replace(record, time_breakdown=activity.breakdown)
+    if activity.breakdown is None or activity.cpu_wait_ns is None:
+        return record
+    wait_ns = activity.cpu_wait_ns
+    wanted_ns = max(wait_ns + activity.cpu_ns, 1)
+    metrics = replace(
+        record.metrics,
+        cpu_wait_seconds=round(wait_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        cpu_wait_percent=round(100 * wait_ns / wanted_ns, _PERCENT_DIGITS),
+    )
+    sampling = record.sampling
+    if sampling is not None and activity.cpu_ns:
+        percent = min(100 * activity.read_cpu_ns / activity.cpu_ns, 100.0)
+        sampling = replace(sampling, cpu_wait_covered_percent=round(percent, _PERCENT_DIGITS))
+    return replace(record, metrics=metrics, sampling=sampling)
+
+
+def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
+    """The run with the samples of its first source, and the totals of all."""
+    metrics = run.metrics
+    series = run.series
+    for evidence in seen:
+        if evidence.metrics is not None:
+            own = {name: getattr(run.metrics, name) for name in _OF_THE_RUN}
+            metrics = replace(evidence.metrics, **own)
+        if evidence.series is not None:
+            series = evidence.series
+    for evidence in seen:
+        metrics = replace(
+            metrics,
+            max_pids=max_known(metrics.max_pids, evidence.max_pids),
+            memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, evidence.usage_peak_mb),
+        )
+    record = replace(run, metrics=metrics, series=series)
+    cpu = choose_cpu([evidence.cpu for evidence in seen if evidence.cpu is not None])
+    if cpu is None:
+        return record
+    record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
+    if cpu.is_partial and record.sampling is not None:
+        return replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
+    return with_cpu_covered(record, cpu.until_ns)
+
+
+def _with_readings(record: Record, readings: ProcessReadings) -> Record:
+    """Use the distributions and columns of the processes that are better than the stats'."""
+    is_finer = _is_finer(readings, record.sampling)
+    has_cpu = is_finer and readings.agrees_on_cpu
+    names: tuple[str, ...] = ()
+    if has_cpu:
+        names += _CPU_SERIES
+    if is_finer or readings.has_more_memory:
+        names += _MEMORY_SERIES
+    metrics = _copy_fields(record.metrics, readings.metrics, names)
+    if has_cpu and metrics.slowdown_at_vcpu is None:
+        vcpu_size = None if record.task_size is None else record.task_size.vcpu
+        metrics = with_cpu_demand(
+            metrics,
+            readings.demand,
+            vcpu_size=vcpu_size or metrics.vcpu_size,
+            max_threads=metrics.max_pids,
+        )
+    interval = record.interval
+    if interval is not None and readings.interval is not None:
+        of_interval = (*names, "cpu_seconds") if has_cpu else names
+        interval = _copy_fields(interval, readings.interval, of_interval)
+    sampling = record.sampling
+    if sampling is not None and names:
+        sampling = replace(sampling, samples=readings.samples)
+    series = record.series
+    if readings.series is not None:
+        columns = [name for name in _COLUMNS if name in names]
+        series = with_columns(series, readings.series, [*columns, "cpu_wait"])
+    return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
+
+
+def _is_finer(readings: ProcessReadings, sampling: Sampling | None) -> bool:
+    """Whether the processes were read at least twice as often as the task stats changed."""
+    if sampling is None:
+        return readings.samples > 0
+    if sampling.stats_period_ms is None:
+        return readings.samples > (sampling.samples or 0)
+    return readings.step_ms is not None and 2 * readings.step_ms <= sampling.stats_period_ms
+
+
+def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
+    """Return the target with the named fields of the source that it has and that are not None."""
+    values: Mapping[str, Any] = {name: getattr(source, name, None) for name in names}
+    return replace(target, **{name: value for name, value in values.items() if value is not None})
+
+
+def _memory(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
+    return [item for evidence in seen for item in evidence.memory]
+
+
+def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
+    """The memory that counts for the limit: all that the stats had, and of the peak what the
+    container was charged for.
+    """
+    if peak.size_bytes is None:
+        return None
+    uncharged_bytes = max(evidence.uncharged_bytes for evidence in seen)
+    of_statistics = [item.size_bytes for item in _memory(seen) if item.source == "statistics"]
+    return max(peak.size_bytes - uncharged_bytes, *of_statistics, 0)
+
+
+def _counted_kills(kills: Iterable[KillEvidence]) -> int | None:
+    counts = [item.own_count for item in kills if item.own_count is not None]
+    return max(counts, default=None)
+
+
+def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:
+    for evidence in seen:
+        if evidence.kills is not None and evidence.kills.own is not None:
+            return evidence.kills.own
+    return None
+
+
+def _with_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
+    """Add the rows of the processes, within the totals, and their part of the series."""
+    for evidence in seen:
+        if evidence.rows is None:
+            continue
+        rows = with_unread(evidence.rows.rows, record.metrics.cpu_seconds)
+        total_mb = record.metrics.max_memory_used_mb
+        processes = within_total(rows, total_mb, is_one=evidence.rows.is_one)
+        record = replace(record, processes=processes)
+        if evidence.rows.with_commands is not None:
+            record = replace(record, series=evidence.rows.with_commands(record.series))
+    return record
+
+
+def _with_lower_bounds(record: Record, evidence: RunEvidence) -> Record:
+    """Add the warnings of a source: which of its values are lower bounds."""
+    record = with_warnings(record, evidence.warnings)
+    if evidence.activity is None:
+        return record
+    # Runs without activity do not import it.
+    from profiler.aggregation.time_breakdown import wait_warnings
+
+    return with_warnings(record, wait_warnings(record))

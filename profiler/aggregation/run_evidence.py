@@ -1,0 +1,108 @@
+"""What the sources saw of a run: the evidence from which
+:mod:`profiler.aggregation.record_draft` makes the record.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from profiler.aggregation.memory_evidence import MemoryEvidence
+from profiler.record.record_model import Interval, MemoryKills, Metrics, Process, Series
+
+if TYPE_CHECKING:
+    from profiler.aggregation.slowdown import CpuDemand
+    from profiler.aggregation.time_series import RunSeries
+    from profiler.record.activity_model import TimeBreakdown
+
+
+class CpuEvidence(Struct, frozen=True, kw_only=True):
+    """The CPU time of a run up to a reading at ``until_ns``, by the wall clock of its start.
+
+    ``is_exact``: the kernel's own total of all ended processes. ``is_partial``: some processes
+    ended without a count.
+    """
+
+    cpu_seconds: float
+    until_ns: int | None = None
+    is_exact: bool = False
+    is_partial: bool = False
+
+
+class KillEvidence(Struct, frozen=True, kw_only=True):
+    """The kernel's kills for lack of memory, as one source counted them.
+
+    ``own_count``: kills of the run's processes, None if unknown; ``own`` is what the record says of
+    them. ``shared_count``: kills in a group that may have unrelated processes.
+    ``may_have_missed``: the machine had kills that no source could assign.
+    """
+
+    own_count: int | None = None
+    own: MemoryKills | None = None
+    shared_count: int = 0
+    may_have_missed: bool = False
+
+
+class Activity(Struct, frozen=True, kw_only=True):
+    """What the processes did over time.
+
+    ``cpu_wait_ns`` is None if waits for a CPU were not read; ``read_cpu_ns`` is the CPU time of the
+    threads that were read with their waits, ``cpu_ns`` that of all processes.
+    """
+
+    breakdown: "TimeBreakdown | None" = None
+    while_idle: "TimeBreakdown | None" = None
+    cpu_wait_ns: int | None = None
+    read_cpu_ns: int = 0
+    cpu_ns: int = 0
+
+
+class ProcessReadings(Struct, frozen=True, kw_only=True):
+    """The readings of the processes, which can replace the distributions of the task stats.
+
+    ``step_ms`` is the median time between two readings. ``has_more_memory``: the stats lack memory
+    that the processes held. ``series`` is None in checkpoints.
+    """
+
+    samples: int
+    step_ms: float | None
+    agrees_on_cpu: bool
+    has_more_memory: bool
+    metrics: Metrics
+    demand: "CpuDemand"
+    interval: Interval | None = None
+    series: "RunSeries | None" = None
+
+
+class ProcessRows(Struct, frozen=True, kw_only=True):
+    """The processes by name, and how to add them to the time series.
+
+    ``is_one``: the run had only this process.
+    """
+
+    rows: tuple[Process, ...]
+    with_commands: Callable[[Series | None], Series | None] | None = None
+    is_one: bool = False
+
+
+class RunEvidence(Struct, frozen=True, kw_only=True):
+    """What one source saw of a run. What it did not see is absent.
+
+    ``metrics``: its samples; of one source only. ``usage_peak_mb``: the mark of the control group
+    with page cache. ``uncharged_bytes``: memory that the limit does not count. ``limit_hits``: how
+    often the memory was at its limit.
+    """
+
+    metrics: Metrics | None = None
+    series: Series | None = None
+    cpu: CpuEvidence | None = None
+    memory: tuple[MemoryEvidence, ...] = ()
+    usage_peak_mb: float | None = None
+    max_pids: int | None = None
+    uncharged_bytes: int = 0
+    limit_hits: int | None = None
+    kills: KillEvidence | None = None
+    processes: ProcessReadings | None = None
+    activity: Activity | None = None
+    rows: ProcessRows | None = None
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,47 @@
+"""The record that a program makes of other measurements and of its collectors."""
+
+from collections.abc import Iterable
+
+from profiler.aggregation.memory_evidence import Exactness, observed
+from profiler.aggregation.record_draft import RecordDraft
+from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.run_evidence import CpuEvidence, RunEvidence
+from profiler.collectors.collector import Collector, add_collected
+from profiler.core.timestamps import parse_ns
+from profiler.readers.container_sample import ResourceLimits
+from profiler.record.record_model import Record, known_status
+from profiler.record.units import MIB
+
+COMMAND = ""
+
+
+def size_bytes(size_mb: float | None) -> float | None:
+    return None if size_mb is None else size_mb * MIB
+
+
+def draft_of(record: Record) -> RecordDraft:
+    """A draft of a run of which the task stats have the metrics of the record."""
+    metrics = record.metrics
+    end_ns = parse_ns(record.finished_at)
+    if end_ns is None and metrics.duration_ms is not None:
+        end_ns = round(metrics.duration_ms)
+    end = RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns)
+    sizes = ResourceLimits(vcpu=metrics.vcpu_size, memory_bytes=size_bytes(metrics.memory_size_mb))
+    draft = RecordDraft(record, end, sizes)
+    exactness: Exactness = "at least"
+    if metrics.memory_peak_source == "kernel":
+        exactness = "exact"
+    cpu = None
+    if metrics.cpu_seconds is not None:
+        cpu = CpuEvidence(cpu_seconds=metrics.cpu_seconds)
+    peak_bytes = size_bytes(metrics.max_memory_used_mb)
+    memory = observed("statistics", peak_bytes, exactness)
+    draft.add(RunEvidence(metrics=metrics, cpu=cpu, memory=memory))
+    return draft
+
+
+def with_collected(record: Record, collectors: Iterable[Collector], batch: str = COMMAND) -> Record:
+    """Return the record with what the collectors measured."""
+    draft = draft_of(record)
+    add_collected(draft, collectors, batch)
+    return draft.record()

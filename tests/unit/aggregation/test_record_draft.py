@@ -1,0 +1,124 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from profiler.aggregation.memory_evidence import observed
+from profiler.aggregation.record_draft import RecordDraft, choose_cpu
+from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_evidence import CpuEvidence, KillEvidence, ProcessRows, RunEvidence
+from profiler.aggregation.task_record import RecordPart
+from profiler.readers.container_sample import ResourceLimits
+from profiler.record.record_model import Container, MemoryKills, Monitor, Record, Sampling
+from profiler.record.units import MIB
+from tests.fakes import START_NS, seconds
+
+KILLED = ended(137, START_NS, was_stopped=False)
+
+
+def draft(end: RunEnd, *seen: RunEvidence, **options: Any) -> RecordDraft:
+    run = Record(
+        task_id="t",
+        container=Container(name="batch"),
+        status=end.status,
+        exit_code=end.exit_code,
+        sampling=Sampling(sources=("stats",)),
+        monitor=Monitor(),
+    )
+    drafted = RecordDraft(run, end, ResourceLimits(memory_bytes=100 * MIB), **options)
+    for evidence in seen:
+        drafted.add(evidence)
+    return drafted
+
+
+@pytest.mark.parametrize(
+    ("own", "expected_seconds", "expected_until"),
+    [
+        ({"cpu_seconds": 5.0, "until_ns": 9}, 6.0, 7),
+        ({"cpu_seconds": 8.0, "until_ns": 9}, 8.0, 9),
+        ({"cpu_seconds": 6.0, "until_ns": 9}, 6.0, 9),
+        ({"cpu_seconds": 6.0}, 6.0, 7),
+        ({"cpu_seconds": 1.0, "is_exact": True}, 1.0, None),
+    ],
+)
+def test_an_exact_cpu_time_counts_or_the_largest_or_the_later_of_equal_ones(
+    own: Mapping[str, Any], expected_seconds: float, expected_until: int | None
+) -> None:
+    statistics = CpuEvidence(cpu_seconds=6.0, until_ns=7)
+    for evidence in ((statistics, CpuEvidence(**own)), (CpuEvidence(**own), statistics)):
+        chosen = choose_cpu(evidence)
+        assert chosen is not None
+        assert chosen.cpu_seconds == expected_seconds
+        assert chosen.until_ns == expected_until
+
+
+def test_a_kill_that_the_runtime_reported_is_the_evidence_also_at_the_limit() -> None:
+    statistics = RunEvidence(
+        memory=observed("statistics", 99 * MIB), kills=KillEvidence(own_count=1)
+    )
+    processes = RunEvidence(memory=observed("samples", 99 * MIB), kills=KillEvidence(own_count=0))
+    record = draft(KILLED, statistics, processes).record()
+    assert record.likely_out_of_memory is True
+    assert record.out_of_memory_evidence == "kernel-counter"
+
+
+def test_hits_of_the_limit_count_for_the_peak_of_all_sources() -> None:
+    statistics = RunEvidence(memory=observed("statistics", 50 * MIB), limit_hits=1)
+    processes = RunEvidence(memory=observed("samples", 80 * MIB))
+    assert draft(KILLED, statistics).record().likely_out_of_memory is None
+    assert draft(KILLED, statistics, processes).record().likely_out_of_memory is True
+
+
+def test_memory_that_the_container_was_not_charged_for_is_not_held_against_its_limit() -> None:
+    processes = RunEvidence(memory=observed("samples", 99 * MIB), uncharged_bytes=20 * MIB)
+    record = draft(KILLED, processes).record()
+    assert record.metrics.max_memory_used_mb == 99
+    assert record.likely_out_of_memory is None
+
+
+def test_kills_on_the_machine_leave_the_verdict_open_unless_all_exits_are_seen() -> None:
+    success = ended(0, START_NS, was_stopped=False)
+    missed = RunEvidence(kills=KillEvidence(may_have_missed=True))
+    assert draft(success, missed).record().likely_out_of_memory is None
+    assert draft(success, missed, sees_all_exits=True).record().likely_out_of_memory is False
+
+
+def test_the_record_has_only_kills_of_its_own_group() -> None:
+    kills = KillEvidence(own_count=2, own=MemoryKills(count=2), shared_count=5)
+    assert draft(KILLED, RunEvidence(kills=kills)).record().memory_kills == MemoryKills(count=2)
+
+
+def test_a_partial_cpu_time_covers_nothing_of_the_run() -> None:
+    cpu = CpuEvidence(cpu_seconds=1.0, until_ns=START_NS + seconds(1), is_partial=True)
+    sampling = draft(KILLED, RunEvidence(cpu=cpu)).record().sampling
+    assert sampling is not None
+    assert sampling.cpu_covered_percent == 0.0
+
+
+def test_a_source_is_named_whatever_the_order_of_the_collectors() -> None:
+    for parts in (("nvml", "processes"), ("processes", "nvml")):
+        drafted = draft(KILLED)
+        for source in parts:
+            evidence = RunEvidence() if source == "processes" else None
+            drafted.add_part(RecordPart(source=source, evidence=evidence))
+        sampling = drafted.record().sampling
+        assert sampling is not None
+        assert sampling.sources == ("stats", *parts)
+
+
+def test_a_defect_in_the_evidence_of_a_collector_costs_only_that_evidence() -> None:
+    def broken(_: object) -> None:
+        raise KeyError("secret")
+
+    drafted = draft(KILLED, RunEvidence(memory=observed("statistics", 50 * MIB)))
+    rows = ProcessRows(rows=(), with_commands=broken)
+    drafted.add_part(RecordPart(source="processes", evidence=RunEvidence(rows=rows)))
+    drafted.add_part(RecordPart(source="nvml", warnings=("GPU.",)))
+    record = drafted.record()
+    assert record.metrics.max_memory_used_mb == 50
+    assert record.sampling == Sampling(sources=("stats", "nvml"))
+    assert record.monitor is not None
+    assert record.monitor.warnings == (
+        "GPU.",
+        "Values are left out because of an error in the profiler (KeyError in RecordDraft).",
+    )
