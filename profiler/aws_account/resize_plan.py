@@ -272,13 +272,18 @@ def _changed(case: _Case, decision: Resize) -> ChangedDefinition:
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) -> SeenMemory:
     """The largest memory of each measured container, and the limits of kills at the definition's
     size, with the margin.
+
+    Of counted runs, the need of a container without a report is not known, so that its limit is not
+    lowered.
     """
     factor = 1 + margin_percent / 100
     needs_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
     for runs_size, runs in window.sizes.items():
+        reporting = runs.counts.containers
         for name, memory in runs.containers.items():
-            if memory.used_mb is not None:
+            is_known = name in reporting or not window.is_counted
+            if memory.used_mb is not None and is_known:
                 needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * factor)
             limit_mb = memory.killed_limit_mb
             if limit_mb is not None and runs_size == size:

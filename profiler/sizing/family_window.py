@@ -47,7 +47,9 @@ class FamilyWindow:
     """The runs of one family within a span of time.
 
     A repeated run is ignored. A run that nobody vouches for is counted in ``unconfirmed``, and
-    changes nothing else. ``close`` comes after the last run.
+    changes nothing else. ``is_counted``: only the runs that decide on the task's need were added
+    one by one, so that the largest memory of a container without a report may be missing.
+    ``close`` comes after the last run.
     """
 
     def __init__(self, span: WindowSpan) -> None:
@@ -56,6 +58,7 @@ class FamilyWindow:
         self.older: Kept[RunFacts] = Kept(span.min_runs)
         self.identities: set[int] = set()
         self.unconfirmed = 0
+        self.is_counted = False
         # A heap: the lowest of the newest revisions is first.
         self._revisions: list[int] = []
 
@@ -100,6 +103,7 @@ class FamilyWindow:
 
         ``durations_ms`` is a sample of the successes' durations, or their percentiles.
         """
+        self.is_counted = True
         runs = self._at_size(size).of_revision(self._known_revision(revision))
         runs.counts.merge(counts)
         for number, duration_ms in enumerate(durations_ms):
@@ -115,6 +119,7 @@ class FamilyWindow:
         self.older.merge(other.older)
         self.identities |= other.identities
         self.unconfirmed += other.unconfirmed
+        self.is_counted = self.is_counted or other.is_counted
 
     def close(self) -> None:
         """Add the newest runs from before the span, if it has fewer than ``min_runs``."""

@@ -26,7 +26,6 @@ from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import (
-    ACCOUNT,
     Context,
     Forward,
     call,
