@@ -3,7 +3,6 @@ was used up (version 1 and 2), or for any reason (version 2).
 """
 
 import os
-from pathlib import Path
 
 from profiler.core.timestamps import NS_PER_US
 from profiler.readers.cgroup.hierarchy import UNIFIED, Cgroups, parse_membership
@@ -28,7 +27,7 @@ class GroupPressure:
         self._files: dict[str | None, int] = {}
         if cpu_folder is not None:
             self._files.update(proc.open_files(cpu_folder, (_CPU_STAT,)))
-        if unified_folder is not None and Path(unified_folder, _EVENTS).exists():
+        if unified_folder is not None and _is_there(f"{unified_folder}/{_EVENTS}"):
             self._files.update(proc.open_files(unified_folder, (_PRESSURE,)))
 
     def read(self) -> CpuPressure:
@@ -60,10 +59,15 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> GroupPressure:
 
 def _folder(theirs: Cgroups, own: Cgroups, hierarchy: str) -> str | None:
     folder = next(iter(theirs.folders(hierarchy)), None)
-    if folder is not None and Path(folder).is_dir():
+    if folder is not None and _is_there(folder):
         return folder
     location = own.location(hierarchy)
     return None if location is None else location.folder
+
+
+def _is_there(path: str) -> bool:
+    """Whether the path can be looked up: other users' processes do not show their root."""
+    return os.path.exists(path)  # noqa: PTH110  Path.exists raises PermissionError
 
 
 def parse_throttled_ns(text: bytes) -> int | None:

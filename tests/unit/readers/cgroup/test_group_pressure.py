@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,13 @@ def test_a_process_that_has_ended_has_no_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"throttled_time x\n", b"usage_usec 5\n"])
 def test_an_unknown_format_has_no_throttled_time(text: bytes) -> None:
     assert parse_throttled_ns(text) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_process_whose_root_is_hidden_fails_nothing() -> None:
+    """A monitor without privileges reads the counters of its own mounts, if there are any."""
+    os.seteuid(65534)
+    try:
+        open_group_pressure(1).close()
+    finally:
+        os.seteuid(0)
