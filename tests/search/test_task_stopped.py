@@ -87,7 +87,7 @@ def run_report(**record: Any) -> str:
 
 def only_document(server: SearchServer) -> dict[str, Any]:
     (hit,) = search(server)["hits"]["hits"]
-    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{ACCOUNT}/{TASK_ID}/batch")
+    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{TASK_ID}/batch")
     source: dict[str, Any] = hit["_source"]
     return source
 
@@ -165,7 +165,7 @@ def test_the_identity_and_the_place_of_a_run_are_the_events_in_any_order(
                 assert handler.task_stopped(stopped, Context())["indexed"] is True
             call(search_server, "POST", "task-reports-*/_refresh")
         (hit,) = search(search_server)["hits"]["hits"]
-        assert hit["_id"] == f"{ACCOUNT}/{TASK_ID}/batch"
+        assert hit["_id"] == f"{TASK_ID}/batch"
         documents.append(hit["_source"])
     assert documents[0] == documents[1]
     task_fields = documents[0]["task"]
