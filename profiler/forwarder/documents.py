@@ -49,7 +49,7 @@ MAX_ID_BYTES = 512
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
-    f"The document's id, of account, task id, container name and the kind of a notification, would "
+    f"The document's id, of task id, container name and the kind of a notification, would "
     f"exceed {MAX_ID_BYTES} bytes."
 )
 # What a writer needs of an existing document of a run.
@@ -198,7 +198,8 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
     """Whether a report may write into the stored document.
 
     In a cluster of several accounts, an account may know the id of another one's task: the first
-    account's report counts until the task's event, with the report in the task's log stream.
+    account's report counts until the task's event, with the report in the task's log stream; but
+    one from a stream that does not name the task blocks none that does.
     A report from a stream that does not name the task replaces no report from one that does,
     unless the task's event vouches for it. It does not count at all if the event refutes it.
     """
@@ -207,7 +208,7 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
     if event is not None and event.is_of_other_account(document.report_account):
         return False
     if event is None and not document.is_of_event and _differ_in_account(document, stored):
-        return False
+        return claim is None and stored.claim is not None
     if claim is None:
         return True
     if event is not None and event.vouches_for(claim):

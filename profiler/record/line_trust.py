@@ -102,7 +102,8 @@ def is_container_id(log_stream: str) -> bool:
 class LineClaim(Struct, frozen=True, kw_only=True):
     """What a line says about itself; None: it does not say.
 
-    ``is_final``: it is a report, not the checkpoint or notice of a batch that runs. ``time``, ``started_at`` and ``finished_at`` are RFC 3339 texts.
+    ``is_final``: it is a report, not the checkpoint or notice of a batch that runs. ``time``,
+    ``started_at`` and ``finished_at`` are RFC 3339 texts.
     """
 
     task_id: str

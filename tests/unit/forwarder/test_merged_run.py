@@ -409,6 +409,23 @@ def test_no_account_writes_into_another_ones_run(unproven: StreamClaim | None) -
         assert document == expected
 
 
+def test_an_unproven_report_of_another_account_blocks_none_of_the_tasks_stream() -> None:
+    unproven = StreamClaim(voucher="trusted-group", stream="x")
+    cluster = FakeSearchCluster()
+    write(cluster, of_report(ATTACK[0].fields["record"], unproven), of_report(report()))
+    (document,) = cluster.documents.values()
+    assert document["cloud"]["account"]["id"] == "111122223333"
+    assert "voucher" not in document["task"]
+
+
+def test_of_two_accounts_the_first_ones_report_counts_until_the_event() -> None:
+    cluster = FakeSearchCluster()
+    write(cluster, of_report(report()), ATTACK)
+    (document,) = cluster.documents.values()
+    assert document["cloud"]["account"]["id"] == "111122223333"
+    assert document["task"]["exit_code"] != 9
+
+
 def test_the_event_removes_the_numbers_of_another_account() -> None:
     cluster = FakeSearchCluster()
     write(cluster, ATTACK, of_event(task()))
