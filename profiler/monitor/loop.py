@@ -14,8 +14,8 @@ from profiler.aggregation.run_end import RunEnd, ended, was_stopped
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
+from profiler.monitor.line_builder import LineBuilder
 from profiler.monitor.report_delivery import report_target
-from profiler.monitor.reporter import Reporter
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import (
@@ -54,7 +54,9 @@ class MonitoredTask:
     ) -> None:
         self._settings, self._sampler, self._shared = settings, sampler, shared
         self._clock, self._stop, self._log = shared.clock, shared.stop, shared.log
-        self._reporter = Reporter(settings, sampler, shared, list(warnings), shared.ticker.missed)
+        self._line_builder = LineBuilder(
+            settings, sampler, shared, list(warnings), shared.ticker.missed
+        )
         self._batches: list[FollowedContainer] = []
         self._awaited: tuple[
             FollowedContainer, ...
@@ -121,7 +123,7 @@ class MonitoredTask:
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
             if not self._selection.is_present and self._selection.problem is not None:
-                self._reporter.warnings.remove(
+                self._line_builder.warnings.remove(
                     self._selection.problem
                 )  # of a missing batch that is listed now
             self.add_warning(selection.problem)
@@ -131,7 +133,7 @@ class MonitoredTask:
         """Log a problem that is in all records from now on; None is no problem."""
         if problem is not None:
             self._log.error(problem)
-            self._reporter.warnings.append(problem)
+            self._line_builder.warnings.append(problem)
 
     def _check_ends(self) -> None:
         task = self._sampler.task
@@ -286,11 +288,11 @@ class MonitoredTask:
             batch.is_reported = True
             return
         if is_bare:
-            line, stacks = self._reporter.bare_report(batch, task, outcome), None
+            line, stacks = self._line_builder.bare_report(batch, task, outcome), None
         else:
             self._shared.collectors.final_readings()
             is_last = self._unreported() == [batch]
-            line, stacks = self._reporter.report(batch, task, outcome, has_cost=is_last)
+            line, stacks = self._line_builder.report(batch, task, outcome, has_cost=is_last)
         place = report_target(batch.container, task, self._settings, self._sampler.own)
         budget_seconds = self._shared.stop_seconds - self._since_stop_seconds()
         reserve_seconds = min(_PRINT_RESERVE_SECONDS, self._shared.stop_seconds / 4)
@@ -317,7 +319,7 @@ class MonitoredTask:
             for batch in self._unreported():
                 for so_far, finding in notices.find(batch, task):
                     self._send_notice(
-                        batch, task, self._reporter.notice(batch, task, so_far, finding)
+                        batch, task, self._line_builder.notice(batch, task, so_far, finding)
                     )
                     notices.on_line()
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
@@ -348,7 +350,7 @@ class MonitoredTask:
         self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
         for batch in self._unreported():
             if batch.was_listed:
-                self._shared.delivery.print(self._reporter.checkpoint(batch, task))
+                self._shared.delivery.print(self._line_builder.checkpoint(batch, task))
                 if notices is not None:
                     notices.on_line()
 

@@ -38,7 +38,7 @@ class _Upload(Struct, frozen=True):
     on_done: Callable[[], object] | None
 
 
-class Delivery(Struct, eq=False):
+class ReportDelivery(Struct, eq=False):
     """Delivers the lines of the monitor.
 
     Uploads run in threads: the sampling goes on, as other batches may still run.

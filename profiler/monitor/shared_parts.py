@@ -8,7 +8,7 @@ from msgspec import Struct
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.readers.linux.host import OwnUsage
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     stop_seconds: float
     log: Log
     collectors: Collectors
-    delivery: Delivery
+    delivery: ReportDelivery
     read_own_usage: Callable[[], OwnUsage]
     reported: "ReportedFile | None" = (
         None  # the batches that need no report; only of an instance's monitor

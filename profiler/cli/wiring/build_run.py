@@ -17,7 +17,6 @@ from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.core.text import printable
-from profiler.local_run.labels import parse_labels
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
@@ -27,6 +26,7 @@ from profiler.local_run.prepared_run import (
     read_caller_environment,
     take_over_signals,
 )
+from profiler.local_run.runner_labels import parse_labels
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession

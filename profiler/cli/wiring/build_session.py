@@ -19,8 +19,8 @@ from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.labels import MAX_LABEL_CHARS, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
+from profiler.local_run.runner_labels import MAX_LABEL_CHARS, git_commit, runner_labels
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading

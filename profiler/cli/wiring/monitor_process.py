@@ -14,7 +14,7 @@ from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
 from profiler.readers.linux.host import (
@@ -95,7 +95,7 @@ class MonitorProcess:
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
             collectors=found,
-            delivery=Delivery(
+            delivery=ReportDelivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],
                 self.log,

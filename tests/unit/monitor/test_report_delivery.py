@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import Delivery, OwnStream, log_target, report_target
+from profiler.monitor.report_delivery import OwnStream, ReportDelivery, log_target, report_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
@@ -26,7 +26,7 @@ class Parts:
     def __init__(self, streams: FakeLogsSink | None = None, *, slow: bool = False) -> None:
         self.streams, self.output, self.log = streams or FakeLogsSink(), FakeStdout(), FakeLog()
         self.budget = FakeCalls(last_seconds=1000 if slow else 0)
-        self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
+        self.delivery = ReportDelivery(self.streams, self.output, self.log, self.budget)
 
 
 @pytest.mark.parametrize("stacks", [None, b"stacks"])

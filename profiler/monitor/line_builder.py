@@ -38,7 +38,7 @@ from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 
 
-class Reporter(Struct, eq=False):
+class LineBuilder(Struct, eq=False):
     """Builds the lines of one task.
 
     ``missed_before`` are the ticks that were missed before the task.
