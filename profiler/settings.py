@@ -211,7 +211,8 @@ class SettingsReader(Struct):
 
     def value(self, name: str) -> Any:  # noqa: ANN401  the type of the setting's field
         """The value of a setting; its default if it is not set or not valid."""
-        text, default = self._text(name), _DEFAULTS.get(name)
+        text = self._text(name)
+        default = _DEFAULTS.get(name)
         if not text:
             return default
         try:

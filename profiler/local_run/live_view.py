@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 MAX_PICTURE_WIDTH = 96
 _MIN_PICTURE_WIDTH = 16
-_LABEL_WIDTH, _VALUE_WIDTH = 7, 10
+_LABEL_WIDTH = 7
+_VALUE_WIDTH = 10
 # The pictures keep their width while the texts get a little longer and shorter.
 _TEXT_WIDTH_STEP = 4
 _MAX_NAME_CHARS = 24
@@ -89,7 +90,8 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     used = _head(
         "Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
     )
-    course, limit_bytes = figures.memory_course, figures.memory_limit_bytes
+    course = figures.memory_course
+    limit_bytes = figures.memory_limit_bytes
     cpu_top, draw_cpu = _curve(
         figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU
     )
@@ -101,7 +103,8 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
         room - -(-max(map(len, texts)) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP, MAX_PICTURE_WIDTH
     )
     if width < _MIN_PICTURE_WIDTH:  # a narrow terminal has the curves alone
-        texts, width = (notices, "", ""), max(room - len(notices), 0)
+        texts = (notices, "", "")
+        width = max(room - len(notices), 0)
     cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
         (*vcpu, *draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
@@ -131,7 +134,12 @@ def _curve(
     shown = format_value(top)
     if limit is not None and not is_to_limit:
         shown = format_part(shown, format_value(limit))
-    name = "limit " if is_to_limit else "peak " if peak == top else ""
+    if is_to_limit:
+        name = "limit "
+    elif peak == top:
+        name = "peak "
+    else:
+        name = ""
     full_colour = limit_colour if is_to_limit else GREEN
 
     def draw(width: int) -> list[Part]:
@@ -147,7 +155,8 @@ def _format_bytes(size_bytes: float) -> str:
 
 
 def _time_text(figures: LiveFigures) -> str:
-    elapsed_ms, usual = figures.elapsed_ms, figures.usual
+    elapsed_ms = figures.elapsed_ms
+    usual = figures.usual
     if usual is None:
         return ""
     if elapsed_ms > usual.p95_ms:
@@ -162,8 +171,10 @@ def _time_text(figures: LiveFigures) -> str:
 
 
 def _time_row(figures: LiveFigures, bar_width: int) -> Row:
-    now, usual = _clock(figures.elapsed_ms), figures.usual
-    head, text = _head("Time", now), _time_text(figures)
+    now = _clock(figures.elapsed_ms)
+    usual = figures.usual
+    head = _head("Time", now)
+    text = _time_text(figures)
     if usual is None:
         processes = sum(named.count for named in figures.processes)
         threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
@@ -225,14 +236,16 @@ class LiveView:
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
         """Count a sample and its processes, and draw if the next drawing is due."""
-        last, self._last = self._last, sample
+        last = self._last
+        self._last = sample
         if last.cpu_ns is not None and sample.cpu_ns is not None:
             self._course.add_cpu(last.read_ns, sample.read_ns, max(sample.cpu_ns - last.cpu_ns, 0))
         if sample.memory_used_bytes is not None:
             held_ns = max(sample.read_ns - last.read_ns, 0)
             self._course.add_memory(sample.read_ns, sample.memory_used_bytes, held_ns=held_ns)
         if self._read_usual is not None and sample.read_ns - self._started_ns >= _USUAL_AFTER_NS:
-            read, self._read_usual = self._read_usual, None
+            read = self._read_usual
+            self._read_usual = None
             start_thread(
                 threading.Thread(
                     target=lambda: self._keep_usual(read), name="usual-duration", daemon=True

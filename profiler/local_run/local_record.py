@@ -90,7 +90,8 @@ def apply_placement(
 
     A name that the user gave remains the family.
     """
-    task, own = placement.task, replace(placement.container, started_ns=started_ns)
+    task = placement.task
+    own = replace(placement.container, started_ns=started_ns)
     end = RunEnd(status="running", until_ns=finished_ns)
     placed = RecordDraft.of(own, task, end, Host()).run
     target = awslogs_target(

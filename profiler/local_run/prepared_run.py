@@ -139,7 +139,8 @@ class HeldCommand(Struct, eq=False):
     def __exit__(self, *_error: object) -> None:
         """End the forked process if it has not been released."""
         if self._process is not None:
-            (pid, *pipes), self._process = self._process, None
+            (pid, *pipes) = self._process
+            self._process = None
             for pipe in pipes:
                 os.close(pipe)
             os.waitpid(pid, 0)
@@ -150,7 +151,8 @@ class HeldCommand(Struct, eq=False):
         """
         if self._process is None:
             return _start_failure(self.words[0], ())
-        (pid, gate, output_pipe), self._process = self._process, None
+        (pid, gate, output_pipe) = self._process
+        self._process = None
         with suppress(BrokenPipeError):  # a signal has ended the process
             os.write(gate, _EXECUTE)
         os.close(gate)
@@ -255,11 +257,10 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
     where = "does not exist" if "/" in name else "was not found in PATH"
     is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
-    advice = (
-        f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
-        if is_shell
-        else "check its spelling"
-    )
+    if is_shell:
+        advice = f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
+    else:
+        advice = "check its spelling"
     reason = f"The command {_shorten_name(name)!r} {where}; {advice}."
     return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
 
@@ -322,11 +323,14 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         # Otherwise the command's process would stop before it executes the command, and this
         # process would wait for it.
         stop_if_pending()
-        started_wall_ns, started_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
+        started_wall_ns = self.clock.wall_ns()
+        started_ns = self.clock.monotonic_ns()
         started = self.held.execute()
         if isinstance(started, StartFailure):
             return started
-        (pid, output), exec_ns, startup_cpu_ns = started, started_ns, 0
+        (pid, output) = started
+        exec_ns = started_ns
+        startup_cpu_ns = 0
         if output:
             *times_ns, joined = output.split(b" ", 2)
             startup_cpu_ns, exec_ns = map(int, times_ns)

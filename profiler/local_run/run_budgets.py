@@ -30,7 +30,10 @@ def failed_budgets(
     durations = [run.duration_ms for run in runs]
     cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * MS_PER_SECOND for run in runs]
     cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * MS_PER_SECOND
-    exceeded, texts, unknown, names = set[int](), list[str](), set[int](), list[str]()
+    exceeded = set[int]()
+    texts = list[str]()
+    unknown = set[int]()
+    names = list[str]()
     for name, values, limit, write in (
         (
             "memory",
@@ -67,9 +70,10 @@ def failed_budgets(
 
 def _write_duration(milliseconds: float) -> tuple[str, str]:
     is_short = milliseconds < MS_PER_SECOND
-    exact = (
-        f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / MS_PER_SECOND)} s"
-    )
+    if is_short:
+        exact = f"{_exact(milliseconds)} ms"
+    else:
+        exact = f"{_exact(milliseconds / MS_PER_SECOND)} s"
     return format_duration(milliseconds), exact
 
 

@@ -95,9 +95,9 @@ def _commit_of(git: str) -> str | None:
 
 def _commit(text: str | None) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
-    return (
-        text if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else None
-    )
+    if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
+        return text
+    return None
 
 
 def _read(path: str) -> str | None:

@@ -36,22 +36,22 @@ Reading = Literal["quick", "full", "tick"]
 FINEST_NS = 20 * NS_PER_MS
 _FINEST_FULL_NS = 250 * NS_PER_MS
 # A step is at most this fraction of the time that has passed.
-_STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
+_STEP_DIVISOR = 100
+_FULL_STEP_DIVISOR = 8
 # The share of a core, in percent, and the CPU time that may be used in advance. A thread that
 # writes down the run so far adds up to 1 ms a second, and the end of a run with 20 processes 1 to 2
 # ms: together they are 1 % of the first 3 s.
-_CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
+_CPU_PERCENT = 0.7
+_ADVANCE_NS = 3 * NS_PER_MS
 # The share for quick readings after the profiler has exceeded its own: a long pause would miss
 # short spikes.
 _QUICK_PERCENT = 0.15
 # The share for all readings, and what may be used in advance. For a shorter interval, the user
 # asked for more.
-_TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = (
-    0.75,
-    2.2,
-    NS_PER_SECOND,
-    30 * NS_PER_MS,
-)
+_TICK_PERCENT = 0.75
+_FINE_TICK_PERCENT = 2.2
+_USUAL_INTERVAL_NS = NS_PER_SECOND
+_TICK_ADVANCE_NS = 30 * NS_PER_MS
 
 
 class SamplingPace:
@@ -103,9 +103,10 @@ class SamplingPace:
         """
         used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
-            percent = (
-                _TICK_PERCENT if self._interval_ns >= _USUAL_INTERVAL_NS else _FINE_TICK_PERCENT
-            )
+            if self._interval_ns >= _USUAL_INTERVAL_NS:
+                percent = _TICK_PERCENT
+            else:
+                percent = _FINE_TICK_PERCENT
             affordable_ns = self._started_ns + round((used_ns - _TICK_ADVANCE_NS) * 100 / percent)
             from_ns = max(now_ns, affordable_ns)
             before, after = (
@@ -131,7 +132,8 @@ class SamplingPace:
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)
         if not is_tick and (now_ns - self._full_ns < full_step_ns or now_ns < self._affordable_ns):
             return "quick"
-        self._full_ns, self._before_quick_ns = now_ns, None
+        self._full_ns = now_ns
+        self._before_quick_ns = None
         if not is_tick:
             return "full"
         self._tick_ns = None
@@ -141,7 +143,8 @@ class SamplingPace:
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
 # and this much at once.
-_SHARES_CPU, _SHARES_ADVANCE_NS = 0.0035, 45 * NS_PER_MS
+_SHARES_CPU = 0.0035
+_SHARES_ADVANCE_NS = 45 * NS_PER_MS
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
 # wrong rate.
 _MIN_CPU_STEP_NS = 100 * NS_PER_MS
@@ -295,7 +298,8 @@ class CommandSampler:
 
     def take_pages_cpu_ns(self) -> int:
         """The CPU time that reading pages has taken since the last call; it has its own limit."""
-        used_ns, self._shares.used_cpu_ns = self._shares.used_cpu_ns, 0
+        used_ns = self._shares.used_cpu_ns
+        self._shares.used_cpu_ns = 0
         return used_ns
 
     @property
@@ -313,9 +317,10 @@ class CommandSampler:
         if self._shares.has_lost:
             self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
         is_new = self._shares.is_exact or self._shares.has_lost
-        self._unsure_bound_bytes = (
-            bound_bytes if is_new else max(bound_bytes, self._unsure_bound_bytes)
-        )
+        if is_new:
+            self._unsure_bound_bytes = bound_bytes
+        else:
+            self._unsure_bound_bytes = max(bound_bytes, self._unsure_bound_bytes)
 
     def sample(
         self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
@@ -475,11 +480,9 @@ class SampleBuffer:
         if not collectors.devices or not self.usage.samples:
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
-        readings, at_ns, around_ns = (
-            collectors.take_readings(),
-            (since_ns + now_ns) // 2,
-            (now_ns - since_ns) // 2,
-        )
+        readings = collectors.take_readings()
+        at_ns = (since_ns + now_ns) // 2
+        around_ns = (now_ns - since_ns) // 2
         self._devices_ns = now_ns
         self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 

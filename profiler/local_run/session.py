@@ -73,7 +73,8 @@ _PROFILER_WAS_KILLED = (
     "the command may have run on."
 )
 # A run that ends sooner has no notices, and does not import their modules.
-_FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
+_FIRST_NOTICES_NS = 5 * NS_PER_SECOND
+_USUAL_STUCK_MINUTES = 10
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -196,7 +197,8 @@ class _Session:
 
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
-        plan, supervisor = self._plan, self._supervisor
+        plan = self._plan
+        supervisor = self._supervisor
         began_ns = time.thread_time_ns()
         plan.on_started()
         for collector in plan.collectors.threads:
@@ -211,7 +213,8 @@ class _Session:
             self._read(self._pace.begin(now_ns), now_ns)
             if now_ns >= first_write_ns:
                 plan.keep_so_far(self._so_far)
-        finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        finished_ns = self._clock.monotonic_ns()
+        finished_wall_ns = self._clock.wall_ns()
         details = self._details if self._sampler.max_processes else None
         # This must come before the command is reaped.
         last_threads = None if details is None else details.threads.read_last(finished_ns)
@@ -243,7 +246,8 @@ class _Session:
         details = self._details = self._details or self._new_details()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
-        read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
+        read_ns = self._read_ns(now_ns)
+        reaped = self._supervisor.reaped
         sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self._pace.leave_out(self._sampler.take_pages_cpu_ns())
         self._samples.add(sample, now_ns)
@@ -280,7 +284,8 @@ class _Session:
                     LocalNotices,
                 )  # the shortest runs have no sample
 
-                plan, started = self._plan, self._started
+                plan = self._plan
+                started = self._started
                 interfaces = f"/proc/{started.pid}/net/dev"
                 self._notices = LocalNotices(
                     started.started_wall_ns,
@@ -316,7 +321,9 @@ class _Session:
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
-        started_ns, interval_ns, plan = self._started.started_wall_ns, self._interval_ns, self._plan
+        started_ns = self._started.started_wall_ns
+        interval_ns = self._interval_ns
+        plan = self._plan
         offset_ns = self._read_ns(0)
 
         def new_series() -> SeriesByCommand[Any]:
@@ -366,9 +373,9 @@ class _Session:
         )
         if memory_kills is None and self._prepared.oom_kills_before is not None:
             now = self._prepared.cgroups.oom_kills()
-            shared_oom_kills = (
-                None if now is None else max(now - self._prepared.oom_kills_before, 0)
-            )
+            shared_oom_kills = None
+            if now is not None:
+                shared_oom_kills = max(now - self._prepared.oom_kills_before, 0)
         return replace(
             self._observed_so_far(),
             finished_ns=finished_wall_ns,

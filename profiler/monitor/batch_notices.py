@@ -93,12 +93,14 @@ class BatchNotices(Struct, eq=False):
             state.measures_blocks = any(
                 one[name] is not None for one in totals for name in BLOCK_COUNTERS
             )
-            state.task, attempt = task, (container.docker_id, container.restart_count)
+            state.task = task
+            attempt = (container.docker_id, container.restart_count)
             state.memory_size_bytes = container_limits(
                 container, task, usage, self._sampler.host
             ).memory_bytes
             if attempt != state.attempt:
-                state.attempt, cpu_seconds = attempt, None
+                state.attempt = attempt
+                cpu_seconds = None
         own_line_ns = None
         # On Fargate, the log driver uses the network of the task.
         if (

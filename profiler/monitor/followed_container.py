@@ -55,7 +55,8 @@ class FollowedContainer(Struct, eq=False):
 
     def join(self, listed: ContainerMetadata) -> ContainerMetadata:
         """Add the container as it is listed now."""
-        before, self.container = self._before, joined_attempt(self._before, listed)
+        before = self._before
+        self.container = joined_attempt(self._before, listed)
         known_id = listed.docker_id or (None if before is None else before.docker_id)
         self._before = replace(self.container, docker_id=known_id)
         self.is_listed = True

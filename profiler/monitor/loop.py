@@ -52,8 +52,12 @@ class MonitoredTask:
         shared: SharedParts,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        self._settings, self._sampler, self._shared = settings, sampler, shared
-        self._clock, self._stop, self._log = shared.clock, shared.stop, shared.log
+        self._settings = settings
+        self._sampler = sampler
+        self._shared = shared
+        self._clock = shared.clock
+        self._stop = shared.stop
+        self._log = shared.log
         self._line_builder = LineBuilder(
             settings, sampler, shared, list(warnings), shared.ticker.missed
         )
@@ -163,11 +167,9 @@ class MonitoredTask:
         if container is not None and container.exit_code is not None:
             return self._listed_end(batch, container, task)
         batch.reads_without_end += 1
-        return (
-            None
-            if batch.reads_without_end < _READS_BEFORE_LOST
-            else self._listed_end(batch, container, task)
-        )
+        if batch.reads_without_end < _READS_BEFORE_LOST:
+            return None
+        return self._listed_end(batch, container, task)
 
     @property
     def _task_stop_ns(self) -> int | None:
@@ -190,7 +192,8 @@ class MonitoredTask:
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
-        exit_code, finished_ns = container.exit_code, container.finished_ns
+        exit_code = container.exit_code
+        finished_ns = container.finished_ns
         is_stopped = was_stopped(
             exit_code,
             finished_ns,
@@ -283,12 +286,14 @@ class MonitoredTask:
         *,
         is_bare: bool = False,
     ) -> None:
-        reported, batch_id = self._shared.reported, batch.container.followed_id
+        reported = self._shared.reported
+        batch_id = batch.container.followed_id
         if reported is not None and reported.has(batch_id):
             batch.is_reported = True
             return
         if is_bare:
-            line, stacks = self._line_builder.bare_report(batch, task, outcome), None
+            line = self._line_builder.bare_report(batch, task, outcome)
+            stacks = None
         else:
             self._shared.collectors.final_readings()
             is_last = self._unreported() == [batch]
@@ -312,7 +317,8 @@ class MonitoredTask:
 
     def _print_notices(self) -> None:
         """Print the notices of the batches that run; after a defect, none."""
-        task, notices = self._sampler.task, self._notices
+        task = self._sampler.task
+        notices = self._notices
         if task is None or notices is None:
             return
         try:
@@ -341,7 +347,8 @@ class MonitoredTask:
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        task, notices = self._sampler.task, self._notices
+        task = self._sampler.task
+        notices = self._notices
         if not self.is_checkpoint_due(now_ns) or task is None:
             return
         if notices is not None and notices.want_silence:

@@ -50,10 +50,8 @@ class SwapWarning(Struct):
 
     def part(self, record: Record, batch: str) -> RecordPart:
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
-        now, before = (
-            self._read() if runs_on_instance(record.launch_type) else None,
-            self._by_batch.get(batch),
-        )
+        now = self._read() if runs_on_instance(record.launch_type) else None
+        before = self._by_batch.get(batch)
         if now is None or before is None:
             return RecordPart()
         out_mib = (now.out_bytes - before.out_bytes) // MIB
@@ -135,7 +133,8 @@ class TaskSampler:
         series_points: int = 0,
         host: Host,
     ) -> None:
-        self._source, self.source_name = source, source.name
+        self._source = source
+        self.source_name = source.name
         self._series_points = series_points
         self.host = host
         self.followed = FollowedContainers()
@@ -166,7 +165,8 @@ class TaskSampler:
         if watched and watched != self._watched:
             self._follow_only(watched)
         self.add_kept()
-        previous, reading = self.last_reading, self._read_stats()
+        previous = self.last_reading
+        reading = self._read_stats()
         self.is_repeated = reading is previous
         refreshed = self._task_is_due(reading, watched) and self.refresh()
         if isinstance(reading, Unavailable):
@@ -194,7 +194,8 @@ class TaskSampler:
             self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
 
     def add_kept(self) -> None:
-        kept, self._kept = self._kept, []
+        kept = self._kept
+        self._kept = []
         for reading, received_ns, jumped_ns in kept:
             self._add_samples(reading, received_ns, jumped_ns)
 
@@ -273,15 +274,15 @@ class TaskSampler:
 
     def clock_shift_ns(self, one: FollowedContainer) -> int:
         """By how much the wall clock was set since the container's start was seen."""
-        return (
-            0
-            if one.shift_at_start_ns is None
-            else self._clock_jumps.jumped_ns - one.shift_at_start_ns
-        )
+        if one.shift_at_start_ns is None:
+            return 0
+        return self._clock_jumps.jumped_ns - one.shift_at_start_ns
 
     def warnings(self, one: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
-        usage, container, sentences = one.usage, one.container, []
+        usage = one.usage
+        container = one.container
+        sentences = []
         if self._clock_jumps.jumped_ns:
             sentences.append(_clock_was_set(self._clock_jumps.jumped_ns))
         if one.is_listed and container.restart_count:
@@ -321,7 +322,8 @@ class TaskSampler:
         if isinstance(reading, Unavailable):
             return not reading.timed_out
         if not self.is_repeated:
-            before, self._seen_ids = self._seen_ids, frozenset(reading)
+            before = self._seen_ids
+            self._seen_ids = frozenset(reading)
             if self._seen_ids != before:
                 return True
         return any(self._may_have_ended(one, reading, now_ns) for one in watched)

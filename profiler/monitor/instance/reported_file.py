@@ -19,7 +19,8 @@ class ReportedFile:
     """
 
     def __init__(self, path: Path, log: Log) -> None:
-        self._path, self._log = path, log
+        self._path = path
+        self._log = log
         self._reported: set[str] = set()
         self._unsure: set[str] = set()
         self._lines = 0
