@@ -2,6 +2,7 @@
 identity and sizes.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from profiler.aggregation.task_record import (
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
+from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
@@ -196,6 +198,11 @@ def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> Res
     vcpus = [vcpu for vcpu in (limits.vcpu, float(usable_cpus), host.vcpu) if vcpu is not None]
     sizes = [size for size in (limits.memory_bytes, host.memory_bytes) if size is not None]
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
+
+
+def read_sizes(cgroups: Cgroups, host: Host) -> ResourceLimits:
+    """The limits of the command now; see :func:`effective_sizes`."""
+    return effective_sizes(cgroups.limits(), host, len(os.sched_getaffinity(0)))
 
 
 def draft_run_record(

@@ -299,6 +299,10 @@ class StartedRun(Struct, frozen=True, kw_only=True):
     started_ns: int
     started_wall_ns: int
 
+    def wall_ns(self, monotonic_ns: int) -> int:
+        """Convert a monotonic time to wall time, without the clock changes since the start."""
+        return self.started_wall_ns + monotonic_ns - self.started_ns
+
 
 class PreparedRun(Struct, frozen=True, kw_only=True):
     """The state before the command starts.
