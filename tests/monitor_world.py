@@ -34,6 +34,7 @@ from tests.fakes import (
     FakeTaskSource,
     sample,
     seconds,
+    task_settings,
 )
 
 MIB = 1024 * 1024
@@ -170,7 +171,7 @@ class World(FakeMonitor):
         )
         self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
         self.warnings: tuple[str, ...] = ()
-        self.settings = TaskSettings(**settings)
+        self.settings = task_settings(**settings)
         self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:

@@ -8,9 +8,8 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
-from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
-from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
+from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout, task_settings
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
@@ -19,7 +18,7 @@ AWSLOGS = {
     "awslogs-region": "eu-west-1",
     "awslogs-stream": "ecs/batch/0123",
 }
-SETTINGS = TaskSettings(aws_region="us-west-2")
+SETTINGS = task_settings(aws_region="us-west-2")
 
 
 class Parts:
