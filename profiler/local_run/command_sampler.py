@@ -94,7 +94,9 @@ class GroupMemory:
 
         ``tree`` is read only if the group's own does not suffice.
         """
-        reading = None if self._has_escaped_process else self._memory()
+        if self._has_escaped_process:
+            return None
+        reading = self._memory()
         if reading is None:
             return None
         used_bytes = self._total.of_group(reading)
@@ -109,9 +111,10 @@ class GroupMemory:
         """The largest memory use of the samples, given the processes' memory, which may count
         pages twice.
         """
-        bound_bytes = None if self._has_escaped_process else self._peak().bound_bytes
-        if peak_bytes is not None and bound_bytes is not None:
-            peak_bytes = min(peak_bytes, bound_bytes)
+        if peak_bytes is not None and not self._has_escaped_process:
+            bound_bytes = self._peak().bound_bytes
+            if bound_bytes is not None:
+                peak_bytes = min(peak_bytes, bound_bytes)
         return max_known(self.used_peak_bytes, peak_bytes)
 
     def final_peak(self) -> GroupPeak:
@@ -221,16 +224,17 @@ class CommandSampler:
         self._quick_memory.follow(processes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
         blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
-        return ContainerSample(
+        sample = ContainerSample(
             read_ns=read_ns,
             cpu_ns=cpu_ns,
-            memory_used_bytes=tree_bytes if group is None else group.used_bytes,
-            memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
-            memory_kernel_bytes=None if group is None else group.kernel_bytes,
-            block_read_bytes=None if blocks is None else blocks.read_bytes,
-            block_write_bytes=None if blocks is None else blocks.write_bytes,
+            memory_used_bytes=tree_bytes,
             pids=sum(process.threads for process in processes),
         )
+        if blocks is not None:
+            sample = replace(
+                sample, block_read_bytes=blocks.read_bytes, block_write_bytes=blocks.write_bytes
+            )
+        return _with_group(sample, group)
 
     def sample_quickly(self, read_ns: int) -> ContainerSample | None:
         """Sample the memory and, after some time, the CPU time; None if the memory cannot be
@@ -240,25 +244,21 @@ class CommandSampler:
         sample.
         """
         group = self.group_memory.read_quickly(self._quick_memory)
+        used_bytes = None
         if group is None:
             used_bytes = self._quick_memory.read()
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
-        else:
-            used_bytes = group.used_bytes
-        if used_bytes is None:
-            return None
+            if used_bytes is None:
+                return None
         self.last_read_ns = read_ns
         cpu_ns = None
         if read_ns - self._read_ns >= MIN_CPU_STEP_NS:
             is_same_tree = group is None and not self._quick_memory.has_changed
             cpu_ns = self._cpu_ns_between(is_same_tree=is_same_tree)
-        return ContainerSample(
-            read_ns=read_ns,
-            cpu_ns=None if cpu_ns is None else self._clamp_to_capacity(cpu_ns, read_ns),
-            memory_used_bytes=used_bytes,
-            memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
-            memory_kernel_bytes=None if group is None else group.kernel_bytes,
-        )
+        if cpu_ns is not None:
+            cpu_ns = self._clamp_to_capacity(cpu_ns, read_ns)
+        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used_bytes)
+        return _with_group(sample, group)
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
         counted_ns = self._cgroup.cpu_ns()
@@ -268,9 +268,10 @@ class CommandSampler:
                 for process in self.processes
             )
             counted_ns = max(self._cpu.total_ns - self._startup_cpu_ns, 0) + growth_ns
-        if counted_ns is not None:
-            self.cpu_ns = max(self.cpu_ns, counted_ns)
-        return None if counted_ns is None else self.cpu_ns
+        if counted_ns is None:
+            return None
+        self.cpu_ns = max(self.cpu_ns, counted_ns)
+        return self.cpu_ns
 
     def sample_ended(self, reaped_ns: int) -> tuple[ProcessReading, ...]:
         """The processes before the ended command is waited for: it still has its own CPU time."""
@@ -314,3 +315,15 @@ class CommandSampler:
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
         return self._reported_cpu_ns
+
+
+def _with_group(sample: ContainerSample, group: MemoryReading | None) -> ContainerSample:
+    """The sample with the memory of the control group, if that is known."""
+    if group is None:
+        return sample
+    return replace(
+        sample,
+        memory_used_bytes=group.used_bytes,
+        memory_cache_bytes=group.unmapped_cache_bytes,
+        memory_kernel_bytes=group.kernel_bytes,
+    )

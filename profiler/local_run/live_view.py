@@ -86,10 +86,12 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 
 def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
-    vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
-    used = _head(
-        "Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
-    )
+    vcpu = _UNKNOWN
+    if figures.vcpu is not None:
+        vcpu = f"{figures.vcpu:.2f} vCPU"
+    used = _UNKNOWN
+    if figures.memory_bytes is not None:
+        used = _format_bytes(figures.memory_bytes)
     course = figures.memory_course
     limit_bytes = figures.memory_limit_bytes
     cpu_top, draw_cpu = _curve(
@@ -107,8 +109,13 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
         width = max(room - len(notices), 0)
     cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
-        (*vcpu, *draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
-        (*used, *draw_memory(width), (f" {memory_text}", DIM)),
+        (
+            *_head("CPU", vcpu),
+            *draw_cpu(width),
+            (f" {notices}", RED),
+            (cpu_text[len(notices) :], DIM),
+        ),
+        (*_head("Memory", used), *draw_memory(width), (f" {memory_text}", DIM)),
         _time_row(figures, width if time_text else 0),
         _processes_row(figures.processes, terminal.columns),
     ]
@@ -164,9 +171,8 @@ def _time_text(figures: LiveFigures) -> str:
     about = f"of about {_clock(usual.median_ms)}"
     if elapsed_ms >= usual.median_ms:
         return about
-    left_seconds = (
-        usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND
-    )  # rounded as they are shown
+    # Rounded as they are shown.
+    left_seconds = usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND
     return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
 
 
@@ -176,22 +182,36 @@ def _time_row(figures: LiveFigures, bar_width: int) -> Row:
     head = _head("Time", now)
     text = _time_text(figures)
     if usual is None:
-        processes = sum(named.count for named in figures.processes)
-        threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
-        counts = f"{format_count(processes, 'process')}{threads}" if processes else ""
-        return (*head, (counts, DIM))
-    bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
+        return (*head, (_counts_text(figures), DIM))
+    bar_colour = GREEN
+    colour = DIM
+    if figures.elapsed_ms > usual.p95_ms:
+        bar_colour = YELLOW
+        colour = YELLOW
     if not bar_width:
         return head[0], (now, ""), (f" {text}", colour)
     share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
     return *head, *bar(share, bar_colour, width=bar_width), (f" {text}", colour)
 
 
+def _counts_text(figures: LiveFigures) -> str:
+    """The numbers of processes and threads."""
+    processes = sum(named.count for named in figures.processes)
+    if not processes:
+        return ""
+    text = format_count(processes, "process")
+    if figures.threads is not None:
+        text += f", {format_count(figures.threads, 'thread')}"
+    return text
+
+
 def _clock(milliseconds: float) -> str:
     """Format as ``1:05`` or ``3:12:00``."""
     minutes, seconds = divmod(int(milliseconds / MS_PER_SECOND), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds:02d}"
+    return f"{minutes}:{seconds:02d}"
 
 
 def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
@@ -266,8 +286,10 @@ class LiveView:
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:
         usual = read_usual()
-        if usual is not None and usual.runs >= _MIN_USUAL_RUNS:
-            self._usual = usual if usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms else None
+        if usual is None or usual.runs < _MIN_USUAL_RUNS:
+            return
+        if usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms:
+            self._usual = usual
 
     def _figures(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> LiveFigures:
         elapsed_ns = sample.read_ns - self._drawn.read_ns

@@ -50,7 +50,9 @@ class LocalNotices:
         self._read_network = read_network
         self._next_ns = started_ns
         may_be_early = expected_seconds is not None or 0 < stuck_minutes < _USUAL_STUCK_MINUTES
-        self._first_ns = started_ns if may_be_early else started_ns + _FIRST_NS
+        self._first_ns = started_ns
+        if not may_be_early:
+            self._first_ns += _FIRST_NS
         self._notices: RunNotices | None = None
         self.warnings: tuple[str, ...] = ()
 
@@ -76,7 +78,8 @@ class LocalNotices:
                 self._notices = self._new_notices()
             for finding in self._findings(self._notices, sample, memory_size_bytes):
                 on_notice(_line(self._notices, finding, record(), longest_wait))
-        except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
+        # A defect of the notices must not end the sampling.
+        except Exception as error:  # noqa: BLE001
             problem = f"The notifications failed ({type(error).__name__})"
             self.warnings = (f"{problem}: report this as a defect of task-profiler.",)
 

@@ -68,9 +68,8 @@ _METRICS_OF_THE_TASK = (
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
 _LARGEST_PROCESS = "The run has no sample: its memory peak is at least that of the largest process."
-_KERNEL_ROUNDING_BYTES = (
-    MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
-)
+# The kernel keeps a process's memory counters per CPU and adds them up lazily.
+_KERNEL_ROUNDING_BYTES = MIB
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -236,14 +235,16 @@ def draft_run_record(
             placement,
             is_named=identity.is_named,
             started_ns=observed.started_ns,
-            finished_ns=None if ending is None else observed.finished_ns,
+            finished_ns=end.finished_ns,
         )
-    series = observed.usage.series if max_series_steps else None
-    if series is not None:
-        series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
+    series = None
+    if observed.usage.series is not None and max_series_steps:
+        series = observed.usage.series.copy(
+            min_step_ms=min_series_step_ms, max_steps=max_series_steps
+        ).values()
     evidence = RunEvidence(
         metrics=_metrics(observed, sizes, task_vcpu),
-        series=None if series is None else series.values(),
+        series=series,
         cpu=_cpu_evidence(observed),
         memory=observed.memory,
         kills=_kill_evidence(observed),

@@ -59,9 +59,8 @@ class StartFailure(Struct, frozen=True, kw_only=True):
 
 
 def _shorten_name(name: str) -> str:
-    from profiler.record.bounded_json_line import (
-        truncate_text,
-    )  # imports the record's types, so only after the fork
+    # Imports the record's types, so only after the fork.
+    from profiler.record.bounded_json_line import truncate_text
 
     return truncate_text(name, MAX_NAME_CHARS)
 
@@ -73,7 +72,7 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
     if name is None:
         from profiler.readers.linux.script_names import what_runs  # imported after the start
 
-        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]  # noqa: PTH119
+        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]
     return _shorten_name(without_surrogates(name))
 
 
@@ -139,7 +138,7 @@ class HeldCommand(Struct, eq=False):
     def __exit__(self, *_error: object) -> None:
         """End the forked process if it has not been released."""
         if self._process is not None:
-            (pid, *pipes) = self._process
+            pid, *pipes = self._process
             self._process = None
             for pipe in pipes:
                 os.close(pipe)
@@ -151,7 +150,7 @@ class HeldCommand(Struct, eq=False):
         """
         if self._process is None:
             return _start_failure(self.words[0], ())
-        (pid, gate, output_pipe) = self._process
+        pid, gate, output_pipe = self._process
         self._process = None
         with suppress(BrokenPipeError):  # a signal has ended the process
             os.write(gate, _EXECUTE)
@@ -214,7 +213,7 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
         {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
     )
     # "" is the current folder.
-    paths = [os.path.join(folder, name) for folder in folders] if name else []  # noqa: PTH118
+    paths = [os.path.join(folder, name) for folder in folders] if name else []
     return tuple(filter(os.path.exists, paths))
 
 
@@ -248,21 +247,21 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
     unusable: StartFailure | None = None
     for path, number in attempts:
         if number in _REFUSED:
-            is_folder = os.path.isdir(path)  # noqa: PTH112  a word of the command line
+            is_folder = os.path.isdir(path)  # a word of the command line
             program = f"permission denied; if it is a program, run chmod +x {path}"
             unusable = unusable or _not_executable(path, "it is a folder" if is_folder else program)
         elif number not in _ABSENT:
             return _not_executable(path, os.strerror(number))
-        elif os.path.exists(path):  # noqa: PTH110  a word of the command line
+        elif os.path.exists(path):  # a word of the command line
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
+    if unusable is not None:
+        return unusable
     where = "does not exist" if "/" in name else "was not found in PATH"
-    is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
-    if is_shell:
+    advice = "check its spelling"
+    if not frozenset(" |&;<>$`*?\n").isdisjoint(name):
         advice = f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
-    else:
-        advice = "check its spelling"
     reason = f"The command {_shorten_name(name)!r} {where}; {advice}."
-    return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
+    return StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 
 def _not_executable(path: str, reason: str) -> StartFailure:
@@ -332,7 +331,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         started = self.held.execute()
         if isinstance(started, StartFailure):
             return started
-        (pid, output) = started
+        pid, output = started
         exec_ns = started_ns
         startup_cpu_ns = 0
         if output:
@@ -407,7 +406,9 @@ def prepare_run(
         if list_children(os.getpid(), threads=1):
             identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
             preexisting_children = tuple(pid for pid, _ in identities)
-        session = make_session() if own_cgroup.is_entered_at_once else None
+        session = None
+        if own_cgroup.is_entered_at_once:
+            session = make_session()
         with HeldCommand(
             words, read_caller_environment(environment), signals, own_cgroup.enter, measure
         ) as held:
@@ -422,7 +423,9 @@ def prepare_run(
                 clock=clock,
                 earlier_cpu_seconds=earlier_cpu_seconds,
             )
-            yield prepared, make_session() if session is None else session
+            if session is None:
+                session = make_session()
+            yield prepared, session
     finally:
         own_cgroup.remove(clock.sleep)
 
@@ -445,7 +448,7 @@ def leave_run() -> float:
     it has used so far.
     """
     # Imports little.
-    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123
+    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
         file.write(b"5")  # proc(5), clear_refs
     return time.process_time()
 

@@ -21,12 +21,12 @@ def failed_budgets(
 
     A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
     """
-    memory = [
-        bound_mb
-        if run.max_memory_used_mb is None and bound_mb is not None and bound_mb <= (memory_mb or 0)
-        else run.max_memory_used_mb
-        for run, bound_mb in zip(runs, memory_bounds_mb, strict=True)
-    ]
+    memory: list[float | None] = []
+    for run, bound_mb in zip(runs, memory_bounds_mb, strict=True):
+        used_mb = run.max_memory_used_mb
+        if used_mb is None and bound_mb is not None and bound_mb <= (memory_mb or 0):
+            used_mb = bound_mb
+        memory.append(used_mb)
     durations = [run.duration_ms for run in runs]
     cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * MS_PER_SECOND for run in runs]
     cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * MS_PER_SECOND

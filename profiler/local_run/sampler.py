@@ -124,8 +124,9 @@ class SamplingPace:
         due_ns = max(now_ns + step_ns, self._affordable_ns)
         if self._quick_step_ns is not None:
             due_ns = min(due_ns, now_ns + max(step_ns, self._quick_step_ns))
-        # Just before a tick, a reading adds nothing to it.
-        return due_ns if due_ns + step_ns // 2 < self._tick_ns else self._tick_ns
+        if due_ns + step_ns // 2 < self._tick_ns:
+            return due_ns
+        return self._tick_ns  # just before it, a reading adds nothing to it
 
     def begin(self, now_ns: int) -> Reading:
         is_tick = self._tick_ns is not None and now_ns >= self._tick_ns

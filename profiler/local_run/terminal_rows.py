@@ -83,7 +83,8 @@ def _make_room(count: int, *, erase: bool) -> str:
     there.
     """
     erased = f"{_SAVE_CURSOR}{_CLEAR_LINE}{_CLEAR_BELOW}{_RESTORE_CURSOR}" if erase else ""
-    return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
+    whole = f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}"
+    return f"{whole}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
 
 
 def _at_bottom(texts: Sequence[str], terminal: terminal_size) -> str:
@@ -103,10 +104,9 @@ def _text(row: Row, columns: int, *, is_coloured: bool) -> str:
     for text, colour in row:
         cut = text[:columns]
         columns -= len(cut)
-        if not is_coloured and colour == _GREY:
-            texts.append(
-                " " * len(cut)
-            )  # without colours, the rest of a bar looks like the filled part
-        else:
-            texts.append(f"{colour}{cut}{_RESET}" if is_coloured and colour and cut else cut)
+        if is_coloured and colour and cut:
+            cut = f"{colour}{cut}{_RESET}"
+        elif colour == _GREY:  # without colours, the rest of a bar looks like the filled part
+            cut = " " * len(cut)
+        texts.append(cut)
     return "".join(texts)

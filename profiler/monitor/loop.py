@@ -85,7 +85,8 @@ class MonitoredTask:
     def _is_over_after(self, step: Callable[[], bool | None]) -> bool:
         try:
             return bool(step())
-        except Exception as error:  # noqa: BLE001  a defect ends the task: it must not lose the run, nor another task's
+        # A defect ends the task: it must not lose the run, nor another task's.
+        except Exception as error:  # noqa: BLE001
             self.fail(error)
             return True
 
@@ -328,7 +329,8 @@ class MonitoredTask:
                         batch, task, self._line_builder.notice(batch, task, so_far, finding)
                     )
                     notices.on_line()
-        except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
+        # A defect of the notices must not end the sampling.
+        except Exception as error:  # noqa: BLE001
             self._notices = None
             self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
 

@@ -47,7 +47,8 @@ class SharedParts(Struct, frozen=True, kw_only=True):
         """
         try:
             step()
-        except Exception as error:  # noqa: BLE001  a defect must not lose what the next steps report
+        # A defect must not lose what the next steps report.
+        except Exception as error:  # noqa: BLE001
             problem = f"The monitor failed at its end ({describe(error)}): {REPORT_DEFECT}"
             self.log.error(problem)  # noqa: TRY400  it has no traceback
 

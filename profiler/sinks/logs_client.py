@@ -41,8 +41,10 @@ _CAUSES: Mapping[type[BaseException], str] = {
     ConnectionRefusedError: "{host} refused the connection",
     exceptions.SSLError: "the TLS connection to {host} failed ({error})",
     exceptions.ProxyConnectionError: "the proxy (HTTPS_PROXY) cannot be reached",
-    exceptions.ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s (no route to "
-    "it?)",
+    exceptions.ConnectTimeoutError: (
+        f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s "
+        "(no route to it?)"
+    ),
     exceptions.ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
     exceptions.ConnectionClosedError: "{host} closed the connection before its answer was complete",
 }
@@ -91,10 +93,9 @@ def _check_answer(http_response: AWSResponse, **_: object) -> None:
     try:
         msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        content = "nothing"
         if body:
             content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs"
-        else:
-            content = "nothing"
         status = http_response.status_code
         raise AnswerError(
             f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page"

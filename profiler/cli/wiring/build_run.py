@@ -64,13 +64,17 @@ class _Runner:
         _check_options(options)
         self._options = options
         self._labels = parse_labels(options.labels)
-        self._descriptor = None if options.output is None else _open_output(options.output)
+        self._descriptor: int | None = None
+        if options.output is not None:
+            self._descriptor = _open_output(options.output)
         if options.runs > 1:
             from profiler.local_run.prepared_run import begin_runs  # most commands run once
 
             begin_runs()
         self.stderr = Output(_STDERR)
-        self._notes = Output(_open_output(os.devnull)) if options.quiet else self.stderr
+        self._notes = self.stderr
+        if options.quiet:
+            self._notes = Output(_open_output(os.devnull))
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
@@ -195,11 +199,8 @@ class _Runner:
             reason = Output(self._descriptor, _MAX_OUTPUT_SECONDS).write(printed)
             if reason is None:
                 return
-            output.write(
-                f"task-profiler: --output {self._options.output} {reason}.\n".encode(
-                    errors="replace"
-                )
-            )
+            sentence = f"task-profiler: --output {self._options.output} {reason}.\n"
+            output.write(sentence.encode(errors="replace"))
         if printed:
             output.keep(printed)
 

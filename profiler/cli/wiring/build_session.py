@@ -161,7 +161,8 @@ class RunSession:
             from profiler.cli.wiring.build_export import export_run  # most runs are not exported
 
             return export_run(record, os.environ, self._clock)
-        except Exception as error:  # noqa: BLE001  a defect of the export must not change the exit code
+        # A defect of the export must not change the exit code.
+        except Exception as error:  # noqa: BLE001
             return (
                 f"The run was not exported ({type(error).__name__}): report this as a defect of "
                 "task-profiler."

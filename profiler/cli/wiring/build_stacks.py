@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _IN_TASK = StackAdvice(
     missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of "
     "task-profiler, or install py-spy in yours.",
-    invisible="There are no call stacks because the monitor does not see the batch's processes: set "
-    "pidMode to task (task-profiler taskdef add-monitor --stacks).",
+    invisible="There are no call stacks because the monitor does not see the batch's processes: "
+    "set pidMode to task (task-profiler taskdef add-monitor --stacks).",
     refused="There are no call stacks because the monitor may not read the batch's processes: give "
     "it the capability SYS_PTRACE and user 0 (task-profiler taskdef add-monitor --stacks).",
 )

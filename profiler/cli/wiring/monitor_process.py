@@ -89,14 +89,14 @@ class MonitorProcess:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         # before the first tick: imports take long
         clock = self.clock
-        found = Collectors(*collectors)
+        in_use = Collectors(*collectors)
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
             stop=self.stop,
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
-            collectors=found,
+            collectors=in_use,
             delivery=ReportDelivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],

@@ -114,7 +114,8 @@ class InstanceLoop:
         shared = self._shared
         try:
             self._watch()
-        except Exception as error:  # noqa: BLE001  the last handler: the reports that are on their way are delivered
+        # The last handler: the reports that are on their way are delivered.
+        except Exception as error:  # noqa: BLE001
             self._log.error(f"The monitor failed ({describe(error)}): {REPORT_DEFECT}")
         shared.attempt(shared.delivery.finish)
         shared.attempt(shared.collectors.stop)
