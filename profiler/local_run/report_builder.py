@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.memory_evidence import observed
@@ -62,27 +63,17 @@ def not_started(prepared: PreparedRun, identity: RunIdentity, failure: StartFail
     )
 
 
-class ReportBuilder:
+class ReportBuilder(Struct, eq=False):
     """Builds the reports of one run that has started.
 
     ``request`` reads its ECS task, ``sizes`` are its limits.
     """
 
-    def __init__(
-        self,
-        identity: RunIdentity,
-        sampler: RunSampler,
-        notices: LocalNotices,
-        request: BackgroundCall[Placement | None] | None,
-        sizes: ResourceLimits,
-    ) -> None:
-        self._prepared = sampler.prepared
-        self._plan = sampler.plan
-        self._identity = identity
-        self._sampler = sampler
-        self._notices = notices
-        self._request = request
-        self._sizes = sizes
+    _identity: RunIdentity
+    _sampler: RunSampler
+    _notices: LocalNotices
+    _request: BackgroundCall[Placement | None] | None
+    _sizes: ResourceLimits
 
     # The run so far
 
@@ -93,7 +84,7 @@ class ReportBuilder:
     def so_far(self) -> tuple[Report, RunSeries | None]:
         """The report, and the history's series, of a run whose profiler is killed now."""
         record = with_warnings(self.record_so_far(), (_PROFILER_WAS_KILLED,))
-        return report(record, self._prepared.clock.wall_ns()), self._history_series(record)
+        return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
 
     def _observed_so_far(self) -> RunObservation:
         sampler = self._sampler
@@ -118,7 +109,7 @@ class ReportBuilder:
         self, ending: CommandExit, finished_wall_ns: int, duration_ns: int
     ) -> RunObservation:
         """The measurements of the ended command, whose control group still exists."""
-        prepared = self._prepared
+        prepared = self._sampler.prepared
         command = self._sampler.command
         group_peak = command.group_memory.final_peak()
         memory_kills = prepared.own_cgroup.oom_kills()
@@ -145,15 +136,15 @@ class ReportBuilder:
 
     def _shared_oom_kills(self) -> int | None:
         """The kills since the start in the group in which this process was started."""
-        before = self._prepared.oom_kills_before
-        now = None if before is None else self._prepared.cgroups.oom_kills()
+        before = self._sampler.prepared.oom_kills_before
+        now = None if before is None else self._sampler.prepared.cgroups.oom_kills()
         if before is None or now is None:
             return None
         return max(now - before, 0)
 
     def result(self, observation: RunObservation, ending: CommandExit) -> RunResult:
         """The result of the ended command."""
-        plan = self._plan
+        plan = self._sampler.plan
         bound_bytes = self._sampler.command.memory_bound_bytes
         is_unsure = observation.peak.source == "sampled" and lacks_memory(
             observation.peak.size_bytes or 0, bound_bytes
@@ -163,9 +154,9 @@ class ReportBuilder:
             warnings += (_MEMORY_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
         placement = None if self._request is None else self._request.result()
         # A limit may have changed during the run.
-        self._sizes = read_sizes(self._prepared.cgroups, self._identity.host)
+        self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         record = self._record(observation, placement, warnings)
-        now_ns = self._prepared.clock.wall_ns()
+        now_ns = self._sampler.prepared.clock.wall_ns()
         if self._has_evidence(record) and not is_unsure:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
 
@@ -203,7 +194,7 @@ class ReportBuilder:
     def _record(
         self, observation: RunObservation, placement: Placement | None, warnings: tuple[str, ...]
     ) -> Record:
-        plan = self._plan
+        plan = self._sampler.plan
         sampler = self._sampler
         details = sampler.details
         if self._are_children_lost(observation.ending):
@@ -214,7 +205,7 @@ class ReportBuilder:
             )
         if details is not None:
             details.time.flush(observation.usage.series)
-        own = self._prepared.own_cgroup
+        own = self._sampler.prepared.own_cgroup
         sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)
         draft = draft_run_record(
             replace(self._identity, placement=placement),
@@ -227,7 +218,7 @@ class ReportBuilder:
                 failures=sampler.samples.failures,
                 missed=sampler.pace.missed,
             ),
-            monitor=_monitor(warnings, self._prepared),
+            monitor=_monitor(warnings, self._sampler.prepared),
             min_series_step_ms=sampler.min_series_step_ms,
             max_series_steps=2 * plan.series_points,
         )
@@ -241,14 +232,14 @@ class ReportBuilder:
         """Whether the kernel gave the CPU time of some processes to nobody."""
         if self._sampler.command.has_lost_children:
             return True
-        if ending is None or self._prepared.own_cgroup.has_cpu_accounting:
+        if ending is None or self._sampler.prepared.own_cgroup.has_cpu_accounting:
             return False
         return ending.ignored_sigchld
 
     def _history_series(self, record: Record) -> RunSeries | None:
         """A copy of the series that the history keeps; None without one."""
         series = self._sampler.samples.usage.series
-        if series is None or not self._plan.max_history_steps:
+        if series is None or not self._sampler.plan.max_history_steps:
             return None
         series = series.copy(min_step_ms=self._sampler.min_series_step_ms)
         written_bytes = record.metrics.block_write_bytes

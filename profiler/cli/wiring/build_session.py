@@ -9,6 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_collectors import accelerator_collectors, read_placement
 from profiler.collectors.collector import Collectors
@@ -50,7 +53,6 @@ class RunSession:
         self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output
     ) -> None:
         self._options = options
-        self._labels = labels
         self._clock = clock
         self._format = _report_format(options)
         self._recorder: HistoryRecorder | None = None
@@ -60,39 +62,33 @@ class RunSession:
         if options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb":
             self._view = _LateView(options, clock, stderr)
         settings = SettingsReader(os.environ)
-        self._collectors = Collectors(
-            *accelerator_collectors(
-                settings.accelerators(), clock, Log(), options.interval_seconds, is_local=True
-            )
+        accelerators = accelerator_collectors(
+            settings.accelerators(), clock, Log(), options.interval_seconds, is_local=True
         )
-        self._prices = settings.prices()
-        self._series_points: int = settings.value("series_points")
-        self._stuck_minutes: float = settings.value("stuck_minutes")
-        self._expected_seconds: float | None = settings.value("expected_seconds")
-        self.problems = (problems_message(settings.problems),) if settings.problems else ()
         prints_json = options.output is None and self._format == "json"
-        self._surroundings = _Surroundings(
-            clock, self._view, self._recorder, partial(_print_notice, stderr, prints_json)
+        self._plan = RunPlan(
+            name=options.name,
+            interval_seconds=options.interval_seconds,
+            labels=labels,
+            surroundings=_Surroundings(
+                clock, self._view, self._recorder, partial(_print_notice, stderr, prints_json)
+            ),
+            collectors=Collectors(*accelerators),
+            prices=settings.prices(),
+            series_points=settings.value("series_points"),
+            max_history_steps=0 if self._recorder is None else MAX_STEPS,
+            stuck_minutes=settings.value("stuck_minutes"),
+            expected_seconds=settings.value("expected_seconds"),
         )
+        self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def run(self, prepared: PreparedRun) -> RunResult:
         if self._options.stacks != "off":
             from profiler.cli.wiring.build_stacks import with_local_stacks  # most runs have none
 
-            self._collectors = with_local_stacks(self._collectors, self._options.stacks, prepared)
-        plan = RunPlan(
-            name=self._options.name,
-            interval_seconds=self._options.interval_seconds,
-            labels=self._labels,
-            surroundings=self._surroundings,
-            collectors=self._collectors,
-            prices=self._prices,
-            series_points=self._series_points,
-            max_history_steps=0 if self._recorder is None else MAX_STEPS,
-            stuck_minutes=self._stuck_minutes,
-            expected_seconds=self._expected_seconds,
-        )
-        result = run(prepared, plan)
+            collectors = with_local_stacks(self._plan.collectors, self._options.stacks, prepared)
+            self._plan = replace(self._plan, collectors=collectors)
+        result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
         return result
@@ -124,7 +120,9 @@ class RunSession:
             if not is_one_line:
                 from profiler.cli.run_family import family_of_run  # not for the report as JSON
 
-                wait = recorder.search(partial(family_of_run, report, self._prices, self._options))
+                wait = recorder.search(
+                    partial(family_of_run, report, self._plan.prices, self._options)
+                )
             history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
 
@@ -169,7 +167,7 @@ class RunSession:
             )
 
     def stop_collectors(self) -> None:
-        self._collectors.stop()
+        self._plan.collectors.stop()
 
 
 def _report_format(options: RunOptions) -> str:
@@ -181,20 +179,13 @@ def _report_format(options: RunOptions) -> str:
     return "human" if os.isatty(_STDERR) and options.output is None else "json"
 
 
-class _Surroundings(RunSurroundings):
+class _Surroundings(Struct, RunSurroundings):
     """This machine, the terminal and the history."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        view: "_LateView | None",
-        recorder: HistoryRecorder | None,
-        print_notice: "Callable[[NoticeLine], None]",
-    ) -> None:
-        self._clock = clock
-        self._view = view
-        self._recorder = recorder
-        self._print_notice = print_notice
+    _clock: Clock
+    _view: "_LateView | None"
+    _recorder: HistoryRecorder | None
+    _print_notice: "Callable[[NoticeLine], None]"
 
     def find_labels(self) -> Mapping[str, str]:
         """Host, user, git commit of the working directory, and runner, as far as known."""
