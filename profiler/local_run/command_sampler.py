@@ -131,6 +131,7 @@ class GroupMemory:
         )
 
     def _counted(self, reading: MemoryReading, used_bytes: int) -> MemoryReading:
+        """The reading with another memory use, which counts for the peak."""
         self.used_peak_bytes = max(self.used_peak_bytes or 0, used_bytes)
         return replace(reading, used_bytes=used_bytes)
 
@@ -261,6 +262,9 @@ class CommandSampler:
         return _with_group(sample, group)
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
+        """The CPU time now: of the group, else of the processes if they are the same ones as at
+        the last full sample.
+        """
         counted_ns = self._cgroup.cpu_ns()
         if counted_ns is None and is_same_tree and self.processes:
             growth_ns = sum(
@@ -301,6 +305,7 @@ class CommandSampler:
     def _add_cpu(
         self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
     ) -> int:
+        """Add a reading of all processes; returns the CPU time, which never decreases."""
         tree_ns = max(
             self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0
         )

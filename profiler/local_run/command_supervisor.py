@@ -175,6 +175,7 @@ class Supervisor:
         )
 
     def _forward(self, info: signal.struct_siginfo) -> None:
+        """Send the signal to the command, unless it comes from there or has been there."""
         is_from_terminal = self._is_from_terminal(info)
         if not is_from_terminal and self._is_from_command(info.si_pid):
             return
@@ -245,6 +246,7 @@ def _read_blocks(pid: int) -> proc.BlockBytes | None:
 
 
 def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:

@@ -162,6 +162,7 @@ def _format_bytes(size_bytes: float) -> str:
 
 
 def _time_text(figures: LiveFigures) -> str:
+    """The usual duration and what is left of it; empty if that is unknown."""
     elapsed_ms = figures.elapsed_ms
     usual = figures.usual
     if usual is None:
@@ -177,6 +178,7 @@ def _time_text(figures: LiveFigures) -> str:
 
 
 def _time_row(figures: LiveFigures, bar_width: int) -> Row:
+    """The elapsed time beside the usual one or, without it, beside the number of processes."""
     now = _clock(figures.elapsed_ms)
     usual = figures.usual
     head = _head("Time", now)
@@ -215,6 +217,7 @@ def _clock(milliseconds: float) -> str:
 
 
 def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
+    """As many programs as there is room for, at least one."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:
@@ -285,6 +288,7 @@ class LiveView:
         self._rows.close()
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:
+        """Read the usual duration, and keep it if it says something about this run."""
         usual = read_usual()
         if usual is None or usual.runs < _MIN_USUAL_RUNS:
             return

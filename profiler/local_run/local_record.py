@@ -258,6 +258,7 @@ def draft_run_record(
 
 
 def _cpu_evidence(observed: RunObservation) -> CpuEvidence | None:
+    """The CPU time by the kernel's accounting; None before the first reading."""
     if observed.finished_ns is None:
         return None
     return CpuEvidence(
@@ -284,6 +285,7 @@ def _kill_evidence(observed: RunObservation) -> KillEvidence | None:
 
 
 def _rows(observed: RunObservation) -> ProcessRows:
+    """The largest processes, and whether the run had only one."""
     ending = observed.ending
     is_one = len(observed.processes) == 1
     if ending is None or not ending.was_only_process:
@@ -333,6 +335,7 @@ def report(record: Record, now_ns: int) -> Report:
 
 
 def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
+    """What is known without a sample."""
     metrics = usage_metrics(None, sizes)
     if observed.ending is None or observed.duration_ns is None:
         return metrics

@@ -207,6 +207,7 @@ def read_caller_environment(own: Environment) -> Environment:
 
 
 def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
+    """The files that may be the program, in the order of PATH; a name with a slash is a path."""
     if "/" in name:
         return (name,)
     folders = os.get_exec_path(
@@ -234,6 +235,7 @@ def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environm
 
 
 def _exec_program(path: str, words: Words, environment: Environment) -> int:
+    """Returns only after a failure: its error number."""
     try:
         os.execve(path, words, environment)  # noqa: S606  running a command is the purpose
     except OSError as error:
@@ -271,6 +273,7 @@ def _not_executable(path: str, reason: str) -> StartFailure:
 
 
 def _restore_signal_state(signals: CallerSignals) -> None:
+    """Give this process the signals of the caller, which the command inherits."""
     for number in signals.ignored:
         signal.signal(number, signal.SIG_IGN)
     # Python ignores these two signals from its start; their earlier state is unknown.

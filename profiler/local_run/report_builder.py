@@ -194,6 +194,7 @@ class ReportBuilder(Struct, eq=False):
     def _record(
         self, observation: RunObservation, placement: Placement | None, warnings: tuple[str, ...]
     ) -> Record:
+        """The record of what was observed until now, with the evidence of all collectors."""
         plan = self._sampler.plan
         sampler = self._sampler
         details = sampler.details

@@ -78,6 +78,7 @@ def git_commit(folder: str) -> str | None:
 
 
 def _commit_of(git: str) -> str | None:
+    """The commit that HEAD names in a folder of git, directly or by a branch."""
     head = _read(os.path.join(git, "HEAD"))
     if head is None or not head.startswith("ref: "):
         return _commit(head)

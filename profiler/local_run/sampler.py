@@ -216,6 +216,7 @@ class SampleBuffer:
                 self._pending[index] = replace(sample, cpu_ns=None), received_ns
 
     def _flush(self, keep: int = 0) -> None:
+        """Pass the samples on, without the last ``keep``."""
         ready = len(self._pending) - keep
         for sample, received_ns in self._pending[:ready]:
             usage = self.usage

@@ -118,6 +118,7 @@ class _Session:
             )
 
     def _end(self) -> RunResult:
+        """Read what the ended command has left, reap it, and build the report."""
         finished_ns = self._clock.monotonic_ns()
         finished_wall_ns = self._clock.wall_ns()
         self._sampler.read_ended(finished_ns, self._supervisor.reaped)

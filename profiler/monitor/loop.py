@@ -62,9 +62,8 @@ class MonitoredTask:
             settings, sampler, shared, list(warnings), shared.ticker.missed
         )
         self._batches: list[FollowedContainer] = []
-        self._awaited: tuple[
-            FollowedContainer, ...
-        ] = ()  # without a report, as of the last read of the task
+        # Without a report, as of the last read of the task.
+        self._awaited: tuple[FollowedContainer, ...] = ()
         self._selection = BatchSelection(names=())
         self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
@@ -128,9 +127,8 @@ class MonitoredTask:
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
             if not self._selection.is_present and self._selection.problem is not None:
-                self._line_builder.warnings.remove(
-                    self._selection.problem
-                )  # of a missing batch that is listed now
+                # Of a missing batch that is listed now.
+                self._line_builder.warnings.remove(self._selection.problem)
             self.add_warning(selection.problem)
         self._selection = selection
 
@@ -150,9 +148,8 @@ class MonitoredTask:
             if outcome is not None:
                 self._report(batch, task, outcome)
             elif batch.was_listed:
-                self._shared.collectors.on_batch_started(
-                    batch.container
-                )  # what only the running batch shows
+                # What only the running batch shows.
+                self._shared.collectors.on_batch_started(batch.container)
         self._awaited = tuple(self._unreported())
 
     def _find_outcome(self, batch: FollowedContainer, task: TaskMetadata) -> RunEnd | None:
@@ -375,9 +372,8 @@ def monitor_task(
         _sample_until_end(task, shared, exporter)
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
         task.fail(error)
-    shared.attempt(
-        shared.delivery.finish
-    )  # also the reports that were on their way before a defect
+    # Also the reports that were on their way before a defect.
+    shared.attempt(shared.delivery.finish)
     if exporter is not None:
         shared.attempt(exporter.close)
     shared.attempt(shared.collectors.stop)

@@ -31,9 +31,8 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     collectors: Collectors
     delivery: ReportDelivery
     read_own_usage: Callable[[], OwnUsage]
-    reported: "ReportedFile | None" = (
-        None  # the batches that need no report; only of an instance's monitor
-    )
+    # The batches that need no report; only of an instance's monitor.
+    reported: "ReportedFile | None" = None
 
     @property
     def is_in_task(self) -> bool:
