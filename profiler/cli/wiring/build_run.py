@@ -20,11 +20,14 @@ from profiler.core.text import printable
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
+    begin_runs,
     execute_in_place,
+    leave_run,
     low_limit,
     prepare_run,
     read_caller_environment,
     take_over_signals,
+    take_stop_signal,
 )
 from profiler.local_run.runner_labels import parse_labels
 
@@ -68,8 +71,6 @@ class _Runner:
         if options.output is not None:
             self._descriptor = _open_output(options.output)
         if options.runs > 1:
-            from profiler.local_run.prepared_run import begin_runs  # most commands run once
-
             begin_runs()
         self.stderr = Output(_STDERR)
         self._notes = self.stderr
@@ -120,8 +121,6 @@ class _Runner:
         is_first = self._session is None
         earlier_cpu_seconds = 0.0
         if not is_first:
-            from profiler.local_run.prepared_run import leave_run, take_stop_signal
-
             earlier_cpu_seconds = leave_run()
         options = self._options
         with prepare_run(

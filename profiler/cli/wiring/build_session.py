@@ -26,7 +26,9 @@ from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.run_plan import BuildSoFar, RunPlan, RunResult, RunSurroundings
 from profiler.local_run.runner_labels import MAX_LABEL_CHARS, git_commit, runner_labels
 from profiler.local_run.session import run
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record
@@ -279,12 +281,11 @@ class _LateView:
             self._view.close()
 
     def _make(self) -> "LiveView":
+        # See the class's docstring. Most runs have no view.
         from profiler.cli.printing import encoded, stdout_encoding
         from profiler.cli.progress import stderr_rows
         from profiler.cli.run_family import usual_duration_of
         from profiler.local_run.live_view import LiveView
-        from profiler.readers.cgroup.hierarchy import read_own_cgroups
-        from profiler.readers.linux.host import read_host
 
         encoding = stdout_encoding()
         usual_duration = None

@@ -1,5 +1,7 @@
 """Parses and opens the sources of past runs that the options select, and reads the prices of the
 environment.
+
+The modules of a source are imported where it is opened: a command reads one or two of them.
 """
 
 import os
