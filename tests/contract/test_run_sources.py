@@ -3,6 +3,7 @@ tests/search/test_past_runs.py).
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,19 +94,21 @@ def test_a_run_that_left_only_checkpoints_is_lost(aws: FakeAws, tmp_path: Path) 
 
     Other groups have their own reports.
     """
+    # The command has the real clock, and ten minutes after its last checkpoint a run is lost.
+    now_ns = time.time_ns() // NS_PER_MS * NS_PER_MS
     group = "/ecs/lost"
     lost = [
-        checkpoint_at(NOW_NS, 100, age_seconds=60 * age, task_id=LOST, log_group=group)
+        checkpoint_at(now_ns, 100, age_seconds=60 * age, task_id=LOST, log_group=group)
         for age in (99, 61, 60)
     ]
     young = [
-        checkpoint_at(NOW_NS, 60, age_seconds=60 * age, task_id=YOUNG, log_group=group)
+        checkpoint_at(now_ns, 60, age_seconds=60 * age, task_id=YOUNG, log_group=group)
         for age in (59, 1)
     ]
     elsewhere = [
-        checkpoint_at(NOW_NS, 100, age_seconds=3600, task_id=ELSEWHERE, log_group="/ecs/elsewhere")
+        checkpoint_at(now_ns, 100, age_seconds=3600, task_id=ELSEWHERE, log_group="/ecs/elsewhere")
     ]
-    done = checkpoint_at(NOW_NS, 30, age_seconds=1500, task_id=DONE, log_group=group)
+    done = checkpoint_at(now_ns, 30, age_seconds=1500, task_id=DONE, log_group=group)
     aws.create_log_group(group)
     for name, reports in (
         (LOST, lost),

@@ -22,9 +22,9 @@ BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0,
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """What a process needs in its environment to find the library."""
+    """What a process needs in its environment to find the library, and no Neuron of the machine."""
     folder = compile_driver(tmp_path_factory.mktemp("driver"))
-    return {"LD_LIBRARY_PATH": str(folder)}
+    return {"LD_LIBRARY_PATH": str(folder), "TASK_PROFILER_NEURON": "off"}
 
 
 def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
@@ -100,7 +100,7 @@ def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record(
     words: tuple[str, ...],
 ) -> None:
     """Whether the binding was imported by the end of the command or not."""
-    record, before = profiled({"LD_LIBRARY_PATH": ""}, *words, GPU="on")
+    record, before = profiled({"LD_LIBRARY_PATH": ""}, *words, GPU="on", NEURON="off")
     (warning,) = present(record.monitor).warnings
     assert before == [f"task-profiler: {warning}"]
     assert warning.startswith("TASK_PROFILER_GPU=on, but no GPU ")

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
+from profiler.collectors.neuron import (
+    NEURON_TOOLS_FOLDER,
+    find_neuron_monitor,
+    neuron_devices,
+)
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.core.clock import Clock, SystemClock
@@ -30,6 +34,10 @@ BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}
 _WAIT_SECONDS = 60
 _FIRST_WAIT_SECONDS = 1
+# The tools' own folder comes before PATH, where these tests put their program.
+without_neuron_tools = pytest.mark.skipif(
+    Path(NEURON_TOOLS_FOLDER).exists(), reason="this machine has AWS's Neuron tools"
+)
 
 
 class Watched:
@@ -215,9 +223,11 @@ def test_it_is_found_in_path_only_as_a_program_and_device_nodes_by_their_numbers
     tmp_path: Path,
 ) -> None:
     program = install(tmp_path, [STAY])
-    assert find_neuron_monitor(f"/nonexistent:{tmp_path}") == str(program)
+    missing = f"{tmp_path}/missing"
+    assert find_neuron_monitor(f"/nonexistent:{tmp_path}", missing) == str(program)
+    assert find_neuron_monitor(missing, str(tmp_path)) == str(program)
     program.chmod(0o644)
-    assert find_neuron_monitor(str(tmp_path)) is None
+    assert find_neuron_monitor(str(tmp_path), missing) is None
     for name in ("neuron0", "neuron10", "neuron_x", "neuron", "null"):
         (tmp_path / name).touch()
     assert neuron_devices(str(tmp_path)) == (f"{tmp_path}/neuron0", f"{tmp_path}/neuron10")
@@ -228,6 +238,7 @@ def in_path(program: Path) -> dict[str, str]:
     return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 
+@without_neuron_tools
 def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_path: Path) -> None:
     """neuron-monitor ends and is started anew while the command runs: neither life is counted or
     left.
@@ -257,6 +268,7 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     assert record.metrics.max_pids == 1
 
 
+@without_neuron_tools
 @pytest.mark.skipif(bool(neuron_devices()), reason="this machine has Neuron devices")
 @pytest.mark.parametrize("settings", [{}, {"NEURON": "off"}])
 def test_a_program_with_the_name_is_no_device_and_off_starts_nothing(
