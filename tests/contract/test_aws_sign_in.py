@@ -121,7 +121,8 @@ def test_templates_and_dashboards_are_installed_in_the_cluster_or_through_the_co
         done = run_here(
             ENVIRONMENT, "kibana", "import", *words, "--url", f"{domain.url}/_dashboards"
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
         assert "installed: index template task-reports" in done.stdout
         assert put in domain.accepted
         assert domain.accepted.pop() == (
@@ -165,7 +166,8 @@ def test_a_refusal_is_shown_in_its_own_words(
     done = run_here(
         {**ENVIRONMENT, **environment}, "kibana", "import", "--elasticsearch", domain.url, *words
     )
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
     assert said in done.stderr
     assert domain.accepted == []
 

@@ -366,7 +366,8 @@ def test_a_family_is_put_back_on_request_without_any_run(account: Account) -> No
     assert account.newest("control") == [2]
     assert account.resize("control", "--revert", "--register").returncode == 0
     after, tags = account.described("control")
-    assert (after["cpu"], after["memory"]) == ("1024", "2048")
+    assert after["cpu"] == "1024"
+    assert after["memory"] == "2048"
     assert after["containerDefinitions"][0]["memory"] == 1900
     assert tags == {"task-profiler:reverted-from": "2/256/512"}
 
@@ -487,7 +488,8 @@ def test_two_calls_at_once_register_one_size(account: Account) -> None:
         assert list(threads.map(register_in_a_process, [account, account])) == [0, 0]
     for name in ("nightly", "control"):
         after, tags = account.described(name)
-        assert (after["cpu"], after["memory"]) == ("256", "512")
+        assert after["cpu"] == "256"
+        assert after["memory"] == "512"
         assert tags["task-profiler:resized-from"].split("/")[1:] == ["1024", "2048"]
 
 

@@ -108,11 +108,9 @@ def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> N
     watched = watch([BUSY, STAY], period_seconds=7)
     watched.wait_for(reports=1)
     (start,) = watched.starts
-    assert (start["refused"], start["config"]["period"], start["stdin"]) == (
-        None,
-        "7s",
-        "/dev/null",
-    )
+    assert start["refused"] is None
+    assert start["config"]["period"] == "7s"
+    assert start["stdin"] == "/dev/null"
     assert watched.source.pid == start["pid"]
     assert os.getsid(start["pid"]) == os.getpgid(start["pid"]) == start["pid"]
     assert os.getsid(0) != start["pid"]
@@ -130,7 +128,8 @@ def test_stderr_is_drained_and_its_last_line_is_the_reason(watch: Any) -> None:
 def test_lines_that_are_no_report_are_counted_and_skipped(watch: Any) -> None:
     watched = watch([{"text": 'Usage:\n{"half\n\n[]\n'}, BUSY, BUSY, STAY])
     watched.wait_for(reports=2)
-    assert (watched.failures, watched.source.restarts) == (3, 0)
+    assert watched.failures == 3
+    assert watched.source.restarts == 0
     assert watched.log.events("warning") == ["neuron-monitor cannot be read and is tried again"]
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
@@ -140,7 +139,8 @@ def test_an_error_of_a_part_of_a_report_of_450_kilobytes_is_logged_once(watch: A
     broken["report"]["memory_used"]["error"] = "cannot read the memory"
     watched = watch([{"line": report(broken), "pad_to": 450_000}] * 3 + [STAY])
     watched.wait_for(reports=3)
-    assert (watched.reports, watched.failures) == ([watched.reports[0]] * 3, 0)
+    assert watched.reports == [watched.reports[0]] * 3
+    assert watched.failures == 0
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "cannot read the memory"}]
 
 
@@ -150,7 +150,8 @@ def test_it_is_started_again_after_half_a_line_and_death(watch: Any) -> None:
     assert len(watched.starts) == 1
     watched.pass_time(_FIRST_WAIT_SECONDS)
     watched.wait_for(reports=2)
-    assert (watched.source.restarts, watched.failures) == (1, 1)
+    assert watched.source.restarts == 1
+    assert watched.failures == 1
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
@@ -166,7 +167,8 @@ def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "it was silent for 10 s"}]
     watched.pass_time(_FIRST_WAIT_SECONDS)
     watched.wait_for(reports=2)
-    assert (watched.source.restarts, watched.failures) == (1, 1)
+    assert watched.source.restarts == 1
+    assert watched.failures == 1
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -178,7 +180,9 @@ def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -
     watched.source.stop(20)
     assert is_gone(start["pid"])
     assert not Path(f"/proc/{start['pid']}").exists()  # reaped, no zombie
-    assert (watched.failures, watched.source.restarts, watched.log.lines) == (0, 0, [])
+    assert watched.failures == 0
+    assert watched.source.restarts == 0
+    assert watched.log.lines == []
     assert watched.source.pid is None
     assert open_files() <= before
     watched.source.stop(1)

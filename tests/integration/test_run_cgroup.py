@@ -237,7 +237,9 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     record = report_of(run(sys.executable, "-c", program, env=environment).stderr).record
-    assert (record.exit_code, record.status, record.likely_out_of_memory) == (3, "failure", True)
+    assert record.exit_code == 3
+    assert record.status == "failure"
+    assert record.likely_out_of_memory is True
 
 
 # --- what the command leaves ---------------------------------------------------------------------

@@ -77,7 +77,9 @@ def test_a_report_is_found_by_its_id_before_a_refresh(
     call(search_server, "PUT", "task-reports-2026.03/_settings", {"index.refresh_interval": "-1"})
     assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
     found = present(indexed_report())
-    assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
+    assert found.text == text
+    assert found.is_final is True
+    assert found.is_indexed is True
 
 
 def run_report(**record: Any) -> str:
@@ -87,7 +89,8 @@ def run_report(**record: Any) -> str:
 
 def only_document(server: SearchServer) -> dict[str, Any]:
     (hit,) = search(server)["hits"]["hits"]
-    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{TASK_ID}/batch")
+    assert hit["_index"] == "task-reports-2026.03"
+    assert hit["_id"] == f"{TASK_ID}/batch"
     source: dict[str, Any] = hit["_source"]
     return source
 

@@ -286,7 +286,8 @@ def test_notices_of_an_instance_monitor_are_limited_by_task() -> None:
             lines.append(json.dumps({**text, "notice": {"kind": kind, "message": "m"}}))
     world.forward(*lines, group=INSTANCE_GROUP, stream=CONTAINER_ID)
     posted = [notice.record.task_id for notice in world.channel.posted]
-    assert (posted.count(TASK), posted.count(OTHER_TASK)) == (8, 8)
+    assert posted.count(TASK) == 8
+    assert posted.count(OTHER_TASK) == 8
 
 
 # Streams named by Docker's container id, and trusted groups

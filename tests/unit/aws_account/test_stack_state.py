@@ -55,7 +55,8 @@ def test_every_status_has_its_phase_its_finding_and_a_way_on(
     assert problem is None if said is None else problem is not None and said in problem
     if level is not None:
         found = stack_finding(replace(read, reason="A reason."))
-        assert (found.level, found.text) == (level, f"The stack tp is in state {status}: A reason.")
+        assert found.level == level
+        assert found.text == f"The stack tp is in state {status}: A reason."
         assert (found.advice is None) == (level == "ok")
 
 

@@ -23,7 +23,8 @@ from tools.commands_page import leaves
 @pytest.mark.parametrize("words", [(), ("taskdef",), ("kibana",)])
 def test_without_a_command_the_help_is_printed_as_it_is(words: tuple[str, ...]) -> None:
     done = run_here({}, *words)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
     assert done.stderr.startswith("Usage: task-profiler")
 
 
@@ -93,7 +94,9 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
 )
 def test_a_mistake_in_a_command_line_is_a_sentence(words: str, sentence: str) -> None:
     done = run_here({"PATH": os.environ["PATH"]}, *shlex.split(words))
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
     assert sentence in done.stderr
 
 

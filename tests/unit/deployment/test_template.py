@@ -81,7 +81,8 @@ def test_the_linter_finds_nothing_in_a_cluster_which_can_be_deployed_without_s3(
 def test_the_clusters_differ_only_in_what_the_devices_ask_for() -> None:
     """What is tested of one is then true of the other."""
     gpu, neuron = (read_template(path) for path in CLUSTERS)
-    assert (gpu["Conditions"], gpu["Outputs"]) == (neuron["Conditions"], neuron["Outputs"])
+    assert gpu["Conditions"] == neuron["Conditions"]
+    assert gpu["Outputs"] == neuron["Outputs"]
     assert gpu["Resources"].keys() == neuron["Resources"].keys()
     different = {
         name for name in gpu["Resources"] if gpu["Resources"][name] != neuron["Resources"][name]
@@ -201,7 +202,8 @@ def test_patterns_take_what_is_meant_and_nothing_else(
     name: str, good: list[str], bad: list[str]
 ) -> None:
     pattern = (parameters(GPU) | PARAMETERS)[name]["AllowedPattern"]
-    assert (pattern[0], pattern[-1]) == ("^", "$")
+    assert pattern[0] == "^"
+    assert pattern[-1] == "$"
     assert [value for value in (*good, *bad) if re.search(pattern, value)] == good
 
 
@@ -322,9 +324,11 @@ def test_all_subscriptions_have_one_pattern_which_the_docs_show() -> None:
     ]
     assert all(one == patterns[0] for one in patterns)
     condition, with_cluster, of_notices = patterns[0]
-    assert (condition, of_notices) == ("HasCluster", '{ $.type = "task.notice" }')
+    assert condition == "HasCluster"
+    assert of_notices == '{ $.type = "task.notice" }'
     all_lines, pattern = with_cluster["Fn::If"][1:]
-    assert (all_lines, pattern) == ("", '{ $.type = "task.*" }')
+    assert all_lines == ""
+    assert pattern == '{ $.type = "task.*" }'
     assert '"type":"task.report"' in report()
     assert pattern in DOCS
 

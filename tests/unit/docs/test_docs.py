@@ -55,7 +55,9 @@ def test_the_line_on_the_page_is_a_report() -> None:
         r"^```json\n(.*?)^```", (ROOT / "docs" / "record.md").read_text(), re.MULTILINE | re.DOTALL
     )
     record = decode(line.replace("\n", "").encode()).record
-    assert (record.status, record.exit_code, record.likely_out_of_memory) == ("failure", 137, True)
+    assert record.status == "failure"
+    assert record.exit_code == 137
+    assert record.likely_out_of_memory is True
     assert record.metrics.slowdown_at_vcpu is not None
     assert record.cost is not None
 
@@ -90,10 +92,8 @@ def test_the_alarms_are_on_metrics_there_are() -> None:
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))
         given = dict(zip(words[::2], words[1::2], strict=True))
-        assert (given["--namespace"], given["--dimensions"]) == (
-            NAMESPACE,
-            f"Name={DIMENSION},Value=nightly-etl",
-        )
+        assert given["--namespace"] == NAMESPACE
+        assert given["--dimensions"] == f"Name={DIMENSION},Value=nightly-etl"
         assert given["--metric-name"] in EMF_METRICS
 
 

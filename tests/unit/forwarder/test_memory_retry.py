@@ -127,7 +127,8 @@ def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, peak_mb: float 
     )
     chosen = larger_memory(killed, described, "batch", peak_mb, MAX_MB)
     least = max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
-    assert (chosen.old_mb, chosen.vcpu) == (limit_mb, None)
+    assert chosen.old_mb == limit_mb
+    assert chosen.vcpu is None
     assert chosen.new_mb == chosen.limit_mb
     assert least <= chosen.new_mb <= least + 128
 
@@ -279,7 +280,9 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
     (request,) = world.aws.requests
     own = [{"name": "batch", "command": ["x"]}]
     assert request["overrides"] == {"containerOverrides": own, "cpu": "256", "memory": "1024"}
-    assert (request["count"], request["launchType"], request["cluster"]) == (1, "FARGATE", CLUSTER)
+    assert request["count"] == 1
+    assert request["launchType"] == "FARGATE"
+    assert request["cluster"] == CLUSTER
 
 
 def of_rule(world: World, operation: str) -> EndedTask:
@@ -452,12 +455,10 @@ def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -
     assert (
         world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
     )
-    assert (world.aws.calls, world.warnings, present(world.table).done, search.bodies) == (
-        [],
-        [],
-        {},
-        [],
-    )
+    assert world.aws.calls == []
+    assert world.warnings == []
+    assert present(world.table).done == {}
+    assert search.bodies == []
     assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
     assert world.handle(ended(containers=batch(1))) is None
     assert len(world.aws.tasks) == 1

@@ -186,7 +186,9 @@ def test_a_retry_that_fails_raises_after_document_and_notice(
     world = World()
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
-        assert (ended.container, definition, world.documents) == ("batch", world.described, [])
+        assert ended.container == "batch"
+        assert definition == world.described
+        assert world.documents == []
         raise error
 
     with pytest.raises(type(error), match=str(error)):
@@ -199,16 +201,12 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     world = World({BATCH_STREAM: ["a line", report(), "another"]})
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, kind),) = world.notices
-    assert (kind, notice.family, notice.task.revision, notice.outcome.exit_code) == (
-        "failure",
-        "nightly",
-        "5",
-        1,
-    )
-    assert (notice.duration_ms, notice.metrics.cpu_utilization_percent) == (
-        60000,
-        Distribution(avg=50.0, max=90.0),
-    )
+    assert kind == "failure"
+    assert notice.family == "nightly"
+    assert notice.task.revision == "5"
+    assert notice.outcome.exit_code == 1
+    assert notice.duration_ms == 60000
+    assert notice.metrics.cpu_utilization_percent == Distribution(avg=50.0, max=90.0)
     assert notice.is_complete
     numbers, own = world.documents
     assert (
@@ -218,7 +216,8 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     )
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
-    assert (world.time.pauses, world.on_instance) == ([], [])
+    assert world.time.pauses == []
+    assert world.on_instance == []
 
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:
@@ -234,7 +233,8 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     assert world.time.pauses == [2.0, 3.0]
     notice = world.notice
     assert not notice.is_complete
-    assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
+    assert notice.metrics.max_memory_used_mb == 500
+    assert notice.duration_ms == 63216
     (document,) = world.documents
     assert document.fields["task"] == {
         "confirmed": True,
@@ -267,11 +267,10 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
         *("task", "event", "cloud", "container", "orchestrator", "service", "links"),
     }
     upsert = document.initial_fields
-    assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (
-        500,
-        63216,
-    )
-    assert (upsert["task"]["complete"], upsert["event"]["dataset"]) == (False, "task.report")
+    assert upsert["usage"]["memory"]["used_mb"]["max"] == 500
+    assert upsert["usage"]["duration_ms"] == 63216
+    assert upsert["task"]["complete"] is False
+    assert upsert["event"]["dataset"] == "task.report"
     assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
@@ -378,11 +377,9 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     with pytest.raises(ForwarderError) as raised:
         world.handle()
     assert str(raised.value) == message
-    assert (len(world.documents), len(world.notices), len(world.exported)) == (
-        documents,
-        notices,
-        1,
-    )
+    assert len(world.documents) == documents
+    assert len(world.notices) == notices
+    assert len(world.exported) == 1
     assert len(other.posted) == (other.error is None)
 
 
@@ -435,7 +432,8 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
     world.indexed_reports = [None, None, report_line(report())]
     world.handle()
-    assert (world.reads, world.time.pauses) == (0, [2.0, 6.0])
+    assert world.reads == 0
+    assert world.time.pauses == [2.0, 6.0]
     assert world.notice.is_complete
 
 
@@ -469,7 +467,9 @@ def test_only_a_failure_shows_the_last_lines_of_the_batch(
 ) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=count)
-    assert (world.reads, world.notice.log_lines, world.notice.duration_ms) == (1, shown, 60000)
+    assert world.reads == 1
+    assert world.notice.log_lines == shown
+    assert world.notice.duration_ms == 60000
 
 
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
@@ -479,7 +479,8 @@ def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
         DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")
     ]
     assert world.handle(log_lines=5, report_wait_seconds=0)["notified"] == "failure"
-    assert (world.notice.log_lines, world.notice.duration_ms) == ((), 60000)
+    assert world.notice.log_lines == ()
+    assert world.notice.duration_ms == 60000
     (warning,) = world.warnings
     assert warning.endswith(
         "has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException)."
@@ -519,7 +520,8 @@ def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str
 def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
     world = World(described=None)
     answer = world.handle(task(containers=[]))
-    assert (answer["indexed"], answer["notified"]) == (False, "failure")
+    assert answer["indexed"] is False
+    assert answer["notified"] == "failure"
     assert world.documents == []
     (sentence,) = world.warnings
     assert "4dd5853f44b341ee8281f38229bee377 is not indexed" in sentence
@@ -543,15 +545,11 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
         "notified": "failure",
     }
     (document,) = world.documents
-    assert (document.index, document.id) == (
-        "task-reports-2026.03",
-        "4dd5853f44b341ee8281f38229bee377/batch",
-    )
+    assert document.index == "task-reports-2026.03"
+    assert document.id == "4dd5853f44b341ee8281f38229bee377/batch"
     assert document.initial_fields["container"] == {"name": "batch"}
-    assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == (
-        "failure",
-        "resources",
-    )
+    assert document.fields["task"]["status"] == "failure"
+    assert document.fields["task"]["stop_category"] == "resources"
     assert "duration_ms" not in document.initial_fields.get("usage", {})
     assert world.notice.container == "batch"
 
@@ -595,7 +593,9 @@ def test_logs_that_do_not_respond_raise_before_the_notice_is_posted() -> None:
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
         world.handle(report_wait_seconds=4.0)
-    assert (world.notices, world.documents, world.table.done) == ([], [], {})
+    assert world.notices == []
+    assert world.documents == []
+    assert world.table.done == {}
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
 
@@ -608,11 +608,9 @@ def test_throttling_is_waited_for_and_fails_no_invocation(
     world = World({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
     world.log_errors = [invocation.ThrottledError("Too many.")] * failures
     assert world.handle(report_wait_seconds=12.0)["notified"] == "failure"
-    assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (
-        pauses,
-        failures == 2,
-        failures > 2,
-    )
+    assert world.time.pauses == pauses
+    assert world.notice.is_complete == (failures == 2)
+    assert len(world.warnings) == (failures > 2)
 
 
 @pytest.mark.parametrize(
@@ -630,7 +628,9 @@ def test_the_log_of_a_service_without_a_monitor_is_read_for_its_notice_alone(
 ) -> None:
     world = World(described=described)
     world.handle(task(**detail), **settings)
-    assert (world.reads, world.time.pauses, len(world.documents)) == (reads, [], 1)
+    assert world.reads == reads
+    assert world.time.pauses == []
+    assert len(world.documents) == 1
 
 
 # Any event

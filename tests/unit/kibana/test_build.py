@@ -155,10 +155,8 @@ def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_anoth
 ) -> None:
     for name in FILES:
         attributes = by_id(name, object_id("data-view", index))["attributes"]
-        assert (attributes["title"], attributes["timeFieldName"]) == (
-            f"task-{index}-*",
-            "@timestamp",
-        )
+        assert attributes["title"] == f"task-{index}-*"
+        assert attributes["timeFieldName"] == "@timestamp"
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
     listed = {
         entry["name"]: entry["esTypes"]

@@ -123,10 +123,8 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     for tick in (1, 2):
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
-    assert (series.step_ns, [step[5] for step in series.steps()]) == (
-        seconds(1) // 32,
-        [10] * 32 + [20] * 32,
-    )
+    assert series.step_ns == seconds(1) // 32
+    assert [step[5] for step in series.steps()] == [10] * 32 + [20] * 32
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
@@ -136,7 +134,9 @@ def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
     buffer.add(_sample(0.79, 26, 2), seconds(0.79))  # clock ticks of 10
     buffer.finish(_sample(0.8, 28), seconds(0.8))
     usage = buffer.usage
-    assert (usage.samples, usage.run.cpu_seconds, usage.memory_max_bytes) == (5, 28 / 1e9, 2)
+    assert usage.samples == 5
+    assert usage.run.cpu_seconds == 28 / 1e9
+    assert usage.memory_max_bytes == 2
     # The step of 0.01 s alone would be the highest rate.
     assert usage.run.vcpu.maximum == 22 / (0.2 * 1e9)
 

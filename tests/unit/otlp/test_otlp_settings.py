@@ -43,11 +43,10 @@ def test_a_variable_of_one_signal_precedes_that_of_all() -> None:
         },
         prefix="OTEL_EXPORTER_OTLP",
     )
-    assert (targets["logs"].headers, targets["logs"].protocol) == ((("b", "2"),), "http/json")
-    assert (targets["traces"].headers, targets["traces"].protocol) == (
-        (("a", "1"),),
-        "http/protobuf",
-    )
+    assert targets["logs"].headers == (("b", "2"),)
+    assert targets["logs"].protocol == "http/json"
+    assert targets["traces"].headers == (("a", "1"),)
+    assert targets["traces"].protocol == "http/protobuf"
     assert not targets["traces"].is_compressed
     secret = read_targets({"OTLP_ENDPOINT": "https://a/secret", "OTLP_HEADERS": "a=secret"})
     assert "secret" not in repr(secret)
@@ -128,4 +127,5 @@ def test_one_address_of_cloudwatch_leads_to_the_three_services_and_other_address
 )
 def test_the_address_of_a_signal_names_its_service(url: str, name: str, region: str) -> None:
     (target,) = read_targets({"OTLP_LOGS_ENDPOINT": url}, signs_for_aws=True).values()
-    assert (target.url, target.aws) == (url, AwsService(name=name, region=region))
+    assert target.url == url
+    assert target.aws == AwsService(name=name, region=region)

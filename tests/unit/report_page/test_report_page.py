@@ -123,7 +123,8 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
     made = build_page_data(runs, generated_at="", version="", max_bytes=600_000)
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 600_000
-    assert (made.runs, len(shown["runs"])) == (100, 100)
+    assert made.runs == 100
+    assert len(shown["runs"]) == 100
     labels = ["labels" in run for run in shown["runs"]]
     assert labels == sorted(labels, reverse=True)
     assert (

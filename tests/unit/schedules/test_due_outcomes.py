@@ -111,10 +111,8 @@ def test_the_previous_run_that_still_ran_is_an_overlap_and_a_task_that_failed_to
         stopped_reason="CannotPullContainerError: no image.",
     )
     due = the_one(schedule(), failed, since=60, now=64)
-    assert (due.outcome, due.reason) == (
-        "refused",
-        "The task failed to start: CannotPullContainerError: no image.",
-    )
+    assert due.outcome == "refused"
+    assert due.reason == "The task failed to start: CannotPullContainerError: no image."
 
 
 def test_a_task_that_ecs_has_forgotten_is_unknown_and_other_tasks_do_not_count() -> None:
@@ -184,7 +182,8 @@ def test_each_of_several_tasks_is_needed() -> None:
     assert outcomes(three, *tasks, since=60, now=80) == ["ran"]
     assert the_one(three, *tasks[1:], since=60, now=70).reason == "2 of 3 tasks were started."
     missed = the_one(three, *tasks[1:], since=60, now=80)
-    assert (missed.outcome, missed.reason) == ("missed", "2 of 3 tasks were started.")
+    assert missed.outcome == "missed"
+    assert missed.reason == "2 of 3 tasks were started."
     assert outcomes(three, *tasks[1:], task(80, 81), since=60, now=82) == ["late"]
     assert outcomes(three, task(60.1), since=60, now=200)[0] == "running"
 

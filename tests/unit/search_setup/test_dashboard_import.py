@@ -146,9 +146,12 @@ def test_links_keep_the_time_range_and_the_filters() -> None:
     ids = list[str]()
     for dashboard in (one for one in from_8_12 if one["type"] == "dashboard"):
         first, second, *others = json.loads(dashboard["attributes"]["panelsJSON"])
-        assert (first["type"], second["type"]) == ("links", "visualization")
+        assert first["type"] == "links"
+        assert second["type"] == "visualization"
         grid, beside = first["gridData"], second["gridData"]
-        assert (grid["x"], grid["w"], beside["x"] + beside["w"]) == (0, beside["x"], 48)
+        assert grid["x"] == 0
+        assert grid["w"] == beside["x"]
+        assert beside["x"] + beside["w"] == 48
         names = [reference["name"] for reference in dashboard["references"]]
         assert f"{first['panelIndex']}:{first['panelRefName']}" in names
         assert grid["i"] == first["panelIndex"]

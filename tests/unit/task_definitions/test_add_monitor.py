@@ -111,7 +111,8 @@ def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_paramet
     old = {**monitor_in(added(definition(BATCH))), "linuxParameters": own}
     on = added(definition(BATCH, old), stacks="on")
     access = {**own, "capabilities": {"drop": ["ALL"], "add": ["KILL", "SYS_PTRACE"]}}
-    assert (monitor_in(on)["linuxParameters"], monitor_in(on)["user"]) == (access, "0")
+    assert monitor_in(on)["linuxParameters"] == access
+    assert monitor_in(on)["user"] == "0"
     assert on.changes == (
         "The monitor's user changes from 65532 to 0.",
         "The monitor's environment changes: TASK_PROFILER_STACKS.",
@@ -547,7 +548,8 @@ def test_only_the_monitor_is_added_to_any_definition_once_and_can_be_removed(
     assert added(after, **options).definition == added(after).definition == after
     removed = remove_monitor(after)
     assert json.dumps(removed.definition) == json.dumps(kept)
-    assert (removed.old_monitor, remove_monitor(before).old_monitor) == (once.monitor, None)
+    assert removed.old_monitor == once.monitor
+    assert remove_monitor(before).old_monitor is None
     assert before == kept
 
 

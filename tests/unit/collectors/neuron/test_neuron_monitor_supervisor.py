@@ -70,11 +70,14 @@ def test_reads_a_report_of_runtime_1() -> None:
     parsed = decoded(inf1_report())
     (daemon,) = parsed.runtimes
     assert daemon.utilization_percent == {0: 42.0, 1: 43.0, 2: 44.0, 3: 45.0}
-    assert (daemon.core_memory_bytes, daemon.device_memory_bytes) == ({}, 2 * MIB)
-    assert (daemon.completed, daemon.failed) == (123, 2)
+    assert daemon.core_memory_bytes == {}
+    assert daemon.device_memory_bytes == 2 * MIB
+    assert daemon.completed == 123
+    assert daemon.failed == 2
     assert daemon.latency == Latency(p50_seconds=0.011, p99_seconds=0.012, p100_seconds=0.013)
     assert parsed.ecc_uncorrected == {0: 3}
-    assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
+    assert parsed.device_count is None
+    assert parsed.device_memory_size_bytes is None
 
 
 def test_the_device_latency_replaces_a_missing_total_latency() -> None:
@@ -109,7 +112,8 @@ def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_an_entry_that_is_
     ]
     cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
     parsed = decoded(document)
-    assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
+    assert parsed.device_count is None
+    assert parsed.runtimes[0].utilization_percent == {0: 50.0}
     assert parsed.problems == ("the process is gone", "no device")
 
 

@@ -71,14 +71,14 @@ def test_a_worked_example() -> None:
     gpu = only(
         at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows))
     )
-    assert (gpu.uuid, gpu.index, gpu.name, gpu.memory_size_mb) == (
-        "GPU-a",
-        0,
-        "NVIDIA A10G",
-        24 * 1024,
-    )
-    assert (present(gpu.utilization_percent).avg, present(gpu.utilization_percent).max) == (50, 100)
-    assert (present(gpu.memory_used_mb).avg, present(gpu.memory_used_mb).max) == (2048, 3072)
+    assert gpu.uuid == "GPU-a"
+    assert gpu.index == 0
+    assert gpu.name == "NVIDIA A10G"
+    assert gpu.memory_size_mb == 24 * 1024
+    assert present(gpu.utilization_percent).avg == 50
+    assert present(gpu.utilization_percent).max == 100
+    assert present(gpu.memory_used_mb).avg == 2048
+    assert present(gpu.memory_used_mb).max == 3072
     assert present(gpu.power_watts).avg == 200
     assert gpu.energy_joules == 650.5
     assert gpu.throttle_reasons == {"swPowerCap": 25, "swThermalSlowdown": 50}
@@ -100,18 +100,15 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
         reading(sm_active_percent=90.0, amounts={"pcie_rx_bytes": 500}, gpm_ns=seconds(2)),
     )
     gpu = only(usage)
-    assert (present(gpu.sm_active_percent).avg, present(gpu.sm_active_percent).max) == (80, 90)
-    assert (gpu.tensor_active_percent, gpu.sm_occupancy_percent, gpu.dram_active_percent) == (
-        None,
-        None,
-        None,
-    )
-    assert (gpu.pcie_tx_bytes, gpu.pcie_rx_bytes, gpu.nvlink_tx_bytes, gpu.nvlink_rx_bytes) == (
-        None,
-        1500,
-        5,
-        None,
-    )
+    assert present(gpu.sm_active_percent).avg == 80
+    assert present(gpu.sm_active_percent).max == 90
+    assert gpu.tensor_active_percent is None
+    assert gpu.sm_occupancy_percent is None
+    assert gpu.dram_active_percent is None
+    assert gpu.pcie_tx_bytes is None
+    assert gpu.pcie_rx_bytes == 1500
+    assert gpu.nvlink_tx_bytes == 5
+    assert gpu.nvlink_rx_bytes is None
     (latest,) = usage.latest(None)
     assert latest.totals == {"pcie_rx_bytes": 1500, "nvlink_tx_bytes": 5}
     assert latest.sample.sm_active_percent == 90
@@ -226,18 +223,17 @@ def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_l
     usage = at_each_second(reading(utilization_percent=40.0, power_watts=150.0, throttle_reasons=4))
     gpu = only(usage)
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
-    assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
+    assert gpu.throttle_reasons == {"swPowerCap": 100}
+    assert gpu.energy_joules is None
     (latest,) = usage.latest(None)
     assert set(present(latest.throttled_seconds).values()) == {0}
     first = reading(power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
     (latest,) = at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)).latest(
         None
     )
-    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (
-        30,
-        None,
-        5,
-    )
+    assert latest.sample.utilization_percent == 30
+    assert latest.sample.power_watts is None
+    assert latest.energy_joules == 5
     assert latest.throttled_seconds == {
         **dict.fromkeys(THROTTLE_REASONS.values(), 0),
         "swPowerCap": 1,
@@ -340,7 +336,8 @@ def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_
     )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
-    assert (nothing.gpu_percent.summary(), nothing.gpus_memory_bytes) == (None, None)
+    assert nothing.gpu_percent.summary() is None
+    assert nothing.gpus_memory_bytes is None
     usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
     assert again.gpu_percent.summary() == AverageAndMaximum(avg=99, max=99)

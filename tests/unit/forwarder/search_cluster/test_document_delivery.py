@@ -139,10 +139,8 @@ def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_i
         "caused_by": {"type": "argument", "reason": "bad"},
     }
     (result,) = bulk_results({"items": [{"update": {"status": 400, "error": error}}]}, 1)
-    assert (result.is_poison, result.reason) == (
-        True,
-        "mapping: no field [x], because argument: bad",
-    )
+    assert result.is_poison is True
+    assert result.reason == "mapping: no field [x], because argument: bad"
 
 
 @pytest.mark.parametrize("answer", [{}, {"items": []}, {"items": [{"update": {}}]}])

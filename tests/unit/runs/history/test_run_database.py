@@ -80,11 +80,9 @@ def change(file: Path, *statements: str) -> None:
 def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> None:
     """A missing file has no runs and is not created."""
     one = report("a")
-    assert (ids(history), next(history.steps([one])), file.parent.exists()) == (
-        [],
-        StepSeries(),
-        False,
-    )
+    assert ids(history) == []
+    assert next(history.steps([one])) == StepSeries()
+    assert file.parent.exists() is False
     keep(history, one)
     assert list(history.runs(RunFilter())) == [(encode(one), one, None)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
@@ -316,11 +314,13 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
     world.keep()
     world.store.add_abandoned_runs()
-    assert (world.stored(), world.listed()) == ([], [("running", SHOWN)])
+    assert world.stored() == []
+    assert world.listed() == [("running", SHOWN)]
     world.kill()
     for _ in range(2):
         world.store.add_abandoned_runs()
-    assert (world.stored(), world.listed()) == ([("unknown", 3)], [("unknown", SHOWN)])
+    assert world.stored() == [("unknown", 3)]
+    assert world.listed() == [("unknown", SHOWN)]
     assert list(world.store.running()) == []
 
 
