@@ -31,9 +31,8 @@ def _record(seen: Mapping[str, Any], container: str = "batch") -> Record:
 
 
 @_EACH
-def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(
-    results: Results, name: str
-) -> None:
+def test_each_task_has_one_report_with_its_end(results: Results, name: str) -> None:
+    """Each task has one report with its end and a kill for memory is certain."""
     record, state, exit_code = (
         _record(results[name]),
         results[name]["batch"]["state"],

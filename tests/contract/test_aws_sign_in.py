@@ -172,9 +172,10 @@ def test_a_refusal_is_shown_in_its_own_words(
     assert domain.accepted == []
 
 
-def test_the_forwarder_signs_in_the_same_way_and_a_bare_comma_in_its_encoded_form(
+def test_the_forwarder_signs_in_the_same_way(
     domain: AmazonDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The forwarder signs in the same way and a bare comma in its encoded form."""
     for name, value in KEY.items():
         monkeypatch.setenv(name, value)
     cluster = OpenSearchCluster(domain.url, Credentials(aws="es"), REGION)

@@ -176,9 +176,8 @@ def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path)
 # Who may do what
 
 
-def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may_only_put_its_report() -> (
-    None
-):
+def test_the_schedule_may_run_this_task_and_hand_over_its_roles() -> None:
+    """The schedule may run this task and hand over its roles and the task may only put its report."""
     stack = deploy_cluster(GPU)
     run, hand_over, keep = stack.statements("ScheduleRole")
     definition, cluster = (

@@ -225,9 +225,10 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 
-def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
+def test_a_policy_of_another_name_is_enough(
     account: Account,
 ) -> None:
+    """A policy of another name is enough and what may not be read is unknown."""
     account.roll_out("done")
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
     assert problems(account.doctor()[1]["done"]) == [

@@ -149,9 +149,10 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     assert [by_title[f"{name} first:3"].is_enabled for name in ("rule", "off")] == [True, False]
 
 
-def test_an_unchanged_schedule_is_read_once_and_one_for_which_there_was_no_time_the_next_time(
+def test_an_unchanged_schedule_is_read_once(
     account: Account,
 ) -> None:
+    """An unchanged schedule is read once and one for which there was no time the next time."""
     account.schedule("one", "rate(5 minutes)")
     account.schedule("two", "rate(5 minutes)")
     reader = Schedules(account.client)

@@ -96,9 +96,10 @@ def again(
     return redrive(clients.__getitem__, queue, function, now_ms=now_ms)
 
 
-def test_events_of_both_senders_are_sent_as_they_came_and_what_is_not_taken_stays_in_the_queue(
+def test_events_of_both_senders_are_sent_as_they_came(
     queue: str,
 ) -> None:
+    """Events of both senders are sent as they came and what is not taken stays in the queue."""
     functions = Functions()
     put(queue, RECORD, EVENT)
     assert again(functions, queue, "forward-logs") == (2, [])

@@ -225,9 +225,10 @@ def test_an_instance_monitor_needs_a_cluster_or_its_own_removal(account: Account
         assert "give the cluster, or --no-instance-monitor alone." in done.stderr
 
 
-def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(
+def test_a_secret_keeps_what_is_not_given(
     account: Account,
 ) -> None:
+    """A secret keeps what is not given and a new sign in replaces the old one."""
     open_client, name = account.aws.client, "task-profiler/search"
     client, sign_in = open_client("secretsmanager"), {"username": "a", "password": "hunter2"}
     assert [store_secret(open_client, name, sign_in) for _ in range(2)] == ["created", "unchanged"]

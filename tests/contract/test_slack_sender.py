@@ -93,9 +93,10 @@ def test_a_bot_repeats_a_message_after_a_temporary_error_in_a_successful_answer(
     assert len(slack.received) == 1
 
 
-def test_the_retry_after_header_sets_the_pause_and_raises_if_it_is_longer_than_the_invocation(
+def test_the_retry_after_header_sets_the_pause(
     slack: FakeSlack,
 ) -> None:
+    """The retry after header sets the pause and raises if it is longer than the invocation."""
     for target in targets(slack):
         slack.script = [rate_limited(20)]
         assert send(target).pauses == [20.0]

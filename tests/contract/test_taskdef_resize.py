@@ -108,9 +108,10 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     assert rows["nightly"]["reason"] == "no run of revision 2 is known yet"
 
 
-def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_meanwhile(
+def test_a_new_size_is_kept_or_the_old_one_comes_back(
     account: Account,
 ) -> None:
+    """A new size is kept or the old one comes back with the image deployed meanwhile."""
     for name in ("nightly", "weekly"):
         account.family(name)
         account.runs(name, 25)
@@ -159,9 +160,10 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
-def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(
+def test_a_deployment_without_tags_after_a_revert_is_no_pipeline(
     account: Account,
 ) -> None:
+    """A deployment without tags after a revert is no pipeline that puts its file back."""
     account.reverted()
     account.family("nightly")
     account.runs("nightly", 25, revision=4)
@@ -305,7 +307,7 @@ def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account
     assert tags == {"task-profiler:reverted-from": "4/256/1024"}
 
 
-def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(
+def test_the_weekly_jobs_policy_has_exactly_the_actions_it_needs(
     account: Account,
 ) -> None:
     """TagResource and PassRole are no calls.

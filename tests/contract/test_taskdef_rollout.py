@@ -221,9 +221,10 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     assert set(account.revisions().values()) == {1}
 
 
-def test_a_role_of_many_families_gets_prefixes_and_one_that_is_gone_is_a_failure(
+def test_a_role_of_many_families_gets_prefixes(
     account: Account,
 ) -> None:
+    """A role of many families gets prefixes and one that is gone is a failure."""
     for number in range(20):
         batch = {**BATCH, "logConfiguration": awslogs(f"/ecs/many-{number:02}", prefix="x" * 480)}
         account.ecs.register_task_definition(

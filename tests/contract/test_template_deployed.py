@@ -116,7 +116,8 @@ def test_both_functions_are_there_with_their_roles() -> None:
     }
 
 
-def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_error() -> None:
+def test_each_log_group_has_one_filter() -> None:
+    """Each log group has one filter and events that fail are kept with their error."""
     stack = deploy()
     for group in LOG_GROUPS:
         filter_ = filter_of(group)
@@ -431,9 +432,10 @@ def dashboard_widgets() -> list[dict[str, Any]]:
     return list(json.loads(dashboard["DashboardBody"])["widgets"])
 
 
-def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> (
-    None
-):
+def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
+    """The dashboard shows the saved queries over the log groups and what is not asked for is not
+    made.
+    """
     stack = deploy()
     assert all(not one["AlarmActions"] for one in alarms())
     for kind in ("AWS::SNS::Topic", "AWS::ECS::TaskDefinition", "AWS::ECS::Service"):
@@ -610,9 +612,8 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
     assert body["upsert"]["task"]["complete"] is True
 
 
-def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_what_it_gives_up() -> (
-    None
-):
+def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed() -> None:
+    """A stream takes the log groups and repeats only what failed and keeps what it gives up."""
     stack = deploy(Ingestion="stream", StreamShards="3")
     arn = stack.outputs["ReportStreamArn"]
     stream = boto3.client("kinesis").describe_stream(StreamARN=arn)["StreamDescription"]

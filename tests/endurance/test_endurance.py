@@ -63,7 +63,7 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
     assert rss_bytes[days - 1] - rss_bytes[1] < MIB
 
 
-def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptors_as_they_were(
+def test_an_hour_at_20_samples_a_second_leaves_resources_as_they_were(
     tmp_path: Path,
 ) -> None:
     seconds = float(os.environ.get("ENDURANCE_SECONDS", "3600"))

@@ -137,9 +137,7 @@ class TaskWithoutTags(Task):
         return {}
 
 
-def test_tags_that_never_come_are_asked_for_once_and_delay_neither_the_samples_nor_the_stop() -> (
-    None
-):
+def test_tags_that_never_come_are_asked_for_once() -> None:
     """The request has 5 s, which a busy machine may need for the samples."""
     with TaskEndpoint(TaskWithoutTags()) as endpoint:
         with Sidecar(NO_AWS, endpoint=endpoint, TAGS="true", REPORT_STREAM="monitor") as sidecar:

@@ -223,9 +223,10 @@ def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
             os.kill(start["pid"], signal.SIGKILL)
 
 
-def test_it_is_found_in_path_only_as_a_program_and_device_nodes_by_their_numbers(
+def test_neuron_monitor_is_found_only_as_a_program(
     tmp_path: Path,
 ) -> None:
+    """It is found in path only as a program and device nodes by their numbers."""
     program = install(tmp_path, [STAY])
     missing = f"{tmp_path}/missing"
     assert find_neuron_monitor(f"/nonexistent:{tmp_path}", missing) == str(program)

@@ -193,7 +193,8 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
     assert "batch.attempt" not in labels
 
 
-def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identity_only() -> None:
+def test_inside_ecs_the_run_is_the_tasks() -> None:
+    """Inside ECS the run is the task's and a silent endpoint costs the identity only."""
     with TaskEndpoint(
         Task(2)
     ) as task:  # the own container is the monitor's there, which is as good as any

@@ -44,9 +44,10 @@ def names(text: str | bytes) -> list[str]:
     return [container["name"] for container in json.loads(text)["containerDefinitions"]]
 
 
-def test_the_definition_of_a_file_or_standard_input_is_printed_or_goes_to_another_file_and_stays_as_it_is(
-    file: Path, tmp_path: Path
-) -> None:
+def test_the_definition_of_a_file_stays_as_it_is(file: Path, tmp_path: Path) -> None:
+    """The definition of a file or standard input is printed or goes to another file and stays as it
+    is.
+    """
     before = file.read_bytes()
     done = add_monitor(file, "--image", "own:1")
     assert done.returncode == 0, done.stderr

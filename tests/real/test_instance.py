@@ -410,7 +410,7 @@ def test_no_task_used_more_than_the_machine_has(run: Seen) -> None:
 
 
 @pytest.mark.parametrize("family", ["spike", "two-monitors"])
-def test_a_spike_of_400_ms_is_in_the_peak_also_of_a_monitor_that_came_later(run: Seen) -> None:
+def test_a_spike_of_400_ms_is_in_the_peak_of_a_late_monitor(run: Seen) -> None:
     metrics = run.record["metrics"]
     assert metrics["memoryPeakSource"] == "kernel"
     assert 0.99 * SPIKE_MIB <= metrics["maxMemoryUsedMB"] <= SPIKE_MIB + _START_MIB

@@ -190,9 +190,10 @@ DOCKER_ID, OTHER_ID = "ab" * 32, "cd" * 32
 
 
 @pytest.mark.parametrize("stream", [DOCKER_ID, OTHER_ID], ids=["own", "another container's"])
-def test_a_report_from_a_stream_named_by_a_container_id_counts_if_the_event_has_the_id(
+def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     aws: Any, forward: Forward, search_server: SearchServer, stream: str
 ) -> None:
+    """A report from a stream named by a container id counts if the event has the id."""
     settings = ForwarderSettings()
     line = run_report(status="success", exitCode=0, accountId=ACCOUNT)
     report_of_stream = present(read_line(line))

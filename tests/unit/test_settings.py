@@ -32,9 +32,8 @@ def test_defaults_also_for_empty_values_and_v4_is_preferred_to_v3() -> None:
     assert read_settings(v3).endpoint_version == 3
 
 
-def test_the_monitor_of_an_instance_needs_no_task_prints_no_checkpoints_and_serves_no_metrics() -> (
-    None
-):
+def test_the_monitor_of_an_instance_needs_no_task() -> None:
+    """The monitor of an instance needs no task prints no checkpoints and serves no metrics."""
     names = {
         "SCOPE": "Instance",
         "FAMILIES": "etl, night-*",

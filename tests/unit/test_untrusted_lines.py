@@ -462,7 +462,7 @@ def test_a_report_of_more_than_60_days_is_invalid(changes: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("kind", ["task.checkpoint", "task.notice"])
 @pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
-def test_a_batch_that_runs_for_more_than_60_days_is_seen_and_fills_no_queue(
+def test_a_batch_of_more_than_60_days_is_seen_and_fills_no_queue(
     changes: dict[str, Any], kind: str
 ) -> None:
     world = World()

@@ -87,7 +87,8 @@ def test_memory_of_others_that_follow_each_other_is_not_added() -> None:
     assert found[OTHER].memory_used_mb == (20,)
 
 
-def test_cpu_time_before_the_first_reading_is_unknown_if_processes_are_older_than_the_run() -> None:
+def test_cpu_time_of_older_processes_before_the_first_reading_is_unknown() -> None:
+    """CPU time before the first reading is unknown if processes are older than the run."""
     commands = collect([{"a": (500, 50)}, {"a": (0.5, 50)}], is_new=False)
     found = rows(commands, run_series(2), "a")
     assert found["a"].vcpu_used == (None, 0.5)
@@ -124,7 +125,8 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
     assert memory[-1] == 991
 
 
-def test_the_series_of_the_run_takes_the_longer_steps_and_the_length_of_the_commands() -> None:
+def test_the_series_of_the_run_takes_the_longer_steps() -> None:
+    """The series of the run takes the longer steps and the length of the commands."""
     commands = collect([{"a": (1, number)} for number in range(1, 6)], points=2)
     found = commands.add_to(run_series(4, points=2), {"a": "a"})
     assert found.step_ms == 2000

@@ -90,9 +90,8 @@ def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
     return found
 
 
-def test_a_counter_that_falls_was_restarted_and_one_known_to_restart_adds_even_a_larger_value() -> (
-    None
-):
+def test_a_counter_that_falls_was_restarted() -> None:
+    """A counter that falls was restarted and one known to restart adds even a larger value."""
     counter = MonotonicCounter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
     assert counter.total == 19

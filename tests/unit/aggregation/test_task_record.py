@@ -183,7 +183,8 @@ def test_an_interval_has_the_numbers_since_the_last() -> None:
     )
 
 
-def test_the_demand_for_cpu_is_added_for_the_size_and_the_threads_of_the_task() -> None:
+def test_the_demand_for_cpu_is_that_of_the_tasks_threads() -> None:
+    """The demand for CPU is added for the size and the threads of the task."""
     demand = CpuDemand()
     assert with_cpu_demand(USED, demand, vcpu_size=2, max_threads=1) == USED
     demand.add(0.5, seconds(100))
@@ -366,7 +367,7 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
         (None, 0, 1, None),  # an earlier attempt may have been killed
     ],
 )
-def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_child_was_killed(
+def test_usage_at_the_limit_without_a_sample_leaves_a_childs_kill_open(
     peak_mib: int | None, cache_mib: int, restarts: int, *, likely: bool | None
 ) -> None:
     """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""

@@ -362,15 +362,14 @@ def test_a_kernel_without_counters() -> None:
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
 
-def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_interval_and_a_half() -> (
-    None
-):
+def test_a_gap_is_covered_by_the_sample_at_its_end_for_1_5_intervals() -> None:
+    """A gap between readings is covered by the sample at its end for an interval and a half."""
     run = Run().step(NETWORK).step(NETWORK).step(Wait("lock"), run=2, length=8)
     assert run.parts == {"on_cpu": 20.0, "network": 20.0, "lock": 11.3, "other": 48.7}
     assert run.breakdown.covered_percent == 35.0
 
 
-def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() -> None:
+def test_a_gap_between_equal_waits_belongs_to_them_but_is_not_covered() -> None:
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
     assert run.parts == {"on_cpu": 20.0, "network": 80.0}
     assert run.breakdown.covered_percent == 35.0
@@ -437,7 +436,8 @@ class TestTheLongestWait:
         ]
 
 
-def test_the_end_has_the_counters_of_a_zombie_or_the_share_of_the_step_before() -> None:
+def test_the_end_has_the_counters_of_a_zombie() -> None:
+    """The end has the counters of a zombie or the share of the step before."""
     read = Run().step(NETWORK).end(run=0.5, wait=0.5).parts
     assert read == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
     assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {

@@ -190,7 +190,8 @@ def test_requests_are_bounded() -> None:
     assert sqs.reads == 0
 
 
-def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visible_again() -> None:
+def test_a_long_dead_letter_queue_is_read_to_its_end() -> None:
+    """A long dead letter queue is read to its end and its messages are visible again."""
     arn = f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/"
     others = [
         letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:{n // 60:02}:{n % 60:02}Z")

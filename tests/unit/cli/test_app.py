@@ -260,9 +260,10 @@ def test_a_terminal_without_a_character_of_the_help_gets_its_code() -> None:
     assert rb"OTEL_EXPORTER_OTLP_\u2026" in done.stdout
 
 
-def test_every_help_fits_the_screen_and_has_no_raw_type_no_cut_line_and_no_path_of_a_home(
+def test_every_help_fits_the_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Every help fits the screen and has no raw type no cut line and no path of a home."""
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv("TASK_PROFILER_HISTORY", raising=False)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)

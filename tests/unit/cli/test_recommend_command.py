@@ -198,7 +198,7 @@ def test_check_ends_with_3_for_a_risk_or_a_saving(
     assert cli("recommend", "--from", source).code == 0
 
 
-def test_the_saving_of_a_month_sorts_the_families_and_has_a_total_and_a_limit(cli: Cli) -> None:
+def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     """1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved."""
     made = [
         report(

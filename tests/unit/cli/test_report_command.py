@@ -121,9 +121,10 @@ def test_files_that_cannot_be_used_are_a_sentence(here: Path, cli: Cli) -> None:
             cli("report", option, name)
 
 
-def test_a_page_for_one_run_has_the_last_success_and_open_says_when_it_cannot_show_it(
+def test_a_page_for_one_run_has_the_last_success(
     here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A page for one run has the last success and open says when it cannot show it."""
     keep(here, "a", "b", "c")
     assert cli("report", "--run", "b").out.startswith("task-report.html: 1 run, ")
     assert [run["id"] for run in data_of_page()["runs"]] == ["b", "a"]

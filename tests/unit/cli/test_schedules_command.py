@@ -84,9 +84,10 @@ def past_run(hours_ago: float, started_by: str | None = "chronos-schedule/nightl
     )
 
 
-def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_not_prove_a_late_task(
+def test_a_past_run_answers_a_due_time_that_ecs_has_forgotten(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A due time that ECS has forgotten is answered by a past run which does not prove a late task."""
     assert judged(schedule(5)).outcome == "unknown"
     assert judged(schedule(5), ListedRuns([past_run(4.99)])).outcome == "ran"
     for other in (past_run(4.99, None), past_run(4.99, "someone"), past_run(6)):
@@ -115,9 +116,8 @@ RULE = schedule(
 )
 
 
-def test_a_rule_that_was_or_may_have_been_enabled_after_its_due_time_or_changed_before_its_late_task() -> (
-    None
-):
+def test_a_rule_that_changed_after_its_due_time_proves_nothing() -> None:
+    """A rule that was or may have been enabled after its due time or changed before its late task."""
     assert judged(RULE).outcome == "missed"
     enabled = event("EnableRule", format_ms(NOW_NS - HOUR_NS // 4), {"name": "nightly"})
     assert judged(RULE, cloudtrail=FakeCloudTrail(enabled)).outcome == "unknown"

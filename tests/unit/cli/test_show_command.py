@@ -344,7 +344,7 @@ def test_a_changed_image_is_shown_by_its_tag_or_its_digest(
     assert [(row.this, row.other) for row in rows if row.name == "image"] == [shown]
 
 
-def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_alike() -> None:
+def test_a_number_that_only_one_run_has_and_those_that_look_alike() -> None:
     """200 bytes and nothing are both 0 MB."""
     that = etl(
         metrics=replace(etl().record.metrics, block_read_bytes=0, max_pids=None), revision="25"
@@ -443,7 +443,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_cpu_time_that_was_not_measured_to_the_end_is_a_lower_bound_without_a_change() -> None:
+def test_cpu_time_not_measured_to_the_end_is_a_lower_bound() -> None:
+    """CPU time that was not measured to the end is a lower bound without a change."""
     first, second = (
         replace(report, record=replace(report.record, sampling=Sampling(cpu_covered_percent=60)))
         for report in (etl_with(cpu_seconds=9.5), etl_with(cpu_seconds=12))

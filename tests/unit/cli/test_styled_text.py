@@ -66,9 +66,10 @@ def in_terminal(output: Path, **environment: str) -> str:
     return shown[0]
 
 
-def test_the_progress_is_in_the_bottom_row_until_the_end_if_the_terminal_has_control_codes(
+def test_the_progress_is_in_the_bottom_row_until_the_end(
     tmp_path: Path,
 ) -> None:
+    """The progress is in the bottom row until the end if the terminal has control codes."""
     written = in_terminal(tmp_path / "output")
     assert "3 runs …" in written
     assert "9 runs" not in written

@@ -82,9 +82,8 @@ def test_the_colour_of_the_bar_is_how_unusual_the_time_is(minutes: int, colour: 
     assert bar.text.count("█") == min(minutes, 20)
 
 
-def test_notices_silence_and_a_result_are_in_the_row_and_the_texts_of_notices_below_the_table() -> (
-    None
-):
+def test_notices_silence_and_a_result_are_in_the_row() -> None:
+    """Notices silence and a result are in the row and the texts of notices below the table."""
     rows = shown(watched(notices=(NOTICE,), silent_ms=260_000), watched(silent_ms=200_000))
     assert "stuck, last seen 4m 20s ago" in " ".join(" ".join(rows).split())
     assert rows[-1] == f"! 158d1c80 nightly-etl, stuck: {MESSAGE}"

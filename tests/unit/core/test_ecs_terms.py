@@ -88,9 +88,10 @@ def see(*containers: Mapping[str, Any]) -> Seen:
 
 @pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_sidecar_is_not_the_batch_if_it_is_not_essential_else_the_batch_is_ambiguous(
+def test_a_sidecar_is_not_the_batch_if_it_is_not_essential(
     sidecar: dict[str, Any], order: int
 ) -> None:
+    """A sidecar is not the batch if it is not essential else the batch is ambiguous."""
     both = {"etl", sidecar["name"]}
     seen = see(*(BATCH, {**sidecar, "essential": False})[::order], MONITOR, *INJECTED)
     assert seen.forwarder.batch == "etl"

@@ -189,7 +189,8 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
 
 
 @pytest.mark.usefixtures("no_threads")
-def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
+def test_a_thread_that_the_system_does_not_start_has_failed() -> None:
+    """A thread that the system does not start has failed and nobody waits for it."""
     reader = reader_of(fail_at_the_end)
     reader.start()
     assert present(reader.failure).reason == "the system starts no further thread"

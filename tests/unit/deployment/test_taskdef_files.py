@@ -85,9 +85,10 @@ def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
 
 
 @pytest.mark.parametrize("name", MONITORED)
-def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leave(
+def test_the_monitor_in_it_is_the_one_that_the_command_adds(
     name: str,
 ) -> None:
+    """The monitor in it is the one that the command adds and has time to leave."""
     whole = read(name)
     batch, monitor = parts(whole)
     bare = {field: value for field, value in whole.items() if field != "pidMode"} | {

@@ -220,9 +220,10 @@ class RecordedLookups(dict[str, str]):
         return super().get(key, default)
 
 
-def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reached_or_there_is_a_reason() -> (
-    None
-):
+def test_every_variable_is_a_setting_of_the_function() -> None:
+    """Every variable is a setting of the function and every setting is reached or there is a
+    reason.
+    """
     known, reached = set[str](), set[str]()
     for function, readers in FUNCTIONS.items():
         lookups = RecordedLookups()

@@ -458,7 +458,7 @@ SAVING: dict[str, Any] = {
         ("report", "event", "report"),
     ],
 )
-def test_a_run_on_spot_without_own_prices_costs_a_fraction_of_the_on_demand_price(
+def test_a_run_on_spot_costs_a_fraction_of_the_on_demand_price(
     order: tuple[str, ...],
 ) -> None:
     """Only the event knows that it was on Spot."""

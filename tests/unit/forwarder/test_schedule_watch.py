@@ -309,7 +309,8 @@ def slow_world(p95_ms: float) -> World:
     return world
 
 
-def test_a_task_that_takes_half_as_long_again_as_nearly_all_others_is_slow_once() -> None:
+def test_a_task_half_as_long_again_as_others_is_slow_once() -> None:
+    """A task that takes half as long again as nearly all others is slow once."""
     world = slow_world(20 * 60_000)
     assert [world.look(now) for now in (30.9, 31.1, 36)] == [{}, {"slow": 1}, {}]
     (line,) = world.channels[0].posted

@@ -52,9 +52,7 @@ def test_tasks_in_other_states_and_other_events_are_ignored(other: object) -> No
     assert parse_stopped_task(other) is None
 
 
-def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_shows_a_service() -> (
-    None
-):
+def test_an_end_before_the_start_gives_no_duration() -> None:
     """startedAt is when the control plane saw the task running; a task that crashes at once ends
     before that.
     """
@@ -247,9 +245,10 @@ def test_a_container_that_starts_the_monitor_is_never_the_batch() -> None:
         ({}, None, None),
     ],
 )
-def test_without_a_definition_the_image_shows_the_monitor_and_a_single_candidate_is_the_batch(
+def test_without_a_definition_the_image_shows_the_monitor(
     images: dict[str, str], batch: str | None, monitor: str | None
 ) -> None:
+    """Without a definition the image shows the monitor and a single candidate is the batch."""
     parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
     chosen = identify_containers(None, parsed)
     assert chosen.batch == batch

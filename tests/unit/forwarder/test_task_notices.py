@@ -170,7 +170,8 @@ def test_a_replayed_or_old_notice_is_indexed_and_not_sent() -> None:
     assert "they are older than a day" in late.warnings[0]
 
 
-def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_sent() -> None:
+def test_a_flood_of_notices_is_indexed_and_the_first_are_sent() -> None:
+    """A flood of notices is indexed and the first ones of all deliveries are sent."""
     world = World()
     first, *others = [
         [f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)

@@ -370,7 +370,8 @@ def test_where_the_time_left_would_be_a_guess_there_is_none(past: UsualDuration 
     assert "left" not in time_row(past)
 
 
-def test_a_history_that_hangs_is_not_waited_for_and_short_runs_do_not_read_it() -> None:
+def test_a_history_that_hangs_is_not_waited_for() -> None:
+    """A history that hangs is not waited for and short runs do not read it."""
     reads, may_end = list[int](), threading.Event()
 
     def read() -> None:

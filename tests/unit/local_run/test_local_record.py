@@ -415,9 +415,8 @@ def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     assert present(present(stuck.notice.evidence).vcpu_used) < 0.01
 
 
-def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> (
-    None
-):
+def test_unknown_bytes_are_no_idleness() -> None:
+    """Unknown bytes are no idleness and traffic of the machine may be that of the command."""
     assert lines(network=lambda: None) == []
     assert lines(blocks=None) == []
     received = iter(range(0, 10**9, 20_000))

@@ -140,7 +140,8 @@ def test_checkpoints_after_a_notice_list_it() -> None:
     assert listed == [0] * 3 + [1] * 7
 
 
-def test_a_batch_that_works_or_polls_is_not_stuck_nor_one_whose_settings_say_so() -> None:
+def test_a_batch_that_works_or_polls_is_not_stuck() -> None:
+    """A batch that works or polls is not stuck nor one whose settings say so."""
     assert kinds(world_of(stuck_minutes=0)) == []
     assert kinds(world_of(stuck_minutes=4)) == []
     assert kinds(World(batch_ends=100.5, stuck_minutes=0.2, checkpoint_seconds=0)) == []

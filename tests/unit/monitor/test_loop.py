@@ -189,7 +189,7 @@ def stopping_from(world: World, at_seconds: float, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137, 143])
-def test_a_batch_that_ends_after_another_essential_container_or_after_the_monitors_own_signal_was_stopped(
+def test_a_batch_that_ends_after_another_essential_container_or_the_monitors_signal_was_stopped(
     exit_code: int,
 ) -> None:
     """Without dependsOn both are signalled at once. The signal comes while an answer is awaited."""
@@ -333,9 +333,8 @@ ENDED_WEB = ContainerMetadata(
 )
 
 
-def test_several_candidates_get_a_report_each_and_one_error_and_the_last_report_the_cost_of_the_task() -> (
-    None
-):
+def test_several_candidates_get_a_report_each_and_one_error() -> None:
+    """Several candidates get a report each and one error and the last report the cost of the task."""
     world = World(batch_ends=50.5)
     world.others, world.of_task = (ENDED_WEB,), lambda _at: {"launch_type": "FARGATE"}
     (first,) = world.run().printed()
@@ -377,7 +376,7 @@ def test_a_batch_that_may_still_start_is_waited_for_and_leaves_a_record(
 
 
 @pytest.mark.parametrize("container", [None, "batch"])
-def test_a_batch_that_is_listed_late_or_no_longer_leaves_no_complaint_in_the_record(
+def test_a_batch_that_is_listed_late_leaves_no_complaint_in_the_record(
     container: str | None,
 ) -> None:
     world = World(batch_ends=30.5, container=container)
@@ -489,7 +488,8 @@ def test_a_report_on_its_way_is_not_lost_when_the_last_handler_fails_too() -> No
     world.exporter.close.assert_called_once_with()
 
 
-def test_a_report_that_cannot_even_be_printed_does_not_end_the_monitor_with_an_error() -> None:
+def test_a_report_that_cannot_be_printed_does_not_fail_the_monitor() -> None:
+    """A report that cannot even be printed does not end the monitor with an error."""
     world = World(batch_ends=10.5)
     world.streams.failure, world.budget.last_seconds = DeliveryFailure("It refuses."), 15
     world.output = Mock(spec=FakeStdout, **{"keep.side_effect": ValueError})
@@ -734,9 +734,8 @@ def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
     assert all("series" not in line["record"] for line in world.printed())
 
 
-def test_the_series_and_checkpoints_can_be_switched_off_and_bad_settings_are_in_the_record() -> (
-    None
-):
+def test_the_series_and_checkpoints_can_be_switched_off() -> None:
+    """The series and checkpoints can be switched off and bad settings are in the record."""
     world = World(batch_ends=70.5, series_points=0, checkpoint_seconds=0)
     world.warnings = (problems_message(["SERIES_POINTS='x'"]),)
     report = world.run().report()

@@ -59,9 +59,8 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
         ),
     ],
 )
-def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(
-    parts: Parts, said: str
-) -> None:
+def test_a_line_that_is_not_delivered_is_printed_with_one_error(parts: Parts, said: str) -> None:
+    """A line that is not delivered is printed with one error that gives the reason."""
     parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
@@ -211,9 +210,7 @@ def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_opt
     )
 
 
-def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_is_no_own_stream() -> (
-    None
-):
+def test_a_group_that_the_batch_shares_has_no_own_stream() -> None:
     """``own`` is the monitor's container: it may have another name than the usual one."""
     shared, batch = with_monitor(**{"awslogs-group": "/ecs/jobs"}), container(AWSLOGS)
     assert log_target(batch, shared, SETTINGS, None) == BATCHS

@@ -222,7 +222,8 @@ def test_ids_are_those_of_all_releases() -> None:
         *(f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{SPAN}-01"),
     ],
 )
-def test_a_valid_parent_is_found_in_any_letter_case_and_an_invalid_one_is_none(text: str) -> None:
+def test_a_valid_parent_is_found_in_any_letter_case(text: str) -> None:
+    """A valid parent is found in any letter case and an invalid one is none."""
     assert find_parent({"traceparent": text}) is None
     for name in ("TRACEPARENT", "traceparent", "TraceParent"):
         found = find_parent(

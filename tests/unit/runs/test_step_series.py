@@ -21,7 +21,8 @@ from tests.report_page import checkpoint, report, rows, series_of, step
 from tests.values import present
 
 
-def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_hole() -> None:
+def test_checkpoints_are_steps_in_the_order_of_time() -> None:
+    """Checkpoints are steps in the order of time and a time without one is a hole."""
     unmeasured = checkpoint(1, vcpu=None, memory_mb=None)
     expected = (step(60_000, None, None), step(120_000, 0.5, 100.0))
     assert rows(steps_of_checkpoints([checkpoint(2), unmeasured])) == expected

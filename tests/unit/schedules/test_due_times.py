@@ -140,9 +140,10 @@ def test_a_bad_expression_is_an_error_that_names_it(expression: str) -> None:
         assert str(caught.value) == f"The schedule expression '{expression}' cannot be read."
 
 
-def test_an_unknown_time_zone_is_an_error_that_names_it_and_utc_needs_no_data(
+def test_an_unknown_time_zone_is_an_error_that_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """An unknown time zone is an error that names it and UTC needs no data."""
     for zone in ("Mars/Olympus", "", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "\ud800"):
         with pytest.raises(
             ScheduleExpressionError, match="is unknown here: correct it, or install"

@@ -49,9 +49,10 @@ class FakeUi(DashboardsServer):
         )
 
 
-def test_each_server_gets_the_charts_it_knows_and_lens_or_something_else_at_the_address_is_refused_by_name() -> (
-    None
-):
+def test_each_server_gets_the_charts_it_knows() -> None:
+    """Each server gets the charts it knows and Lens or something else at the address is refused by
+    name.
+    """
     asked: tuple[tuple[str, Flavour | None], ...] = (
         ("2.19.2", None),
         ("7.17.29", None),

@@ -32,7 +32,9 @@ def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:
 # --- the policy -------------------------------------------------------------------------------
 
 
-def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_run() -> None:
+def test_a_need_is_the_batchs_peak_plus_the_other_containers() -> None:
+    """A need is the batch's peak plus the other container's peaks in the same run."""
+
     def beside(memory_mb: float, p95: float) -> dict[str, Metrics]:
         return {"side": Metrics(max_memory_used_mb=memory_mb, vcpu_used=Distribution(p95=p95))}
 
@@ -194,7 +196,7 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
 
 
-def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small() -> None:
+def test_on_fargate_any_other_size_is_a_change() -> None:
     """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with
     0.25, 0.26 is 0.25.
     """
@@ -392,11 +394,12 @@ def test_order_and_repetition_change_nothing(found: list[Need], chance: random.R
 
 
 @given(families, st.sampled_from(["FARGATE", "EC2", "LOCAL"]), st.booleans())
-def test_any_memory_holds_every_peak_and_is_more_than_a_run_died_at_and_outside_of_fargate_in_steps(
+def test_any_memory_holds_every_peak_and_is_more_than_a_run_died_at(
     found: list[Need],
     launch_type: str,
     faster: bool,  # noqa: FBT001  hypothesis passes by position
 ) -> None:
+    """Any memory holds every peak and is more than a run died at and outside of fargate in steps."""
     runs = runs_of(found, launch_type)
     vcpu, memory_mb = size(runs, faster=faster)
     if launch_type != "FARGATE":

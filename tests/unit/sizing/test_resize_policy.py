@@ -140,7 +140,7 @@ def test_a_new_size_is_kept_with_what_it_saved() -> None:
     assert verdict.saved_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
 
 
-def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_revert() -> None:
+def test_a_new_image_hides_neither_earlier_kills_nor_later_runs() -> None:
     """A deployment keeps the tag, so that all revisions since the change count."""
     deployed = SizedRevision(revision="3", size=NEW, resized_from=FROM_OLD)
     past = [*runs(30), *at_new(1, **KILLED), *runs(1, "3", start=31, size=NEW)]

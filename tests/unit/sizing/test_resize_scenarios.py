@@ -153,7 +153,7 @@ def test_the_answer_does_not_depend_on_which_schedule_ran_last() -> None:
     assert_resized(decide([*usual, *last]))
 
 
-def test_a_definition_s_size_has_no_effect_only_if_no_run_of_the_revision_has_it() -> None:
+def test_a_size_has_no_effect_only_if_no_run_of_the_revision_has_it() -> None:
     overridden = runs(35, size=BIG)
     found = decide(overridden)
     reason = "its runs have 4 vCPU, 8 GB, so the definition's size has no effect"
@@ -380,7 +380,8 @@ def test_each_rule_that_leaves_a_family_alone_is_documented_once() -> None:
 # --- a larger size ------------------------------------------------------------------------------
 
 
-def test_a_larger_size_that_a_schedule_s_override_does_not_fit_is_refused_and_named() -> None:
+def test_a_size_that_a_schedules_override_does_not_fit_is_refused() -> None:
+    """A larger size that a schedule's override does not fit is refused and named."""
     small = (0.25, 2048)
     killed = [*runs(3, size=small), *runs(1, start=3, size=small, **KILLED)]
     override = TargetOverride(target="the schedule nightly", vcpu=0.25)
@@ -390,7 +391,7 @@ def test_a_larger_size_that_a_schedule_s_override_does_not_fit_is_refused_and_na
     assert_resized(decide(killed, revision(small)), (0.5, 3072))
 
 
-def test_a_kill_at_a_container_s_own_limit_is_no_kill_at_the_task_s_size() -> None:
+def test_a_kill_at_a_containers_own_limit_is_no_kill_at_the_tasks_size() -> None:
     own_limit = {"memory_size_mb": 450}
     killed = [*runs(3), *runs(1, start=3, metrics=own_limit, **KILLED)]
     assert decide(killed).reason == "4 of 20 runs seen"

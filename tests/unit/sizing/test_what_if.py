@@ -64,7 +64,8 @@ def test_the_factor_is_the_largest_of_any_run_compared_with_the_current_size() -
     assert factors(0.5, {"v0_25": (4, 8), "v0_5": (2, 4)}) == {0.25: (1, 2)}
 
 
-def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_size() -> None:
+def test_saturation_and_wait_are_means_over_runs_at_the_current_size() -> None:
+    """Saturation and wait are means over the time of the runs at the current size."""
     reports = [
         measured(0, saturated=80.0, metrics={"duration_ms": 3000, "cpu_wait_percent": 30.0}),
         measured(1, saturated=20.0, metrics={"duration_ms": 1000, "cpu_wait_percent": 10.0}),
@@ -155,7 +156,9 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
 
 
-def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_cpu() -> None:
+def test_a_task_that_waits_unsaturated_is_said_to_share_its_cpu() -> None:
+    """A task that waits although it is never saturated is said to share its CPU."""
+
     def waiting(percent: float | None, saturated: float | None = 0.0, **more: Any) -> str:
         metrics = {
             "cpu_wait_percent": percent,
@@ -208,7 +211,8 @@ def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
     )
 
 
-def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() -> None:
+def test_reports_of_schema_1_0_need_their_p95() -> None:
+    """Reports of schema 1.0 need what they used for 95 percent of the time."""
     runs = [report(0, p95=0.3), measured(1, {"v0_25": (1, 1.01)})]
     found = advice(runs)
     assert found.choice.size.vcpu == 0.5

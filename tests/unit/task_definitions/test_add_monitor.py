@@ -312,7 +312,8 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() 
     assert added(definition(wrapped)).old_monitor is None
 
 
-def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
+def test_an_old_monitor_is_brought_to_the_present_form() -> None:
+    """An old monitor is brought to the present form and keeps what its owner added."""
     variables = {"TASK_PROFILER_CHECKPOINT_SECONDS": "300", "NVIDIA_VISIBLE_DEVICES": "0"}
     owned: dict[str, Any] = {
         "environment": [{"name": name, "value": value} for name, value in variables.items()],
@@ -412,9 +413,8 @@ def test_settings_override_what_the_owner_set() -> None:
     assert added(dict(again.definition)).changes == ()
 
 
-def test_an_existing_monitor_gets_the_name_of_its_batch_and_that_of_a_renamed_one_is_corrected() -> (
-    None
-):
+def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
+    """An existing monitor gets the name of its batch and that of a renamed one is corrected."""
     once = monitor_in(added(definition(BATCH)))
     monitor = {name: value for name, value in once.items() if name != "environment"}
     result = added(definition(BATCH, HELPER, monitor))

@@ -301,7 +301,8 @@ def test_the_gpus_and_those_of_the_batch_are_named() -> None:
     assert only(found(context(settings=chosen), probes), "batch's GPUs").level == "ok"
 
 
-def test_this_process_is_not_taken_for_the_batch_and_outside_of_ecs_there_is_none() -> None:
+def test_this_process_is_not_taken_for_the_batch() -> None:
+    """This process is not taken for the batch and outside of ECS there is none."""
     assert list(found(None)) == ["task metadata", "kernel"]
     asked: list[str | None] = []
 

@@ -59,7 +59,8 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
     assert runs_of(*others).refresh(NOW_NS) == ()
 
 
-def test_a_run_without_a_line_for_ten_minutes_is_not_shown_and_before_that_its_age_is() -> None:
+def test_a_run_without_a_line_for_ten_minutes_is_not_shown() -> None:
+    """A run without a line for ten minutes is not shown and before that its age is."""
     runs = runs_of(text(checkpoint_at(NOW_NS)))
     (late,) = runs.refresh(NOW_NS + 4 * MINUTE_NS)
     assert late.silent_ms == 260_000
@@ -85,9 +86,8 @@ def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
     assert runs_of(text(line), text(ended(line))).refresh(NOW_NS) == ()
 
 
-def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_their_record() -> (
-    None
-):
+def test_notices_have_the_text_of_their_line() -> None:
+    """Notices have the text of their line and a checkpoint counts more than their record."""
     line = checkpoint_at(NOW_NS)
     messages = [notice_text(line), text(line), notice_text(line, "memory")]
     for order in (messages, messages[::-1]):

@@ -48,7 +48,8 @@ def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on() -> Non
     assert len(logs.requests) == 2
 
 
-def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_before_it() -> None:
+def test_the_largest_share_of_the_usual_duration_is_first() -> None:
+    """The largest share of the usual duration is first and what has ended before it."""
     logs = FakeLogs()
     past = [report(n, metrics={"duration_ms": 600_000}) for n in range(3)]
     past += [report(n, family="long", metrics={"duration_ms": 6_000_000}) for n in range(3)]
@@ -228,7 +229,8 @@ def test_a_task_that_has_ended_is_described_once_more(
     assert [one.record.family for one in tasks.read(START_NS)] == ["plain"]
 
 
-def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_meanwhile() -> None:
+def test_a_definition_that_was_not_read_is_read_again() -> None:
+    """A definition that was not read is read again and the problem is named meanwhile."""
     ecs = FakeEcs("nightly", "nightly-load")
     ecs.refused = 2
     tasks = tasks_of(ecs)
@@ -242,9 +244,8 @@ def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_m
     assert tasks.groups == ("/ecs/jobs", "/ecs/monitors")
 
 
-def test_a_task_that_has_not_started_has_no_time_and_those_of_services_are_left_out_unless_asked_for() -> (
-    None
-):
+def test_a_task_that_has_not_started_has_no_time() -> None:
+    """A task that has not started has no time and those of services are left out unless asked for."""
     ecs = FakeEcs("nightly")
     (arn,) = ecs.tasks
     ecs.tasks[arn] = {**ecs.task("nightly", lastStatus="PENDING", cpu="x"), "startedAt": None}

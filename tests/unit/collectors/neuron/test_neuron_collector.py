@@ -298,7 +298,7 @@ def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record
     ] == []
 
 
-def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:
+def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_cores() -> None:
     world = World()
     world.collector.start()
     world.report(BUSY)
@@ -313,7 +313,7 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     assert world.collector.latest() is None
 
 
-def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_report() -> None:
+def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> None:
     world = World()
     world.source.outage = Outage(0, "it ended with exit code 1")
     assert world.record() == RECORD  # it never had values

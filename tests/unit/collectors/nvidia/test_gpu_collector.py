@@ -57,9 +57,10 @@ class World:
 
 
 @pytest.mark.parametrize(("gpus", "at"), [(1, [0, 10, 20, 30]), (3, [0, 30])])
-def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_request(
+def test_the_slow_counters_are_read_every_ten_seconds_and_on_request(
     gpus: int, at: list[int]
 ) -> None:
+    """The slow counters are read at the start every ten seconds a GPU and on request."""
     source = ScriptedSource(reading(*(f"GPU-{index}" for index in range(gpus))))
     world = World(source)
     world.ticks(31)
@@ -86,9 +87,8 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     assert present(world.record(ended).gpu_idle) == idle
 
 
-def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gpu_are_reported() -> (
-    None
-):
+def test_known_gpus_of_the_batch_have_no_scope() -> None:
+    """Known GPUs of the batch have no scope and advice and uuids without a GPU are reported."""
     world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
     world.collector.tick()
     record = world.record()
@@ -133,9 +133,8 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
     assert world.warnings() == ()
 
 
-def test_a_machine_without_a_gpu_is_silent_and_a_gpu_that_cannot_be_read_is_noted_in_the_record_alone() -> (
-    None
-):
+def test_a_machine_without_a_gpu_is_silent_and_an_unreadable_gpu_is_noted() -> None:
+    """A machine without a GPU is silent and a GPU that cannot be read is noted in the record alone."""
     source = ScriptedSource(Unavailable("fake error 999"))
     world = World(source)
     world.collector.tick()
@@ -267,7 +266,8 @@ def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> No
     world.collector.stop(10)
 
 
-def test_a_missing_required_gpu_is_reported_even_if_the_run_ends_before_the_first_reading() -> None:
+def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
+    """A missing required GPU is reported even if the run ends before the first reading."""
     source = ScriptedSource(Unavailable("no GPU is visible here"))
     world = World(source, is_required=True)
     start_hanging(world, source)
@@ -311,9 +311,10 @@ def test_what_the_own_environment_says_depends_on_what_is_visible(
         assert choice.selectors == (None if meant is None else frozenset(meant))
 
 
-def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_readings_have_the_gpus_of_all() -> (
-    None
-):
+def test_live_readings_have_the_gpus_of_all() -> None:
+    """The batch's processes are read until the selection is known and live readings have the GPUs
+    of all.
+    """
     asked: list[str] = []
     answers: dict[str, str] = {"c": "GPU-c"}
 
@@ -342,7 +343,7 @@ def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_rea
     assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == known("GPU-x")
 
 
-def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:
+def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_gpus() -> None:
     """An answer of another type than the binding documents, for example."""
     world = World(ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand")))
     world.collector.start()

@@ -202,7 +202,8 @@ def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
     assert idle.between(start, end) == len(idle_moments & set(range(start, end)))
 
 
-def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_price() -> None:
+def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus() -> None:
+    """The idle time of a task is the mean of its GPUs and its share of the price."""
     gpus = (
         Gpu(uuid="a", idle_seconds=1800.0, idle_percent=25.0),
         Gpu(uuid="b", idle_seconds=5400.0, idle_percent=75.0),
@@ -217,9 +218,8 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_pr
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
-def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_last_reading_found() -> (
-    None
-):
+def test_a_single_reading_has_numbers_and_no_energy() -> None:
+    """A single reading has numbers and no energy and the latest is what the last reading found."""
     usage = at_each_second(reading(utilization_percent=40.0, power_watts=150.0, throttle_reasons=4))
     gpu = only(usage)
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
@@ -240,9 +240,8 @@ def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_l
     }
 
 
-def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_on_from_zero() -> (
-    None
-):
+def test_energy_is_power_by_time_without_a_counter() -> None:
+    """Energy is power by time without a counter and a reloaded driver counts on from zero."""
     usage = at_each_second(*(reading(power_watts=watts) for watts in (900.0, 100.0, 300.0)))
     assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [
         400,
@@ -259,7 +258,8 @@ def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_
     assert latest.energy_joules == 5000
 
 
-def test_xids_are_kept_once_each_and_those_without_a_gpu_and_a_lost_gpu_are_noted() -> None:
+def test_xids_are_kept_once_each() -> None:
+    """Xids are kept once each and those without a GPU and a lost GPU are noted."""
     usage = at_each_second(reading(utilization_percent=70.0))
     for code in (31, 43, 31):
         usage.add(DriverReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
@@ -320,9 +320,8 @@ def test_idle_gpus_are_named_in_the_advice() -> None:
     )
 
 
-def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> (
-    None
-):
+def test_recent_readings_are_those_of_the_selected_gpus() -> None:
+    """Recent readings are those of the selected GPUs since the last call and their memory is added."""
     usage = GpuUsage(seconds(1))
     other = GpuSample(facts=OTHER, utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):

@@ -56,9 +56,8 @@ class Machine:
         return reading.reason
 
 
-def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counters_on_request() -> (
-    None
-):
+def test_a_reading_has_all_cheap_fields_in_the_records_units() -> None:
+    """A reading has all cheap fields in the record's units and the slow counters on request."""
     gpu = FakeGpu(
         utilization_percent=98,
         used_bytes=11_250 * MIB,
@@ -204,7 +203,8 @@ def test_a_missing_driver_is_tried_again_every_half_minute(value: int) -> None:
     assert machine.nvml.is_open is False
 
 
-def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
+def test_a_gpu_that_answers_nothing_three_times_is_started_anew() -> None:
+    """A GPU that answers nothing three times is started anew at most twice a minute."""
     machine = Machine(FakeGpu())
     machine.read()
     machine.clock.advance(60)
@@ -322,9 +322,8 @@ def gpm_values(sample: GpuSample) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percents_of_0_to_100() -> (
-    None
-):
+def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
+    """A reading has the metrics of the time since the one before with percents of 0 to 100."""
     machine = GpmMachine()
     assert gpm_values(machine.sample_after()) == {}
     machine.gpus[0].gpm(sm_active=91.5, sm_occupancy=44, tensor_active=80, dram_active=12.5)
@@ -346,7 +345,8 @@ def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percent
     assert sample.amounts["pcie_rx_bytes"] == 0
 
 
-def test_a_pair_less_than_100_ms_apart_is_not_used_and_the_earlier_sample_is_kept() -> None:
+def test_a_pair_less_than_100_ms_apart_is_not_used() -> None:
+    """A pair less than 100 ms apart is not used and the earlier sample is kept."""
     machine = GpmMachine()
     machine.sample_after()
     assert gpm_values(machine.sample_after(0.0999)) == {}
@@ -364,7 +364,7 @@ class SlowClock(FakeClock):
         return super().monotonic_ns()
 
 
-def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> None:
+def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds() -> None:
     machine = GpmMachine()
     machine.clock = clock = SlowClock()
     machine.source = NvmlSource(lambda: machine.nvml.binding, clock)
@@ -378,9 +378,10 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
 @pytest.mark.parametrize(
     ("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))]
 )
-def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
+def test_a_metric_with_an_error_of_its_own_is_absent_alone(
     name: str, result: int, value: float
 ) -> None:
+    """A metric with an error of its own or without a number is absent alone."""
     machine = GpmMachine()
     machine.sample_after()
     machine.gpus[0].gpm(result=result, **{name: value})
@@ -452,7 +453,8 @@ def test_an_error_that_passes_costs_one_reading(function: str) -> None:
     assert [len(gpm_values(machine.sample_after())) for _ in range(3)] == [0, 0, len(GPM_NUMBERS)]
 
 
-def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_found() -> None:
+def test_a_lost_device_frees_its_samples_and_begins_anew() -> None:
+    """A device that is lost frees its samples and begins anew when it is found."""
     machine = GpmMachine("GPU-0", "GPU-1")
     machine.after()
     machine.after()

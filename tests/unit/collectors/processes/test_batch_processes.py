@@ -92,13 +92,14 @@ def test_the_memory_at_a_reading_is_a_lower_bound_completed_by_the_stats(
         ([10, 10, 10, 10], 0, [500, 500, 800, 800], {0: 10, 1.5: 310}, [10, 10, 310, 310]),
     ],
 )
-def test_on_a_machine_of_its_own_the_batch_changes_by_as_much_as_the_machine(
+def test_on_its_own_machine_the_batch_changes_as_the_machine_does(
     held_mib: Sequence[int],
     mapped_mib: int | Sequence[int],
     machine_mib: Sequence[int],
     stats: Mapping[float, int],
     found: Sequence[int],
 ) -> None:
+    """On a machine of its own the batch changes by as much as the machine."""
     comparison, memory = SourceComparison(), list[ContainerSample]()
     mapped = [mapped_mib] * len(held_mib) if isinstance(mapped_mib, int) else mapped_mib
     for at, figure_mib in stats.items():
@@ -229,9 +230,10 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     assert finer.cpu_wait == (0.25,) * 60
 
 
-def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_not_make_the_processes_pause() -> (
-    None
-):
+def test_the_time_after_the_end_does_not_count() -> None:
+    """The time after the end does not count and the cost of the threads does not make the processes
+    pause.
+    """
     threads = FakeThreads()
     threads.cost_ns = seconds(0.1)
     world = quarter(threads).run(30)

@@ -144,9 +144,10 @@ def test_a_containers_processes_are_those_in_its_control_group(
     assert snapshot.ended == ()
 
 
-def test_an_id_that_begins_like_another_is_not_taken_for_it_and_the_first_process_came_from_outside(
+def test_an_id_that_begins_like_another_is_not_taken_for_it(
     machine: FakeProc,
 ) -> None:
+    """An id that begins like another is not taken for it and the first process came from outside."""
     machine.process(7, docker_id="aa11-123", cgroup=FARGATE, started=900)
     machine.process(8, docker_id="aa11-1234567890", cgroup=FARGATE)
     machine.process(20, docker_id="aa11-123", cgroup=FARGATE, started=500)
@@ -318,9 +319,10 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     assert snapshot.missed_pids == 0
 
 
-def test_no_scan_while_no_id_was_assigned_and_a_number_given_out_again_is_another_process(
+def test_no_scan_while_no_id_was_assigned(
     machine: FakeProc,
 ) -> None:
+    """No scan while no id was assigned and a number given out again is another process."""
     machine.process(7)
     source = machine.read_source()
     machine.process(8, parent=7)

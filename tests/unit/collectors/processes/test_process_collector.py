@@ -128,7 +128,7 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     ],
     ids=["a spike", "page cache", "mapped files", "mapped files between two readings"],
 )
-def test_a_peak_that_is_not_the_groups_mark_after_its_end_is_not_called_exact(
+def test_a_peak_that_is_not_the_groups_last_mark_is_not_exact(
     sizes: dict[str, Any], of_group: GroupReading | None, peak: tuple[int, str], largest: int
 ) -> None:
     world = World(snapshot=lambda at: alone(process(cpu=at / 2, **sizes)))
@@ -140,9 +140,10 @@ def test_a_peak_that_is_not_the_groups_mark_after_its_end_is_not_called_exact(
     assert record.processes[0].max_memory_used_mb == min(largest, max(sizes.values(), default=100))
 
 
-def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_has_the_kernels_peak_so_far() -> (
-    None
-):
+def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
+    """A group that still has a process is not at its end and a running batch has the kernel's peak
+    so far.
+    """
     world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
     sources = [
         world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")
@@ -261,9 +262,10 @@ def test_a_batch_that_is_restarted_in_place_is_counted_once(
     ("stats_cpu", "ends", "covered_percent"),
     [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)],
 )
-def test_the_cpu_time_is_covered_until_the_last_reading_of_the_source_that_has_more_of_it(
+def test_cpu_time_is_covered_until_the_last_reading_of_the_fuller_source(
     stats_cpu: float | None, ends: int, covered_percent: float
 ) -> None:
+    """The CPU time is covered until the last reading of the source that has more of it."""
     world = World().run(20)
     world.snapshot = lambda _: ProcessSnapshot()
     stats = Sampling(samples=1, cpu_covered_percent=None if stats_cpu is None else 50.0)
@@ -330,7 +332,7 @@ def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
 
 
 @given(lives(), st.sampled_from(["success", "failure", "stopped", "unknown"]))
-def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
+def test_a_final_peak_is_the_kernels_only_if_read_after_the_end(
     life: tuple[list[GroupReading | None], list[bool], int], status: Status
 ) -> None:
     readings, alive, true_peak = life
@@ -403,7 +405,7 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(
     ("is_group_readable", "launch_type", "is_certain"),
     [(True, "EC2", True), (False, "FARGATE", True), (False, "EC2", False)],
 )
-def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_its_own(
+def test_a_kill_in_a_successful_batch_needs_the_groups_counter_or_its_own_host(
     launch_type: str, *, is_group_readable: bool, is_certain: bool
 ) -> None:
     world = World()
@@ -473,9 +475,8 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     assert world.run(5).process_reads == 5
 
 
-def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_by_the_same_container() -> (
-    None
-):
+def test_the_thread_waits_for_the_events_of_a_readable_group() -> None:
+    """The thread waits for the events of a readable group and is woken once by the same container."""
     world = World().run(60)
     assert world.attempts == [7] * 5
     assert world.exit_waiter.watched_files == ()
@@ -520,7 +521,8 @@ def test_each_container_has_its_own_numbers_until_it_was_reported() -> None:
     assert world.process_reads == reads
 
 
-def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
+def test_a_reports_series_is_that_of_the_processes_with_the_devices() -> None:
+    """The series of a report is that of the processes with the devices of the record."""
     record = World().run(60).record(series=COARSE)
     expected = replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
     assert replace(present(record.series), processes=()) == expected
@@ -528,7 +530,8 @@ def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the
     assert World().run(60).record("running", None).series is None
 
 
-def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_restart() -> None:
+def test_commands_have_values_on_the_series_steps_across_a_restart() -> None:
+    """The commands have values on the steps of the series before and after a restart."""
     world = World().run(20)
     world.snapshot = lambda _: ProcessSnapshot()
     world.run(24)
@@ -544,9 +547,8 @@ def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_
     assert shown.memory_used_mb == (100,) * 20 + (50,) * 20 + (None,) * 20
 
 
-def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> (
-    None
-):
+def test_a_run_too_short_for_the_task_stats_has_its_processes_series() -> None:
+    """A run too short for the task stats has the series and the slowdown of its processes."""
     bare = Metrics(vcpu_size=1, memory_size_mb=1024)
     record = (
         World()
@@ -562,9 +564,8 @@ def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_i
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
 
 
-def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> (
-    None
-):
+def test_after_an_error_the_report_has_the_stats_series() -> None:
+    """After an error of our own the report has the stats series and checkpoints no processes."""
     world = World().run(30)
     world.collector.start()  # the fake waiter refuses to wait, which ends the thread
     world.collector.stop(10)

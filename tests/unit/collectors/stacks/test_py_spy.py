@@ -358,9 +358,10 @@ def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
     assert sum(tried.values()) == 1  # reported
 
 
-def test_a_program_runs_python_by_its_name_or_by_its_library_and_a_process_has_its_start(
+def test_a_program_runs_python_by_its_name_or_by_its_library(
     tmp_path: Path,
 ) -> None:
+    """A program runs Python by its name or by its library and a process has its start."""
     maps = "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0\n"
     programs = (
         ("/usr/sbin/uwsgi", maps, True),

@@ -113,7 +113,7 @@ def test_a_run_of_100_seconds() -> None:
     ("local_vcpu", "duration", "samples"),
     [(2, 1.3, 22), (2, 2, 36), (2, 5, 5), (1, 1.9, 2), (0, 1.9, 2)],
 )
-def test_a_short_local_run_has_20_samples_a_second_and_the_start_of_a_longer_one_does_not_outweigh_the_rest(
+def test_a_short_local_run_has_20_samples_a_second_of_equal_weight(
     local_vcpu: int, duration: float, samples: int
 ) -> None:
     """A batch that has the only CPU is not disturbed so often."""
@@ -157,9 +157,8 @@ def test_a_version_that_takes_forever_costs_no_first_sample(
     assert samples[0] == 1
 
 
-def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_task_has_its_own() -> (
-    None
-):
+def test_a_restarted_container_goes_on_in_the_same_record() -> None:
+    """A restarted container goes on in the same record and one of another task has its own."""
     world = World().begin().go_on(5)
     world.processes = {"d2": ((20, 2),)}
     world.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
@@ -217,9 +216,8 @@ def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     assert len(world.log.lines) == 1
 
 
-def test_a_single_failure_is_repeated_at_once_and_a_process_that_has_ended_meanwhile_is_none() -> (
-    None
-):
+def test_a_single_failure_is_repeated_at_once() -> None:
+    """A single failure is repeated at once and a process that has ended meanwhile is none."""
     world = World().begin().go_on(3)
     before = len(world.reader.asked)
     world.reader.failures = ["Failed to get stack traces"]
@@ -274,7 +272,8 @@ def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     assert short == whole[-8:]
 
 
-def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at_the_end() -> None:
+def test_the_reader_of_run_starts_before_the_first_measurement() -> None:
+    """The reader of run is started before the first measurement and killed at the end."""
     world = World(mode="moments")
     world.collector.start()
     world.collector.stop(10)

@@ -66,9 +66,8 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
     assert counts.top()[0].self_percent == 0.0
 
 
-def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_there_are_no_functions() -> (
-    None
-):
+def test_a_process_without_stacks_is_no_sample() -> None:
+    """A process without stacks is no sample and without a running thread there are no functions."""
     profile = StackProfile()
     profile.add([(waiting("f"),)], START_NS)
     of_waiting = present(profile.record("py-spy 1"))
@@ -198,9 +197,8 @@ def time_at(second: float) -> str:
     return format_ms(START_NS + seconds(second))
 
 
-def test_nothing_on_a_cpu_or_all_vcpus_in_use_for_30_seconds_is_a_moment_from_its_beginning() -> (
-    None
-):
+def test_half_a_minute_of_no_or_full_cpu_use_is_a_moment() -> None:
+    """Nothing on a CPU or all vCPUs in use for 30 seconds is a moment from its beginning."""
     (moment,) = (
         Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
     )
@@ -215,7 +213,8 @@ def test_nothing_on_a_cpu_or_all_vcpus_in_use_for_30_seconds_is_a_moment_from_it
     assert moment.from_at == time_at(10)
 
 
-def test_memory_that_is_high_and_rises_is_a_moment_and_a_usual_run_has_none() -> None:
+def test_memory_that_is_high_and_rises_is_a_moment() -> None:
+    """Memory that is high and rises is a moment and a usual run has none."""
     run = Run().go_on(200, memory=lambda at: min(at * 5, 950))
     (moment,) = run.found()
     assert moment.kind == "memory"

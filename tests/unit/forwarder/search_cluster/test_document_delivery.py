@@ -127,7 +127,8 @@ def test_every_document_is_indexed_or_rejected_exactly_once(
     assert refused.isdisjoint(cluster.taken)
 
 
-def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_its_cause() -> None:
+def test_the_lines_are_upserts_that_are_retried() -> None:
+    """The lines are upserts that are retried and the reason of an error has its cause."""
     action, body = map(json.loads, bulk_lines(documents(1)))
     assert action == {
         "update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}

@@ -99,7 +99,7 @@ def test_the_mark_is_not_the_batchs_if_another_container_cannot_be_inspected(
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_container_that_docker_does_not_show_yet_gives_the_batch_none_of_its_numbers(
+def test_a_container_that_docker_does_not_show_yet_gives_no_numbers(
     *, is_listed: bool, tmp_path: Path
 ) -> None:
     """It is known from the list or from its events alone, because the agent does not answer."""
@@ -139,9 +139,10 @@ def test_a_pause_container_takes_nothing_from_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "is_known"), [("~internal~ecs~pause", True), ("log_router", False)]
 )
-def test_a_kill_in_the_tasks_group_is_the_batchs_if_it_is_the_only_program(
+def test_a_kill_in_the_tasks_group_is_the_only_programs(
     *, name: str, is_known: bool, tmp_path: Path
 ) -> None:
+    """A kill in the task's group is the batchs if it is the only program."""
     killed = FakeContainer(runs=((1.0, 11.0),), exit_code=5, group_kills=1)
     other = FakeContainer(name=name, runs=((1.0, 10.9),), vcpu=0, memory_mib=lambda _at: 0)
     record = FakeInstance(killed, other, folder=tmp_path).run().records()["0123-batch"]
@@ -169,9 +170,10 @@ def test_docker_that_hangs_delays_the_samples_once_in_ten_seconds(tmp_path: Path
     assert records["runs-batch"]["sampling"]["samples"] >= 15
 
 
-def test_an_end_while_docker_hangs_has_dockers_time_and_not_that_of_its_late_event(
+def test_an_end_while_docker_hangs_has_dockers_time(
     tmp_path: Path,
 ) -> None:
+    """An end while docker hangs has docker's time and not that of its late event."""
     world = FakeInstance(BATCH, folder=tmp_path)
     world.docker.failing = lambda _: HUNG if 12 < world.now < 15 else None
     late = world.events._event

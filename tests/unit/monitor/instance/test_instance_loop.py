@@ -186,7 +186,8 @@ def test_an_end_that_the_agent_does_not_restart_is_reported_at_once(tmp_path: Pa
     assert [12.9 <= at < 13.3 for at in put_times(world)] == [True]
 
 
-def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten_in_the_next_one(tmp_path: Path) -> None:
+def test_a_spike_at_the_end_of_an_attempt_is_not_forgotten(tmp_path: Path) -> None:
+    """A spike at the end of an attempt is not forgotten in the next one."""
     box = changed(
         runs=((1.0, 65.3), (70.0, 130.0)), memory_mib=lambda at: 300 if at == 65.25 else 100
     )

@@ -144,9 +144,10 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     assert own.memory() is not None
 
 
-def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not_changed(
+def test_a_group_that_distributes_cpu_or_io_is_not_changed(
     tmp_path: Path,
 ) -> None:
+    """A group that distributes CPU or I/O or does not list this process is not changed."""
     scope = "u/user/job.scope"
     for handed_down in ("cpu memory", "io"):
         files = {f"{scope}/cgroup.subtree_control": handed_down}
@@ -168,9 +169,10 @@ def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not
     assert filesystem.made == []
 
 
-def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined_is_removed(
+def test_what_the_kernel_refuses_changes_nothing(
     tmp_path: Path,
 ) -> None:
+    """What the kernel refuses changes nothing and a group that was not joined is removed."""
     own, _ = _made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
     own.enter()
     own.on_started(own.start_counting())

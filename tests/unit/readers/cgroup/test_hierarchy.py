@@ -295,9 +295,8 @@ def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> 
     assert not open_files(tmp_path)
 
 
-def test_the_containers_own_group_is_the_one_with_its_id_and_one_outside_of_the_mount_is_its_top() -> (
-    None
-):
+def test_the_containers_own_group_is_the_one_with_its_id() -> None:
+    """The container's own group is the one with its id and one outside of the mount is its top."""
     assert container_group(f"/ecs/0123/{ID}/worker/1", ID) == f"/ecs/0123/{ID}"
     assert (
         container_group(f"/ecstasks.slice/docker-{ID}.scope", ID)

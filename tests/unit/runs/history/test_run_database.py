@@ -293,7 +293,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "history.sqlite3")
 
 
-def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: World) -> None:
+def test_a_kill_loses_at_most_a_tenth_of_the_run(world: World) -> None:
+    """A kill loses at most a tenth of the run and at most a minute."""
     written: list[int] = []
     for second in range(3601):
         before = world.built
@@ -324,9 +325,10 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World
     assert list(world.store.running()) == []
 
 
-def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(
+def test_the_end_of_a_run_replaces_what_was_written_down(
     world: World,
 ) -> None:
+    """The end of a run replaces what was written down and adds the runs of killed profilers."""
     killed = in_progress("killed")
     world.store.keep_running(encode(killed), killed, b"[[1000,0.5,1]]")
     world.kill()

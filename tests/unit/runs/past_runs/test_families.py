@@ -48,9 +48,8 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     assert listed.read == 10
 
 
-def test_the_last_success_is_of_the_same_account_and_region_and_if_possible_of_the_same_cluster() -> (
-    None
-):
+def test_the_last_success_is_of_the_same_account_and_region() -> None:
+    """The last success is of the same account and region and if possible of the same cluster."""
     here = {"account_id": "1", "region": "eu-west-1", "cluster": "jobs"}
     failed = past(9, task_id="failed", status="failure", **here)
     runs = [
