@@ -57,7 +57,7 @@ def before_calls(patch: pytest.MonkeyPatch, look: Callable[[str], object]) -> No
 
 
 @pytest.fixture(autouse=True)
-def world(
+def fakes(
     monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch
 ) -> Iterator[None]:
     settings = {

@@ -46,7 +46,7 @@ WRONG_EXPORTS: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.fixture(autouse=True)
-def world(
+def fakes(
     monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack
 ) -> Iterator[None]:
     """A cluster and a Slack that work, and a task definition that can be read."""

@@ -222,7 +222,7 @@ NOTHING = decoded(
 )
 
 
-class World:
+class CollectedReports:
     """A collector of reports that a test makes."""
 
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
@@ -246,30 +246,30 @@ class World:
 
 
 def test_the_record_has_what_was_reported() -> None:
-    world = World(is_required=True)
-    world.collector.start()
-    world.report(BUSY, BUSY)
-    world.collector.final_reading(0.3)
-    record = world.record()
-    assert world.log.lines == []
+    fakes = CollectedReports(is_required=True)
+    fakes.collector.start()
+    fakes.report(BUSY, BUSY)
+    fakes.collector.final_reading(0.3)
+    record = fakes.record()
+    assert fakes.log.lines == []
     neuron = present(record.neuron)
     assert [core.index for core in neuron.cores] == [0, 1]
     assert neuron.restarts == 2
     assert present(neuron.cores[0].utilization_percent).avg == 75
     assert present(record.sampling).sources == ("neuron-monitor",)
-    world.collector.stop(1)
-    assert world.calls == ["start", "stop"]
-    unrelated_children = UnrelatedChildren([7], Collectors(world.collector))
+    fakes.collector.stop(1)
+    assert fakes.calls == ["start", "stop"]
+    unrelated_children = UnrelatedChildren([7], Collectors(fakes.collector))
     assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
 
 
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
-    world = World()
-    world.collector.start()
-    world.report(*[NOTHING] * 10)
-    world.collector.final_reading(0.3)
-    assert world.record() == RECORD
-    assert world.log.lines == []
+    fakes = CollectedReports()
+    fakes.collector.start()
+    fakes.report(*[NOTHING] * 10)
+    fakes.collector.final_reading(0.3)
+    assert fakes.record() == RECORD
+    assert fakes.log.lines == []
 
 
 @pytest.mark.parametrize(
@@ -279,46 +279,46 @@ def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> No
 def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record(
     reports: int, reason: str, *, is_installed: bool
 ) -> None:
-    world = World(installed=is_installed, is_required=True)
-    world.collector.start()
-    world.report(*[NOTHING] * reports)
-    world.collector.final_reading(0.3)
-    world.collector.final_reading(0.3)
-    world.collector.stop(1)
-    (warning,) = world.log.events("warning")
+    fakes = CollectedReports(installed=is_installed, is_required=True)
+    fakes.collector.start()
+    fakes.report(*[NOTHING] * reports)
+    fakes.collector.final_reading(0.3)
+    fakes.collector.final_reading(0.3)
+    fakes.collector.stop(1)
+    (warning,) = fakes.log.events("warning")
     assert "TASK_PROFILER_NEURON=on, but nothing can be measured" in warning
     assert reason in warning
-    assert world.collector.startup_error == warning
-    assert world.record().monitor == Monitor(warnings=(warning,))
-    assert world.collector.child_pid == (4711 if is_installed else None)
-    world.report(BUSY)
+    assert fakes.collector.startup_error == warning
+    assert fakes.record().monitor == Monitor(warnings=(warning,))
+    assert fakes.collector.child_pid == (4711 if is_installed else None)
+    fakes.report(BUSY)
     assert [
-        *Collectors(world.collector).startup_errors(),
-        *present(world.record().monitor).warnings,
+        *Collectors(fakes.collector).startup_errors(),
+        *present(fakes.record().monitor).warnings,
     ] == []
 
 
 def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_cores() -> None:
-    world = World()
-    world.collector.start()
-    world.report(BUSY)
-    world.source.failure = ThreadFailure(0, "KeyError: 'cores'")
-    record = world.record()
+    fakes = CollectedReports()
+    fakes.collector.start()
+    fakes.report(BUSY)
+    fakes.source.failure = ThreadFailure(0, "KeyError: 'cores'")
+    record = fakes.record()
     (warning,) = present(record.monitor).warnings
     assert "The collection of Neuron values stopped at 1970-" in warning
-    checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
+    checkpoint = with_collected(replace(RECORD, status="running"), (fakes.collector,))
     assert present(checkpoint.monitor).warnings == (warning,)
     assert record.neuron is not None
     assert checkpoint.neuron is None
-    assert world.collector.latest() is None
+    assert fakes.collector.latest() is None
 
 
 def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> None:
-    world = World()
-    world.source.outage = Outage(0, "it ended with exit code 1")
-    assert world.record() == RECORD  # it never had values
-    world.report(BUSY)
-    record = world.record()
+    fakes = CollectedReports()
+    fakes.source.outage = Outage(0, "it ended with exit code 1")
+    assert fakes.record() == RECORD  # it never had values
+    fakes.report(BUSY)
+    record = fakes.record()
     assert record.neuron is not None
     assert record.sampling == Sampling()
     assert present(record.monitor).warnings == (
@@ -327,7 +327,7 @@ def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> Non
             "Neuron values end there."
         ),
     )
-    assert with_collected(replace(RECORD, status="running"), (world.collector,)).neuron is None
-    assert world.collector.latest() is None
-    world.source.outage = None
-    assert world.record().sampling == Sampling(sources=("neuron-monitor",))
+    assert with_collected(replace(RECORD, status="running"), (fakes.collector,)).neuron is None
+    assert fakes.collector.latest() is None
+    fakes.source.outage = None
+    assert fakes.record().sampling == Sampling(sources=("neuron-monitor",))

@@ -14,7 +14,7 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds
-from tests.process_world import World, base, process
+from tests.process_world import CollectedBatch, base, process
 from tests.values import present
 
 MIB = 2**20
@@ -181,14 +181,16 @@ class FakeThreads:
         self.is_closed = True
 
 
-def quarter(threads: FakeThreads) -> World:
+def quarter(threads: FakeThreads) -> CollectedBatch:
     """A batch that uses a quarter of a vCPU."""
-    return World(threads, snapshot=lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),)))
+    return CollectedBatch(
+        threads, snapshot=lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),))
+    )
 
 
 def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
-    world = quarter(FakeThreads()).run(60)
-    for record in (world.record(), world.record("running", None)):
+    fakes = quarter(FakeThreads()).run(60)
+    for record in (fakes.record(), fakes.record("running", None)):
         made = present(record.time_breakdown)
         assert made.on_cpu_percent == 25.0
         assert made.waiting_for_cpu_percent == 25.0
@@ -200,11 +202,11 @@ def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
 
 
 def test_waits_of_processes_that_are_too_short_to_be_read_make_a_lower_bound() -> None:
-    world = World(FakeThreads())
-    world.snapshot = lambda at: ProcessSnapshot(
+    fakes = CollectedBatch(FakeThreads())
+    fakes.snapshot = lambda at: ProcessSnapshot(
         processes=(process(cpu=at / 2),)
     )  # the threads that are read use half
-    record = world.run(60).record()
+    record = fakes.run(60).record()
     assert present(record.sampling).cpu_wait_covered_percent == 50.0
     assert (
         present(record.monitor)
@@ -236,21 +238,21 @@ def test_the_time_after_the_end_does_not_count() -> None:
     """
     threads = FakeThreads()
     threads.cost_ns = seconds(0.1)
-    world = quarter(threads).run(30)
+    fakes = quarter(threads).run(30)
     assert threads.readings == 30
-    world.snapshot = lambda _: ProcessSnapshot()
-    world.clock.advance(1)
-    world.collector.tick(is_complete=True)
+    fakes.snapshot = lambda _: ProcessSnapshot()
+    fakes.clock.advance(1)
+    fakes.collector.tick(is_complete=True)
     assert threads.was_required
-    made = present(world.run(60).record().time_breakdown)
+    made = present(fakes.run(60).record().time_breakdown)
     # Nothing is known of the last second: it is divided like the one before, but without time on a
     # CPU.
     assert made.network_percent == 50.5
     assert made.covered_percent == 100.0
-    world.collector._close()
+    fakes.collector._close()
     assert threads.is_closed
     reported = FakeThreads()
-    world = quarter(reported).run(1)
-    world.collector.forget("b")
-    world.collector.tick()
+    fakes = quarter(reported).run(1)
+    fakes.collector.forget("b")
+    fakes.collector.tick()
     assert reported.is_closed
