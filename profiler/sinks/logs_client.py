@@ -19,6 +19,7 @@ from profiler.core.aws_clients import (
     ACCESS_DENIED,
     EXPIRED,
     SERVER_FAULT,
+    AwsClient,
     bounded_config,
     error_code,
     error_status,
@@ -60,8 +61,9 @@ class AnswerError(OSError):
     """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
 
 
-# Boto3's clients have no type.
-def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401
+def make_client(
+    region: str | None, on_failure: Callable[[str], None], profile: str | None
+) -> AwsClient:
     """A client with botocore's standard retries; ``on_failure`` gets the cause of each attempt
     that fails.
     """
@@ -70,7 +72,7 @@ def make_client(region: str | None, on_failure: Callable[[str], None], profile: 
         read_timeout_seconds=_READ_TIMEOUT_SECONDS,
         attempts=_ATTEMPTS_PER_CALL,
     )
-    client: Any = open_session(region, profile).client("logs", config=config)
+    client: AwsClient = open_session(region, profile).client("logs", config=config)
 
     def note(
         response: tuple[object, Mapping[str, Any]] | None,
