@@ -198,12 +198,12 @@ def _documents_of(
 
 def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
     """Some runs have a notice, and some schedules did not start the run in time."""
-    record, found = run.record, list[Document | InvalidReport]()
+    record, documents = run.record, list[Document | InvalidReport]()
     if rng.random() < _NOTICE_SHARE:
         kind = rng.choice(list(_RUN_NOTICES))
         notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
         line = NoticeLine(time=run.time, notice=notice, record=record)
-        found.append(
+        documents.append(
             notice_document(
                 line, encode_notice(line).decode(), ForwarderSettings(kibana_url=kibana_url)
             )
@@ -224,12 +224,12 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
             region=record.region,
             account_id=record.account_id,
         )
-        found.append(
+        documents.append(
             schedule_notice_document(
                 due, encode_notice(due).decode(), ForwarderSettings(kibana_url=kibana_url)
             )
         )
-    yield from (document for document in found if isinstance(document, Document))
+    yield from (document for document in documents if isinstance(document, Document))
 
 
 def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict[str, Any]:

@@ -30,12 +30,12 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
     if glob_prefix(name) == name:
         return (name,)
     listed = TaskDefinitions(open_client("ecs")).clusters()
-    found = tuple(one for one in listed if fnmatchcase(one, name))
-    if not found:
+    matching = tuple(listed_name for listed_name in listed if fnmatchcase(listed_name, name))
+    if not matching:
         raise TaskProfilerError(
             f"No ECS cluster matches {name!r}: check the name, --region and --profile."
         )
-    return found
+    return matching
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
@@ -122,18 +122,20 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
     """The next steps for clusters with Container Insights on or off; none without permission to
     read the setting.
     """
-    found: dict[bool, list[str]] = {True: [], False: []}
+    by_insights: dict[bool, list[str]] = {True: [], False: []}
     with suppress(TaskProfilerError), aws_errors("Container Insights"):
         described = open_client("ecs").describe_clusters(
             clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"]
         )
         for cluster in described["clusters"]:
-            values = {one.get("name"): one.get("value") for one in cluster.get("settings", ())}
-            found[values.get("containerInsights") in ("enabled", "enhanced")].append(
+            values = {
+                setting.get("name"): setting.get("value") for setting in cluster.get("settings", ())
+            }
+            by_insights[values.get("containerInsights") in ("enabled", "enhanced")].append(
                 quote(cluster["clusterName"])
             )
-    on = found[True]
-    off = found[False]
+    on = by_insights[True]
+    off = by_insights[False]
     if on:
         options = " ".join(f"--from insights:{name}" for name in on)
         yield f"Container Insights is on: task-profiler recommend {options} answers now."

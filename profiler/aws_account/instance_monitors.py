@@ -58,8 +58,10 @@ class InstanceMonitors:
         is_for_ec2 = required == [EC2] or (
             not required and definition.get("networkMode") != "awsvpc"
         )
-        found = [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()
-        return bool(found) and all(found)
+        are_reported = (
+            [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()
+        )
+        return bool(are_reported) and all(are_reported)
 
     def _reports(self, family: str, cluster: str) -> bool:
         name = cluster_name(cluster)
@@ -79,7 +81,7 @@ class InstanceMonitors:
             self._ecs.exceptions.ClusterNotFoundException
         ):  # a schedule can name a deleted cluster
             return ()
-        names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
+        names = [service["taskDefinition"] for service in services if service["status"] == "ACTIVE"]
         definitions = (
             self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"]
             for name in names

@@ -157,8 +157,8 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
         "logStream": events[0]["logStreamName"],
         "subscriptionFilters": [REPLAY_FILTER],
         "logEvents": [
-            {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]}
-            for one in events
+            {"id": event["eventId"], "timestamp": event["timestamp"], "message": event["message"]}
+            for event in events
         ],
     }
     data = gzip.compress(msgspec.json.encode(document), compresslevel=6)

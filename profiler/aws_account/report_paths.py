@@ -138,10 +138,10 @@ class ReportPaths:
         """Whether the policies of an execution role allow the pull of an image; None: it is not
         in Amazon ECR. Unknown, if a policy of the repository may allow it instead.
         """
-        found = _ECR_IMAGE.match(image)
-        if found is None:
+        image_parts = _ECR_IMAGE.match(image)
+        if image_parts is None:
             return None
-        account, region, repository = found.groups()
+        account, region, repository = image_parts.groups()
         arn = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{region}:{account}:repository/{repository}"
         with noted_errors(
             self.problems.add, "The execution roles could not be read", _READ_POLICIES
@@ -189,11 +189,11 @@ class ReportPaths:
             )
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
-            found = subscription_filters(self._open("logs"), name)
+            listed = subscription_filters(self._open("logs"), name)
             forwarded = [
-                _name(one["destinationArn"])
-                for one in found
-                if passes_reports(one.get("filterPattern"))
+                _name(subscription["destinationArn"])
+                for subscription in listed
+                if passes_reports(subscription.get("filterPattern"))
             ]
             forwarded += [
                 _name(str(document.get("DestinationArn")))
@@ -212,10 +212,10 @@ class ReportPaths:
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
             policies = account_subscriptions(self._open("logs"))
-            criteria = (one.get("selectionCriteria", "") for one in policies)
+            criteria = (policy.get("selectionCriteria", "") for policy in policies)
             return tuple(
                 zip(
-                    (mapping(json.loads(one["policyDocument"])) for one in policies),
+                    (mapping(json.loads(policy["policyDocument"])) for policy in policies),
                     criteria,
                     strict=True,
                 )
@@ -229,7 +229,7 @@ class ReportPaths:
             documents = [*_inline_policies(iam, role).values()]
             for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
                 documents += [
-                    self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]
+                    self._managed_policy(policy["PolicyArn"]) for policy in page["AttachedPolicies"]
                 ]
         except iam.exceptions.NoSuchEntityException:
             return None
@@ -250,14 +250,16 @@ def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
     statements = [*chain.from_iterable(map(statements_of, documents))]
     is_certain = True
     for action, resources in wanted.items():
-        about = [one for one in statements if concerns(one, action)]
+        about = [statement for statement in statements if concerns(statement, action)]
         for resource in resources:
-            found = [
-                (one.get("Effect"), "Condition" in one) for one in about if covers(one, resource)
+            effects = [
+                (statement.get("Effect"), "Condition" in statement)
+                for statement in about
+                if covers(statement, resource)
             ]
-            if ("Deny", False) in found or "Allow" not in (effect for effect, _ in found):
+            if ("Deny", False) in effects or "Allow" not in (effect for effect, _ in effects):
                 return "denied"
-            is_certain &= ("Allow", False) in found and ("Deny", True) not in found
+            is_certain &= ("Allow", False) in effects and ("Deny", True) not in effects
     return "allowed" if is_certain else "unknown"
 
 

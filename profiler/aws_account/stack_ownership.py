@@ -84,9 +84,11 @@ def _owner_among(
     CloudFormation answers for one resource of several with the same id, and lists a part of a large
     stack: what it does not prove to be free counts as owned.
     """
-    present = [one for one in resources if one.get("ResourceStatus") not in _GONE]
-    same_id = [one for one in present if one.get("PhysicalResourceId") == physical_id]
-    of_type = [one for one in same_id if one.get("ResourceType") == resource_type]
+    present = [resource for resource in resources if resource.get("ResourceStatus") not in _GONE]
+    same_id = [
+        resource for resource in present if resource.get("PhysicalResourceId") == physical_id
+    ]
+    of_type = [resource for resource in same_id if resource.get("ResourceType") == resource_type]
     if of_type:
         stack = str(of_type[0]["StackName"])
         return StackOwner(stack=stack, sentence=f"the stack {stack} of CloudFormation owns it")

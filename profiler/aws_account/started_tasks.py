@@ -41,7 +41,7 @@ def read_clusters(
 
     A cluster that cannot be read has a problem instead of tasks.
     """
-    found = {}
+    tasks_by_cluster = {}
     for arn in sorted(set(cluster_arns)):
         what = f"The tasks of the cluster {cluster_name(arn)} could not be read"
         try:
@@ -50,10 +50,12 @@ def read_clusters(
                     started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task
                 )
         except TaskProfilerError as error:
-            found[arn] = ClusterTasks(problem=str(error))
+            tasks_by_cluster[arn] = ClusterTasks(problem=str(error))
         else:
-            found[arn] = ClusterTasks(tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS)
-    return found
+            tasks_by_cluster[arn] = ClusterTasks(
+                tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS
+            )
+    return tasks_by_cluster
 
 
 def read_tasks(
@@ -86,9 +88,9 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
     """
     containers = task.get("containers", ())
     codes = [
-        one["exitCode"]
-        for one in containers
-        if "exitCode" in one and one.get("name") != MONITOR_NAME
+        container["exitCode"]
+        for container in containers
+        if "exitCode" in container and container.get("name") != MONITOR_NAME
     ]
     return StartedTask(
         arn=task["taskArn"],
@@ -109,11 +111,11 @@ def _moment_ns(moment: datetime | None) -> int | None:
 
 def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, set[str]]:
     """Who started the tasks that ECS lists for the cluster, by family. Raises TaskProfilerError."""
-    found: dict[str, set[str]] = {}
+    starters: dict[str, set[str]] = {}
     with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
         for task in read_tasks(ecs, cluster, with_tags=True):
-            found.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
-    return found
+            starters.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
+    return starters
 
 
 def starter(task: Mapping[str, Any]) -> str:

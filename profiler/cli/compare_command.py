@@ -141,9 +141,9 @@ def compare(
     a_records, b_records = (
         [
             replace(record, cost=cost_on_fargate(record, on_fargate, overrides))
-            for record in one.records
+            for record in run_set.records
         ]
-        for one in sets
+        for run_set in sets
     )
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
@@ -157,7 +157,9 @@ def compare(
     conditions = list(_conditions_of_comparison(sets))
     if as_json:
         left_out = (
-            f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text
+            f"Left out of {run_set.text}: {run_set.left_out_text}."
+            for run_set in sets
+            if run_set.left_out_text
         )
         for sentence in (*left_out, *conditions):  # the object has no field for them
             warn(sentence)
@@ -280,38 +282,38 @@ def _value_text(value: float, unit: str) -> str:
 
 def _known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     """The metrics that at least one run has; all metrics if no run has any."""
-    return [one for one in changes if one.known_a or one.known_b] or changes
+    return [compared for compared in changes if compared.known_a or compared.known_b] or changes
 
 
 def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
     titles: dict[str, list[str]] = {}
-    for one in _known_changes(changes):
-        counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
+    for compared in _known_changes(changes):
+        counts = zip("AB", (compared.known_a, compared.known_b), sets, strict=True)
         parts = [
             f"{count} of {len(runs.reports)} runs of {name}"
             for name, count, runs in counts
             if count < len(runs.reports)
         ]
         if parts:
-            titles.setdefault(" and ".join(parts), []).append(one.metric.title)
+            titles.setdefault(" and ".join(parts), []).append(compared.metric.title)
     for counted_runs, metrics in titles.items():
         yield f"Known for {counted_runs}: {', '.join(metrics)}."
     few = [
-        one
-        for one in changes
-        if one.known_a and one.known_b and one.change.verdict == "too few runs"
+        compared
+        for compared in changes
+        if compared.known_a and compared.known_b and compared.change.verdict == "too few runs"
     ]
     needed = [
-        f"{one.metric.title} {one.change.runs_needed}"
-        for one in few
-        if one.change.runs_needed is not None
+        f"{compared.metric.title} {compared.change.runs_needed}"
+        for compared in few
+        if compared.change.runs_needed is not None
     ]
     if needed:
         yield (
             f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "
             f"{', '.join(needed)}."
         )
-    elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
+    elif any(min(compared.known_a, compared.known_b) < MIN_RUNS for compared in few):
         yield f"At least {MIN_RUNS} runs per side are needed."
 
 
@@ -343,34 +345,34 @@ def check_limit(
     if percent is None:
         return [], []
     exceeded = [
-        one
-        for one in changes
-        if one.change.verdict == "more" and (one.change.low_percent or 0) > percent
+        compared
+        for compared in changes
+        if compared.change.verdict == "more" and (compared.change.low_percent or 0) > percent
     ]
     above = [
-        f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})"
-        for one in exceeded
+        f"{_names(compared)} {_percent_text(compared.change.change_percent)} ({_interval_text(compared.change)})"
+        for compared in exceeded
     ]
     # An interval that ends below the limit decides, and so does a verdict with an interval.
     undecided = [
-        _names(one)
-        for one in changes
+        _names(compared)
+        for compared in changes
         if (
-            one.change.verdict == "too few runs"
-            and (one.change.high_percent is None or one.change.high_percent > percent)
+            compared.change.verdict == "too few runs"
+            and (compared.change.high_percent is None or compared.change.high_percent > percent)
         )
-        or (one.change.verdict == "more" and one.change.low_percent is None)
+        or (compared.change.verdict == "more" and compared.change.low_percent is None)
     ]
-    found = (("B is above", above), ("It is unknown whether B is above", undecided))
+    kinds = (("B is above", above), ("It is unknown whether B is above", undecided))
     return exceeded, [
         f"{what} A by more than {percent:g} %: {', '.join(names)}."
-        for what, names in found
+        for what, names in kinds
         if names
     ]
 
 
-def _names(one: MetricChange) -> str:
-    return f"{one.metric.title} ({one.metric.name})"
+def _names(compared: MetricChange) -> str:
+    return f"{compared.metric.title} ({compared.metric.name})"
 
 
 def comparison_as_json(

@@ -63,7 +63,10 @@ def names_of_past_runs(
     except TaskProfilerError:
         return []
     shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
-    names = [*(found_families if families else ()), *(one[:shown] for one in found_ids if ids)]
+    names = [
+        *(found_families if families else ()),
+        *(run_id[:shown] for run_id in found_ids if ids),
+    ]
     return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 
 

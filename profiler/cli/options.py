@@ -92,7 +92,11 @@ class CommandGroup(click.Group):
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in commands if one]
+                [
+                    (name, command.get_short_help_str(_WHOLE_SENTENCE))
+                    for name, command in commands
+                    if command
+                ]
             )
 
     def resolve_command(
@@ -254,16 +258,16 @@ class PastRunsCommand(click.Command):
     """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         for heading, is_shared in (("Options", False), ("Sources and filters", True)):
             chosen = (
-                one
-                for one in options
-                if (one.name in SourceOptions.__dataclass_fields__) is is_shared
+                param
+                for param in options
+                if (param.name in SourceOptions.__dataclass_fields__) is is_shared
             )
             with formatter.section(heading):
                 formatter.write_dl(
-                    [record for one in chosen if (record := one.get_help_record(ctx))]
+                    [record for param in chosen if (record := param.get_help_record(ctx))]
                 )
 
     def invoke(self, ctx: click.Context) -> int | None:
@@ -298,7 +302,7 @@ def _complete_source(
 ) -> list[str]:
     prefixes = "history", "https://", "insights:", "logs:"
     return [
-        one for one in prefixes if one.startswith(incomplete)
+        prefix for prefix in prefixes if prefix.startswith(incomplete)
     ]  # without one, the shell completes files
 
 

@@ -118,8 +118,8 @@ def recommend(
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     families_evidence = _read_evidence(open_source(options), selection, last, on_fargate)
-    found = (advise(evidence, policy, overrides) for evidence in families_evidence)
-    advices = sorted(found, key=lambda advice: -(advice.saving_usd_per_month or 0))
+    all_advice = (advise(evidence, policy, overrides) for evidence in families_evidence)
+    advices = sorted(all_advice, key=lambda advice: -(advice.saving_usd_per_month or 0))
     if as_lines:
         write_json_lines(map(as_json, advices))
     elif advices:
@@ -134,11 +134,13 @@ def _has_problem(
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
     labels = family_labels([advice.evidence.family for advice in advices])
     problems = [
-        (one, one.risk or one.possible_saving(min_saving_percent, min_saving_usd))
-        for one in advices
+        (advice, advice.risk or advice.possible_saving(min_saving_percent, min_saving_usd))
+        for advice in advices
     ]
     failing = [
-        (labels[one.evidence.family], problem) for one, problem in problems if problem is not None
+        (labels[advice.evidence.family], problem)
+        for advice, problem in problems
+        if problem is not None
     ]
     for label, problem in failing:
         warn(f"{label} fails the check: {problem}.")
@@ -152,19 +154,19 @@ def _read_evidence(
 
     Families without runs or measurements are listed on standard error.
     """
-    found = read_families(source, selection, last, on_fargate)
-    for note in (*found.notes, *([source.reading] if source.reading else ())):
+    read = read_families(source, selection, last, on_fargate)
+    for note in (*read.notes, *([source.reading] if source.reading else ())):
         warn(note)
-    if not found.families:
+    if not read.families:
         raise TaskProfilerError(no_run_sentence(source, selection))
-    for name in sorted(set(selection.families) - {key.name for key in found.families}):
+    for name in sorted(set(selection.families) - {key.name for key in read.families}):
         if not is_pattern(name):
             warn(f"No run of {name} in {source.place}.")
-    labels = family_labels(found.families.keys())
-    for family, evidence in found.families.items():
+    labels = family_labels(read.families.keys())
+    for family, evidence in read.families.items():
         if evidence is None:
             warn(f"No run of {labels[family]} was measured, so its size cannot be recommended.")
-    return [evidence for evidence in found.families.values() if evidence is not None]
+    return [evidence for evidence in read.families.values() if evidence is not None]
 
 
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:
@@ -218,10 +220,14 @@ def _below_the_table(
 ) -> Iterator[Line]:
     if len(advices) > 1:
         changed = [
-            one.saving_usd_per_month for one in advices if one.verdict in ("saves", "too small")
+            advice.saving_usd_per_month
+            for advice in advices
+            if advice.verdict in ("saves", "too small")
         ]
         yield EMPTY
-        yield from wrapped(total_saving(changed, [one.usd_per_month for one in advices]), width)
+        yield from wrapped(
+            total_saving(changed, [advice.usd_per_month for advice in advices]), width
+        )
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:

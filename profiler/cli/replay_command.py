@@ -70,8 +70,8 @@ def replay(
     counts: ReplayCounts = Counter()
     kept = groups if yes else ()
     files = {
-        one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0])
-        for one in kept
+        group: ReplayProgressFile(_state_file(group, function_name, place), window_ms[0])
+        for group in kept
     }
     for group in groups:
         counts += _replay_group(

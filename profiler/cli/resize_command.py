@@ -266,7 +266,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             names = {key.name for key in runs}
             families = tuple(family for family in families if family in names)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
-        return rollout, sorted(planned, key=lambda one: (-saving_of(one), one.family))
+        return rollout, sorted(planned, key=lambda plan: (-saving_of(plan), plan.family))
 
 
 def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:
@@ -318,12 +318,12 @@ def _finish(
     """Print the plan, and carry it out as requested."""
     request = rollout.request
     output.plan(planned, hint="" if request.register else "--register registers the revisions.")
-    unread = [one for one in planned if one.action == "failed"]
-    for one in unread:
-        warn(f"{one.family}: {decision_of(one).reason}")
+    unread = [family_plan for family_plan in planned if family_plan.action == "failed"]
+    for family_plan in unread:
+        warn(f"{family_plan.family}: {decision_of(family_plan).reason}")
     rollout.counts["failed"] += len(unread)
     chosen = _first(planned, first)
-    carried_out = [one for one in planned if one.is_new_revision]
+    carried_out = [family_plan for family_plan in planned if family_plan.is_new_revision]
     if request.register:
         _ask(chosen, request)
         carried_out = rollout.done
@@ -344,9 +344,13 @@ def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedF
     """The families to carry out: without those savings that are not among the first."""
     if first is None:
         return list(planned)
-    savings = [one for one in planned if one.is_new_revision and saving_of(one) > 0]
-    left_out = {one.family for one in savings[first:]}
-    return [one for one in planned if one.family not in left_out]
+    savings = [
+        family_plan
+        for family_plan in planned
+        if family_plan.is_new_revision and saving_of(family_plan) > 0
+    ]
+    left_out = {family_plan.family for family_plan in savings[first:]}
+    return [family_plan for family_plan in planned if family_plan.family not in left_out]
 
 
 def _is_at_terminal() -> bool:
@@ -358,7 +362,7 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
 
     Raises UsageError without a terminal, and click.Abort for a no.
     """
-    count = sum(one.is_new_revision for one in chosen)
+    count = sum(family_plan.is_new_revision for family_plan in chosen)
     if request.yes or count <= _MAX_UNASKED:
         return
     if not _is_at_terminal():
@@ -410,7 +414,7 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
         sized = change(resource.definition).definition
         planned[-1] = replace(planned[-1], notes=(*planned[-1].notes, *resource.hints(sized)))
     output.plan(planned, hint="")
-    output.total(planned, [one for one in planned if one.is_new_revision])
+    output.total(planned, [family_plan for family_plan in planned if family_plan.is_new_revision])
     for file, after in changes.items():
         write_definition(Path(file), after, remedy="make it writable")
         warn(f"{file} was changed.")

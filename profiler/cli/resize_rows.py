@@ -50,15 +50,17 @@ _EVIDENCE_COLUMNS = (
 
 def print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
     """The table of the plan, the evidence of what would change, notes, and the money."""
-    found = [(one.family, note, "") for one in planned for note in notes_of(one)]
+    notes = [
+        (family_plan.family, note, "") for family_plan in planned for note in notes_of(family_plan)
+    ]
     width = table_width()
     lines: list[Line] = [*table(_COLUMNS, map(_cells, planned), width=width)]
     evidence = list(_evidence_rows(planned))
     if evidence:
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
-    write_lines([*lines, *sentences_about(found, width), EMPTY])
-    changes = [one.saving_usd_per_month for one in _changes(planned)]
-    say(total_saving(changes, [decision_of(one).usd_per_month for one in planned]))
+    write_lines([*lines, *sentences_about(notes, width), EMPTY])
+    changes = [decision.saving_usd_per_month for decision in _changes(planned)]
+    say(total_saving(changes, [decision_of(family_plan).usd_per_month for family_plan in planned]))
     if changes and hint:
         say(hint)
 
@@ -72,12 +74,16 @@ def print_json_total(
     planned: Sequence[PlannedFamily], carried_out: Sequence[PlannedFamily]
 ) -> None:
     """The last line: what the plan changes, or what was registered."""
-    verdicts = [one.verdict for one in map(decision_of, planned) if one.action == "keep"]
+    verdicts = [
+        decision.verdict for decision in map(decision_of, planned) if decision.action == "keep"
+    ]
     total = {
         "type": "total",
         "families": len(planned),
-        "changes": sum(one.is_new_revision for one in carried_out),
-        "savingUsdPerMonth": _sum(one.saving_usd_per_month for one in _changes(carried_out)),
+        "changes": sum(family_plan.is_new_revision for family_plan in carried_out),
+        "savingUsdPerMonth": _sum(
+            decision.saving_usd_per_month for decision in _changes(carried_out)
+        ),
         "savedUsdPerMonth": _sum(
             verdict.saved_usd_per_month for verdict in verdicts if verdict is not None
         ),
@@ -87,10 +93,10 @@ def print_json_total(
 
 def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str, str]) -> None:
     """An annotation for each change, and both tables in the summary."""
-    for one in planned:
-        if one.is_new_revision:
-            title = f"task-profiler taskdef resize: {one.family}"
-            say(annotation("notice", title, _change_sentence(one)))
+    for family_plan in planned:
+        if family_plan.is_new_revision:
+            title = f"task-profiler taskdef resize: {family_plan.family}"
+            say(annotation("notice", title, _change_sentence(family_plan)))
     titles = [column.title for column in _COLUMNS]
     parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_cells, planned))]
     evidence = list(_evidence_rows(planned))
@@ -161,7 +167,7 @@ def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
 
 
 def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
-    return [decision_of(one) for one in planned if one.is_new_revision]
+    return [decision_of(family_plan) for family_plan in planned if family_plan.is_new_revision]
 
 
 def _sum(amounts: Iterable[float | None]) -> float:
@@ -182,14 +188,14 @@ def _cells(planned: PlannedFamily) -> tuple[str, ...]:
 
 def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]]:
     """Of what changes or is kept: the peak of the need and when, and what is predicted."""
-    for one in planned:
-        decision = decision_of(one)
+    for family_plan in planned:
+        decision = decision_of(family_plan)
         seen = decision.evidence
         if seen is None or decision.action == "none":
             continue
         started = format_local(parse_ns(seen.peak_at))
         yield (
-            one.family,
+            family_plan.family,
             value_text(seen.peak_mb, format_memory),
             started or UNKNOWN,
             str(seen.runs),

@@ -27,8 +27,8 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
     previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
 
     def steps() -> Iterator[PlannedFamily]:
-        for one in planned:
-            yield rollout.register(one)
+        for family_plan in planned:
+            yield rollout.register(family_plan)
             if signals:
                 raise KeyboardInterrupt
 

@@ -87,7 +87,8 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
         store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
         durations = (
-            one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY)
+            success.record.metrics.duration_ms
+            for success in islice(successes, MAX_RUNS_OF_A_FAMILY)
         )
         return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
     except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it

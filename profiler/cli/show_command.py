@@ -146,19 +146,21 @@ def show(
 def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
     with warned_notes(source):
         runs = find_runs(source, selection)
-        found = [
+        run_stacks = [
             (run.report.record, stacks)
             for run in runs
             if (stacks := source.stacks(run.report)) is not None
         ]
-    if not found:
+    if not run_stacks:
         raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
     if as_json:
-        write_json_lines(stacks for _, stacks in found)
+        write_json_lines(stacks for _, stacks in run_stacks)
         return
     from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
 
-    write_lines(separated(stacks_lines(record, stacks, view.width) for record, stacks in found))
+    write_lines(
+        separated(stacks_lines(record, stacks, view.width) for record, stacks in run_stacks)
+    )
 
 
 def _comparison(

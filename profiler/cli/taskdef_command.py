@@ -202,10 +202,10 @@ def add_monitor(
             role is not None and not request.attach_policy
         )  # else a note has the reason, or a policy allows it
         permission = paths.permission(role, planned.streams) if is_asked else None
-        found = role_problems(planned.changed.definition, permission, paths, "this command with")
+        unmet = role_problems(planned.changed.definition, permission, paths, "this command with")
         return replace(
             planned,
-            problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found),
+            problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in unmet),
             obstacle=pull_obstacle(planned.changed.definition, paths),
         )
 
@@ -414,8 +414,9 @@ def _roll_out(
         remedy = "run task-profiler setup image, or name another image with --image"
         check_default_image(open_client, remedy, warn, must_exist=request.register)
     policies = tuple(rollout.policies(planned))
-    for policy_note in filter(None, (one.note for one in policies)):
-        warn(policy_note)
+    for role_policy in policies:
+        if role_policy.note:
+            warn(role_policy.note)
     attaches = request.attach_policy and (request.register or request.yes)
     if attaches:
         rollout.attach_policies(policies)
@@ -456,8 +457,14 @@ def _print_plan(
     elif as_json:
         names = ("family", "batch", "startedBy", "action", "notes")
         rows = (
-            (one.family, one.changed.batch, one.started_by, one.action, (*one.notes, *one.problems))
-            for one in planned
+            (
+                family_plan.family,
+                family_plan.changed.batch,
+                family_plan.started_by,
+                family_plan.action,
+                (*family_plan.notes, *family_plan.problems),
+            )
+            for family_plan in planned
         )
         write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
     else:
@@ -471,15 +478,25 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     """
     titles = ("FAMILY", "BATCH", *(["STARTED BY"] if adds else []), "ACTION", "NOTES")
     rows = []
-    for one in planned:
-        starters = [", ".join(one.started_by) or UNKNOWN] if adds else []
+    for family_plan in planned:
+        starters = [", ".join(family_plan.started_by) or UNKNOWN] if adds else []
         rows.append(
-            (one.family, one.changed.batch or UNKNOWN, *starters, one.action, " ".join(one.notes))
+            (
+                family_plan.family,
+                family_plan.changed.batch or UNKNOWN,
+                *starters,
+                family_plan.action,
+                " ".join(family_plan.notes),
+            )
         )
-    found = ((one.family, sentence, "red") for one in planned for sentence in one.problems)
+    problems = (
+        (family_plan.family, sentence, "red")
+        for family_plan in planned
+        for sentence in family_plan.problems
+    )
     return [
         *table([Column(title, folds=True) for title in titles], rows, width=width),
-        *sentences_about(found, width),
+        *sentences_about(problems, width),
     ]
 
 

@@ -310,7 +310,9 @@ def watch_lines(
         return [title]
     count = len(runs)
     if height is not None:
-        count = max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
+        count = max(
+            height - 3 - min(sum(len(watched.run.notices) for watched in runs), height // 3), 1
+        )
     rows = _table(runs[:count], width)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1

@@ -103,9 +103,9 @@ def existing_objects(
     if not isinstance(entries, list):
         return None
     return frozenset(
-        (str(one.get("type")), str(one.get("id")))
-        for one in mappings(entries)
-        if "error" not in one
+        (str(entry.get("type")), str(entry.get("id")))
+        for entry in mappings(entries)
+        if "error" not in entry
     )
 
 

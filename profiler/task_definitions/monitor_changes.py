@@ -239,7 +239,14 @@ def _monitor(
     image: str,
 ) -> MonitorContainer:
     own_log = None
-    raw = next((one for one in _raw_containers(definition) if one.get("name") == batch.name), {})
+    raw = next(
+        (
+            container
+            for container in _raw_containers(definition)
+            if container.get("name") == batch.name
+        ),
+        {},
+    )
     is_log_known = not isinstance(mapping(raw.get("logConfiguration")).get("options"), Function)
     if options.log_group is not None or batch.log_driver != AWSLOGS or not is_log_known:
         own_log = OwnLog(

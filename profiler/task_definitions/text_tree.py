@@ -198,7 +198,7 @@ class _YamlReader:
         if start.flow_style:
             end = event.end_mark.index
         else:
-            end = max((one.end for one in children), default=0)
+            end = max((child.end for child in children), default=0)
         return Node(
             start=begin,
             end=end,

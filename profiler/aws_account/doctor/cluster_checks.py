@@ -95,16 +95,16 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     is_read = group is not None and is_here and not is_created
-    found = paths.log_group(group) if is_read else LogGroupState(exists=None)
+    group_state = paths.log_group(group) if is_read else LogGroupState(exists=None)
     return replace(
         health,
         role=role,
         permission=permission,
         findings=tuple(role_problems(planned.changed.definition, permission, paths, add_command)),
         log_group=group,
-        log_group_exists=None if is_made_by_ecs and not found.exists else found.exists,
-        log_group_class=found.group_class,
-        forwarded_to=found.forwarded_to,
+        log_group_exists=None if is_made_by_ecs and not group_state.exists else group_state.exists,
+        log_group_class=group_state.group_class,
+        forwarded_to=group_state.forwarded_to,
     )
 
 
@@ -114,9 +114,11 @@ def _writer(monitor: FamilyMonitor) -> DefinedContainer:
     """
     containers = monitor.planned.changed.containers
     named = [
-        one for one in containers if one.name == monitor.planned.changed.batch or one.wraps_batch
+        container
+        for container in containers
+        if container.name == monitor.planned.changed.batch or container.wraps_batch
     ]
-    printing = [one for one in containers if prints_report(one.environment)]
+    printing = [container for container in containers if prints_report(container.environment)]
     return next(iter((*printing, *named)), DefinedContainer(name=""))
 
 
@@ -241,7 +243,9 @@ class ClusterChecks(Struct):
         if document is None or document.registered_ns is None:
             return None
         since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
-        for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
+        for schedule in self.schedules:
+            if schedule.family != monitor.planned.family:
+                continue
             try:
                 if schedule.is_enabled:
                     due_ns = last_due(schedule, self.now_ns - NS_PER_DAY)

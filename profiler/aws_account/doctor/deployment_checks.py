@@ -124,10 +124,10 @@ class _DeploymentChecks(Struct):
 
     def _function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
-            found: Mapping[str, Any] = self.open_client("lambda").get_function_configuration(
-                FunctionName=name
-            )
-        return found
+            configuration: Mapping[str, Any] = self.open_client(
+                "lambda"
+            ).get_function_configuration(FunctionName=name)
+        return configuration
 
     def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
         """The function that an output of the stack names, and the rules that invoke it."""
@@ -279,9 +279,13 @@ class _DeploymentChecks(Struct):
         with aws_errors(
             f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"
         ):
-            found = subscription_filters(self.open_client("logs"), group)
+            listed = subscription_filters(self.open_client("logs"), group)
         if self._delivers(
-            ((one["destinationArn"], one.get("filterPattern")) for one in found), destination
+            (
+                (subscription["destinationArn"], subscription.get("filterPattern"))
+                for subscription in listed
+            ),
+            destination,
         ):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
@@ -297,8 +301,8 @@ class _DeploymentChecks(Struct):
         """
         wants_reports = self.stack.parameters.get("ElasticsearchUrl") != ""
         return any(
-            one == destination and (passes_reports(pattern) or not wants_reports)
-            for one, pattern in filters
+            filter_destination == destination and (passes_reports(pattern) or not wants_reports)
+            for filter_destination, pattern in filters
         )
 
     def _event_sources(self, function: str) -> Iterator[Finding]:

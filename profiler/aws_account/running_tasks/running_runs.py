@@ -137,21 +137,21 @@ class RunningRuns(Struct):
         ``tasks`` None: ECS was not asked.
         """
         if tasks is None:
-            found = [self._run(report, now_ns) for report in self._newest.values()]
+            runs = [self._run(report, now_ns) for report in self._newest.values()]
             running = {
                 _key(run.report): run
-                for run in found
+                for run in runs
                 if run.is_running and not is_silent(run.report, now_ns)
             }
         else:
-            found = [
+            runs = [
                 run
                 for task in tasks
                 if self.selection.matches(task)
                 for run in self._of_task(task, now_ns)
             ]
-            running = {_key(run.report): run for run in found if run.is_running}
-        ended = [run for run in found if not run.is_running and _key(run.report) in self._shown]
+            running = {_key(run.report): run for run in runs if run.is_running}
+        ended = [run for run in runs if not run.is_running and _key(run.report) in self._shown]
         self._shown = running
         return (*running.values(), *ended)
 

@@ -76,12 +76,12 @@ class RunningTasks(Struct):
         """
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
-            found = read_tasks(
+            running_tasks = read_tasks(
                 self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running
             )
             tasks = [
                 task
-                for task in sorted(found, key=itemgetter("taskArn"))
+                for task in sorted(running_tasks, key=itemgetter("taskArn"))
                 if self.with_services or not str(task.get("group", "")).startswith(SERVICE_GROUP)
             ]
         self._running = {task["taskArn"] for task in tasks if task.get("lastStatus") != _STOPPED}
@@ -241,6 +241,6 @@ class WatchedTasks(Struct, kw_only=True):
         return tuple(
             sorted(
                 watched,
-                key=lambda one: (one.run.is_running, -(one.share or 0), -(one.elapsed_ms or 0)),
+                key=lambda task: (task.run.is_running, -(task.share or 0), -(task.elapsed_ms or 0)),
             )
         )

@@ -145,7 +145,7 @@ class GroupFilters(Struct, frozen=True):
         ]
         left_out = sorted({*unfit, *others})
         return GroupSelection(
-            groups=tuple(name for name, found in classes.items() if found == STANDARD),
+            groups=tuple(name for name, group_class in classes.items() if group_class == STANDARD),
             named=frozenset(named),
             left_out=tuple(f"{text} cannot be subscribed and is left out" for text in left_out),
         )
@@ -164,14 +164,14 @@ class GroupFilters(Struct, frozen=True):
             ):
                 group_class = log_group_class(self.open_client, name)
             return {} if group_class is None else {name: group_class}
-        found = {}
+        classes = {}
         for group in listed_groups(self.open_client, prefix):
             group_name = str(group["logGroupName"])
             is_of_function = group_name.startswith(_LAMBDA_GROUPS)
             if not is_of_function and fnmatchcase(group_name, name):
-                found[group_name] = str(group.get("logGroupClass", STANDARD))
-        found.pop(monitor_log_group(self.stack), None)
-        return found
+                classes[group_name] = str(group.get("logGroupClass", STANDARD))
+        classes.pop(monitor_log_group(self.stack), None)
+        return classes
 
     def plan(
         self, wanted: GroupSelection, before: Iterable[str], delivery: Delivery | None

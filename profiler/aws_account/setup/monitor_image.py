@@ -52,10 +52,10 @@ class ImageRepository:
 
     def uri(self) -> str | None:
         """The repository's URI; None if it does not exist."""
-        found = self._read(
+        answer = self._read(
             "describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name]
         )
-        return None if found is None else str(found["repositories"][0]["repositoryUri"])
+        return None if answer is None else str(answer["repositories"][0]["repositoryUri"])
 
     def create(self) -> str:
         """Create the repository, with immutable tags, and return its URI."""
@@ -134,12 +134,12 @@ class ImageRepository:
             arguments["repositoryName"] = self.name
         with aws_errors(f"The repository {self.name} cannot be read"):
             try:
-                found: Mapping[str, Any] = getattr(self._ecr, operation)(**arguments)
+                answer: Mapping[str, Any] = getattr(self._ecr, operation)(**arguments)
             except ClientError as error:
                 if error.response.get("Error", {}).get("Code") != missing:
                     raise
                 return None
-        return found
+        return answer
 
 
 def check_default_image(
@@ -420,7 +420,8 @@ def _pack_wheel(folder: Path) -> None:
         if "__pycache__" not in path.parts
     }
     files |= {
-        f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA
+        f"{name}.dist-info/{metadata_file}": (installed.read_text(metadata_file) or "").encode()
+        for metadata_file in _METADATA
     }
     record = f"{name}.dist-info/RECORD"
     digests = {

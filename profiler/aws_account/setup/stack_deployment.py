@@ -118,14 +118,14 @@ class CodeBucket:
 
         Also raises if the bucket belongs to another account or Region.
         """
-        found = self._head("s3:ListBucket", self._s3.head_bucket)
-        region = found and found.get("BucketRegion")
+        answer = self._head("s3:ListBucket", self._s3.head_bucket)
+        region = answer and answer.get("BucketRegion")
         here = self._s3.meta.region_name
         if region is not None and region != here:
             raise TaskProfilerError(
                 f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}."
             )
-        return found is not None
+        return answer is not None
 
     def create(self) -> None:
         """Create the bucket. S3 makes every new bucket private and encrypted."""
@@ -169,12 +169,12 @@ class CodeBucket:
         allowed = f"{permission}, or name a bucket of this account with --bucket"
         with aws_errors(f"The bucket {self.name} cannot be used", allowed):
             try:
-                found: dict[str, Any] = call(**self._owner, **arguments)
+                answer: dict[str, Any] = call(**self._owner, **arguments)
             except ClientError as error:
                 if error_status(error) == 404:  # noqa: PLR2004  not found
                     return None
                 raise
-        return found
+        return answer
 
 
 class StackDeployment(Struct, frozen=True):

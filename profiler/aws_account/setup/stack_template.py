@@ -33,8 +33,8 @@ _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 def parameter_defaults(template: str) -> dict[str, str]:
     """The template's parameters with their defaults, empty where there is none."""
-    found = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
-    _, *parts = _NAME.split(found[1] if found else "")
+    section = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
+    _, *parts = _NAME.split(section[1] if section else "")
     defaults = (
         (name, _DEFAULT.search(part)) for name, part in zip(parts[::2], parts[1::2], strict=True)
     )
@@ -140,7 +140,7 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
     with noted_errors(
         note, "Whether all log groups can be subscribed is unknown", "logs:DescribeAccountPolicies"
     ):
-        names += [one["policyName"] for one in account_subscriptions(open_client("logs"))]
+        names += [policy["policyName"] for policy in account_subscriptions(open_client("logs"))]
     if names:
         raise TaskProfilerError(
             f"The account-wide subscription {names[0]} exists already, and AWS allows one for "
@@ -161,8 +161,8 @@ def check_instance_monitor(
         note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"
     ):
         statuses = [
-            one["status"]
-            for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]
+            description["status"]
+            for description in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]
         ]
     if "ACTIVE" not in statuses:
         raise TaskProfilerError(

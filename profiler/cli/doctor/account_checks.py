@@ -87,10 +87,13 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     try:
         targets = Schedules(open_client).targets()
         pins = [
-            (one, one.pinned_revision or "") for one in targets if one.is_pin_of(document.arn or "")
+            (target, target.pinned_revision or "")
+            for target in targets
+            if target.is_pin_of(document.arn or "")
         ]
         pinned = [
-            (one, read_document(definitions.describe(pin), pin).definition) for one, pin in pins
+            (target, read_document(definitions.describe(pin), pin).definition)
+            for target, pin in pins
         ]
     except TaskProfilerError as error:
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
@@ -145,22 +148,28 @@ def _last_reports(
 
     A group is read until its families have one.
     """
-    arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
+    arn = next(
+        (monitor.planned.revision_arn for monitor in monitors if monitor.planned.revision_arn), ""
+    )
     pages = LimitedPages(open_pages(options))
     trust = log_trust(options)
-    reporting = [one for one in healths if one.has_reports]
+    reporting = [health for health in healths if health.has_reports]
     urls = names_of(options, "search")
 
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
         if urls and reporting:
             yield open_source(replace(options, sources=urls)), reporting
         readable = [
-            one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD
+            health
+            for health in reporting
+            if health.log_group_exists and health.log_group_class == STANDARD
         ]
-        for group in () if urls else sorted({one.log_group for one in readable if one.log_group}):
+        for group in (
+            () if urls else sorted({health.log_group for health in readable if health.log_group})
+        ):
             yield (
                 LogGroupRuns(pages, (group,), now_ns, trust=trust),
-                [one for one in reporting if one.log_group == group],
+                [health for health in reporting if health.log_group == group],
             )
 
     newest_ns: dict[str, int] = {}
@@ -168,11 +177,12 @@ def _last_reports(
         with progress_row() as show:
             show("Looking for the last reports", None)
             for source, families in sources():
-                found = newest_reports(
-                    source, frozenset(one.family for one in families), arn, now_ns
+                newest_in_group = newest_reports(
+                    source, frozenset(health.family for health in families), arn, now_ns
                 )
                 newest_ns |= {
-                    family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()
+                    family: max(at_ns, newest_ns.get(family, 0))
+                    for family, at_ns in newest_in_group.items()
                 }
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
@@ -185,16 +195,16 @@ def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[
         Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})")
     )
     yield from table(columns, map(_cells, judged), width=width)
-    found = (
+    problems = (
         (
-            one.family,
+            health.family,
             f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip(),
             _LEVEL_STYLES[finding.level],
         )
-        for one in judged
-        for finding in one.findings
+        for health in judged
+        for finding in health.findings
     )
-    yield from sentences_about(found, width)
+    yield from sentences_about(problems, width)
 
 
 def _cells(health: FamilyHealth) -> Sequence[str | Span]:

@@ -125,12 +125,12 @@ def setup(
             {"region": region, "profile": profile},
             lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
         )
-        found = list(steps.read())
-    code = 1 if all(step.is_done is None for step in found) else 0
+        setup_steps = list(steps.read())
+    code = 1 if all(step.is_done is None for step in setup_steps) else 0
     if as_json:
-        write_json_lines(found)
+        write_json_lines(setup_steps)
         return code
-    for number, step in enumerate(found, 1):
+    for number, step in enumerate(setup_steps, 1):
         write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.hints:
         write_paragraph(sentence)

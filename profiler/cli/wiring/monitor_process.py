@@ -87,14 +87,14 @@ class MonitorProcess:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         # before the first tick: imports take long
         clock = self.clock
-        found = Collectors(*collectors)
+        all_collectors = Collectors(*collectors)
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
             stop=self.stop,
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
-            collectors=found,
+            collectors=all_collectors,
             delivery=Delivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],

@@ -295,8 +295,8 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
         settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
         names = Session()
         if not any(
-            on_fargate in names.get_available_regions("ecs", one)
-            for one in names.get_available_partitions()
+            on_fargate in names.get_available_regions("ecs", partition)
+            for partition in names.get_available_partitions()
         ):
             raise UsageError(
                 f"ECS is not known in a Region {on_fargate!r}: check the name, or {settings}"
