@@ -59,14 +59,15 @@ def names_of_past_runs(
         return []
     try:
         store = HistoryStore(history_path(os.environ, file), SystemClock())
-        found_families, found_ids = store.names(incomplete, 50)
+        known_families, known_ids = store.names(incomplete, 50)
     except TaskProfilerError:
         return []
-    shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
-    names = [
-        *(found_families if families else ()),
-        *(run_id[:shown] for run_id in found_ids if ids),
-    ]
+    names: list[str] = []
+    if families:
+        names += known_families
+    if ids:
+        shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
+        names += [run_id[:shown] for run_id in known_ids]
     return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 
 

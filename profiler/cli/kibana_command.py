@@ -14,6 +14,7 @@ from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX, INDEX_PERIODS
+from profiler.core.optional_math import known
 
 if TYPE_CHECKING:  # requests, which the help does not need
     from profiler.search_setup.dashboard_import import Flavour
@@ -100,7 +101,7 @@ def import_(
         show("kept", f"{len(existing)} existing objects")
     elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"
-        count = "all" if existing is None else len(existing)
+        count = known(len, existing) or "all"
         show(verb, f"{count} existing objects and your edits of them; --keep-existing keeps them")
     if objects and not dry_run:
         dashboards.import_dashboards(ui, objects, chosen)
@@ -123,11 +124,12 @@ def _servers(
             "--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' "
             "and '.'."
         )
+    ui: DashboardsServer | None = None
     if ui_url:
         ui = DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ))
-    else:
-        ui = None
-    cluster = ClusterServer(url, search_session(url, region, profile, os.environ)) if url else ui
+    cluster: _Server | None = ui
+    if url:
+        cluster = ClusterServer(url, search_session(url, region, profile, os.environ))
     if cluster is None:
         raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
     return cluster, ui
@@ -152,8 +154,12 @@ def _install_templates(
         for step in install_templates(
             server, files, prefix=prefix, now=now, dry_run=dry_run, period=period
         ):
-            verb = "would install" if dry_run else "installed"
-            show(verb if step.done else "skipped", step.what)
+            if not step.done:
+                show("skipped", step.what)
+            elif dry_run:
+                show("would install", step.what)
+            else:
+                show("installed", step.what)
     except TaskProfilerError as error:
         if not is_optional:
             raise

@@ -51,6 +51,11 @@ def with_progress(
     return tuple(done)
 
 
+def exit_code(rollout: Rollout) -> int:
+    """1 if a family failed, or a glob selected none."""
+    return int(bool(rollout.counts["failed"] or rollout.counts["unmatched"]))
+
+
 def done_text(done: Counter[str], actions: Counter[str]) -> str:
     """What was done, such as "2 registered, 1 failed"; ``actions``: of the plan."""
     parts = {

@@ -101,7 +101,7 @@ def show(
             "show is for one run: to compare two, write task-profiler compare "
             f"{shlex.join(names[:2])}"
         )
-    name = names[0] if names else None
+    name = next(iter(names), None)
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     if as_stacks and not (against is None and log_count is None):
@@ -124,11 +124,7 @@ def show(
     with warned_notes(source):
         for run in find_runs(source, selection):
             record = run.report.record
-            if record.series:
-                steps = None
-            else:
-                steps = steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
-            series = record.series if steps is None else with_equal_steps(steps, run.started_at)
+            series = _series_of(run, source)
             comparison = _comparison(run, against, source, whole)
             pages.append(
                 (
@@ -138,19 +134,29 @@ def show(
                 )
             )
     for number, (record, series, lines) in enumerate(pages):
-        write_lines([EMPTY, *lines] if number else lines)
+        if number:
+            write_lines([EMPTY])
+        write_lines(lines)
         if log_count is not None:
             _print_logs(record, series, log_count, options)
+
+
+def _series_of(run: PastRun, source: RunSource) -> Series | None:
+    """The series of the record, else of the checkpoints."""
+    if run.report.record.series:
+        return run.report.record.series
+    steps = steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
+    return with_equal_steps(steps, run.started_at)
 
 
 def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
     with warned_notes(source):
         runs = find_runs(source, selection)
-        run_stacks = [
-            (run.report.record, stacks)
-            for run in runs
-            if (stacks := source.stacks(run.report)) is not None
-        ]
+        run_stacks = []
+        for run in runs:
+            stacks = source.stacks(run.report)
+            if stacks is not None:
+                run_stacks.append((run.report.record, stacks))
     if not run_stacks:
         raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
     if as_json:
@@ -250,11 +256,10 @@ def _last_events(
 ) -> Sequence[Mapping[str, Any]]:
     events: list[Mapping[str, Any]] = []
     for page in pages_backwards(partial(read_page, limit=count + len(_OWN_LINES)), _MAX_PAGES):
-        batch = [
-            event
-            for event in page["events"]
-            if not any(own in event["message"] for own in _OWN_LINES)
-        ]
+        batch = []
+        for event in page["events"]:
+            if not any(own in event["message"] for own in _OWN_LINES):
+                batch.append(event)
         events = [*batch, *events]
         if len(events) >= count:
             break

@@ -31,8 +31,8 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import (
-    Column,
     Span,
+    folding,
     sentences_about,
     table,
     table_width,
@@ -65,7 +65,9 @@ def findings_of_file(file: str) -> Iterator[Finding]:
     """
     data = read_input(file)
     name = source_name(file)
-    command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
+    command = f"{_ADD} {quote(file)}"
+    if file != STANDARD_INPUT:
+        command += " --in-place"
     for definition, arn in read_definitions(data, name):
         yield from definition_findings(definition, command, default_image=default_image(arn))
 
@@ -86,15 +88,12 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
     try:
         targets = Schedules(open_client).targets()
-        pins = [
-            (target, target.pinned_revision or "")
-            for target in targets
-            if target.is_pin_of(document.arn or "")
-        ]
-        pinned = [
-            (target, read_document(definitions.describe(pin), pin).definition)
-            for target, pin in pins
-        ]
+        pinned = []
+        for target in targets:
+            pin = target.pinned_revision
+            if pin is not None and target.is_pin_of(document.arn or ""):
+                started = read_document(definitions.describe(pin), pin)
+                pinned.append((target, started.definition))
     except TaskProfilerError as error:
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
@@ -159,18 +158,15 @@ def _last_reports(
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
         if urls and reporting:
             yield open_source(replace(options, sources=urls)), reporting
-        readable = [
-            health
-            for health in reporting
-            if health.log_group_exists and health.log_group_class == STANDARD
-        ]
-        for group in (
-            () if urls else sorted({health.log_group for health in readable if health.log_group})
-        ):
-            yield (
-                LogGroupRuns(pages, (group,), now_ns, trust=trust),
-                [health for health in reporting if health.log_group == group],
-            )
+        if urls:
+            return
+        groups = set[str]()
+        for health in reporting:
+            if health.log_group and health.log_group_exists and health.log_group_class == STANDARD:
+                groups.add(health.log_group)
+        for group in sorted(groups):
+            of_group = [health for health in reporting if health.log_group == group]
+            yield LogGroupRuns(pages, (group,), now_ns, trust=trust), of_group
 
     newest_ns: dict[str, int] = {}
     try:
@@ -180,10 +176,8 @@ def _last_reports(
                 newest_in_group = newest_reports(
                     source, frozenset(health.family for health in families), arn, now_ns
                 )
-                newest_ns |= {
-                    family: max(at_ns, newest_ns.get(family, 0))
-                    for family, at_ns in newest_in_group.items()
-                }
+                for family, at_ns in newest_in_group.items():
+                    newest_ns[family] = max(at_ns, newest_ns.get(family, 0))
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return None
@@ -191,19 +185,13 @@ def _last_reports(
 
 
 def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[Span, ...]]:
-    columns = tuple(
-        Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})")
-    )
+    columns = folding(*_TITLES, f"Last report ({local_zone()})")
     yield from table(columns, map(_cells, judged), width=width)
-    problems = (
-        (
-            health.family,
-            f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip(),
-            _LEVEL_STYLES[finding.level],
-        )
-        for health in judged
-        for finding in health.findings
-    )
+    problems = []
+    for health in judged:
+        for finding in health.findings:
+            sentence = f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip()
+            problems.append((health.family, sentence, _LEVEL_STYLES[finding.level]))
     yield from sentences_about(problems, width)
 
 
@@ -211,12 +199,14 @@ def _cells(health: FamilyHealth) -> Sequence[str | Span]:
     levels: Mapping[str, str] = {
         finding.topic: finding.level for finding in reversed(health.findings)
     }
-    exists = "" if health.log_group_exists is not False else " (missing)"
+    group = health.log_group or UNKNOWN
+    if health.log_group is not None and health.log_group_exists is False:
+        group += " (missing)"
     cells = (
         health.family,
         health.monitor,
         health.permission or UNKNOWN,
-        UNKNOWN if health.log_group is None else f"{health.log_group}{exists}",
+        group,
         ", ".join(health.forwarded_to) or UNKNOWN,
         format_local(parse_ns(health.last_report)) or UNKNOWN,
     )

@@ -126,7 +126,7 @@ def setup(
             lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
         )
         setup_steps = list(steps.read())
-    code = 1 if all(step.is_done is None for step in setup_steps) else 0
+    code = int(all(step.is_done is None for step in setup_steps))
     if as_json:
         write_json_lines(setup_steps)
         return code
@@ -140,13 +140,16 @@ def setup(
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     word, colour = _STATES[step.is_done]
     yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
-    for words in () if step.is_done else step.commands:
-        has_spaces = any(" " in word for word in words)  # such a word stays whole
-        rows = wrapped(
-            shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), _INDENT
-        )
-        yield from ((*row, Span(_GOES_ON)) for row in rows[:-1])
-        yield rows[-1]
+    if step.is_done:
+        return
+    for words in step.commands:
+        room = width and width - len(_GOES_ON)
+        if any(" " in word for word in words):  # such a word stays whole
+            room = None
+        *rows, last = wrapped(shlex.join(words), room, _INDENT)
+        for row in rows:
+            yield *row, Span(_GOES_ON)
+        yield last
 
 
 @setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
@@ -291,7 +294,9 @@ def _dry_run(
 
     The build context of an installation does not exist before the build.
     """
-    aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
+    aws = ["--region", ecr.region]
+    if profile:
+        aws += ("--profile", profile)
     registry, _, _ = ecr.login()
     if uri is None:
         words = ["--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE"]
@@ -486,6 +491,7 @@ def _secrets(
 
         parse_headers(otlp_headers, "--otlp-headers")
     search = {_CREDENTIALS[name]: value for name, value in credentials.items()}
-    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
-    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
+    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search}
+    if otlp_headers:
+        secrets["OtlpSecretId"] = {"otlp_headers": otlp_headers}
     return {parameter: values for parameter, values in secrets.items() if values}

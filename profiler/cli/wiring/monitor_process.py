@@ -34,7 +34,9 @@ class MonitorProcess:
     """The process's clock, outputs and settings, and what is built of them."""
 
     def __init__(self, settings: MonitorSettings, stop: SignalHandler) -> None:
-        self.settings, self.stop, self.clock = settings, stop, SystemClock()
+        self.settings = settings
+        self.stop = stop
+        self.clock = SystemClock()
         self._outputs = standard_outputs()
         self.log = JsonLog(self._outputs[1])
         self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
