@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import error_code
 
@@ -61,19 +61,19 @@ class StackOwners:
     def _resources(self, physical_id: str) -> Sequence[Mapping[str, Any]]:
         """The resources of the stack that has one with this id; none if no stack has."""
         cloudformation = self._open_client("cloudformation")
-        from botocore.exceptions import ClientError  # slow to import
-
         what = f"CloudFormation could not be asked who owns {physical_id}, so it is not changed"
         with aws_errors(what, DESCRIBE_RIGHT):
-            try:
-                answer = cloudformation.describe_stack_resources(PhysicalResourceId=physical_id)
-            except ClientError as error:
-                message = str(error.response.get("Error", {}).get("Message"))
-                if error_code(error) == "ValidationError" and message.endswith("does not exist"):
-                    return ()
-                raise
-        resources: Sequence[Mapping[str, Any]] = answer["StackResources"]
+            answer = answer_unless(
+                _is_of_no_stack,
+                cloudformation.describe_stack_resources,
+                PhysicalResourceId=physical_id,
+            )
+        resources: Sequence[Mapping[str, Any]] = (answer or {}).get("StackResources", ())
         return resources
+
+
+def _is_of_no_stack(error: Exception) -> bool:
+    return error_code(error) == "ValidationError" and str(error).endswith("does not exist")
 
 
 def _owner_among(

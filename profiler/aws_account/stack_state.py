@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
@@ -68,15 +68,13 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError.
     """
     cloudformation = open_client("cloudformation")
-    from botocore.exceptions import ClientError  # slow to import
-
-    stack: Mapping[str, Any] = {}
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
-        try:
-            stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
-        except ClientError as error:
-            if "does not exist" not in str(error):
-                raise
+        answer = answer_unless(
+            lambda error: "does not exist" in str(error),
+            cloudformation.describe_stacks,
+            StackName=name,
+        )
+    stack: Mapping[str, Any] = answer["Stacks"][0] if answer else {}
     status = stack.get("StackStatus")
     if status is None or status in _ABSENT:
         return StackState(

@@ -47,9 +47,8 @@ def names_of_past_runs(
     """The families and the ids of runs in the local history, unless the options select another
     source.
     """
-    from profiler.core.clock import (
-        SystemClock,
-    )  # only for completion in a shell, like the next imports
+    # Only for completion in a shell.
+    from profiler.core.clock import SystemClock
     from profiler.core.errors import TaskProfilerError
     from profiler.runs.history.history_file import history_path
     from profiler.runs.history.run_database import HistoryStore

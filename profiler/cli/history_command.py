@@ -73,9 +73,8 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     )
     source = open_source(options)
     if delete:
-        from profiler.runs.past_runs.local_history import (
-            LocalRuns,
-        )  # SQLite, which other sources do not need
+        # SQLite, which other sources do not need.
+        from profiler.runs.past_runs.local_history import LocalRuns
 
         if not isinstance(source, LocalRuns) or not selection.is_empty:
             raise UsageError(

@@ -15,6 +15,7 @@ from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_servi
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX, INDEX_PERIODS
 from profiler.core.optional_math import known
+from profiler.search_setup.template_install import install_templates, setup_files
 
 if TYPE_CHECKING:  # requests, which the help does not need
     from profiler.search_setup.dashboard_import import Flavour
@@ -72,7 +73,7 @@ def import_(
     Without --elasticsearch, the templates are installed through the console of the dashboard
     server. Repeating the command restores the original dashboards unless --keep-existing is given.
     """
-    from profiler.search_setup import dashboard_import as dashboards
+    from profiler.search_setup import dashboard_import as dashboards  # requests
 
     def show(action: str, what: str) -> None:
         if as_json:
@@ -115,7 +116,7 @@ def _servers(
     """The cluster, by the console of the dashboards' server if it has no address, and that
     server.
     """
-    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer  # requests
 
     if url and signing_service(url, os.environ) == SERVERLESS:
         raise UsageError(NO_SERVERLESS)
@@ -143,8 +144,6 @@ def _install_templates(
     show: Callable[[str, str], None],
     is_optional: bool = False,
 ) -> None:
-    from profiler.search_setup.template_install import install_templates, setup_files
-
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")

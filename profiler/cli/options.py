@@ -290,9 +290,8 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
     """
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        from profiler.cli.completion_command import (
-            names_of_past_runs,
-        )  # only for completion in a shell
+        # Only for completion in a shell.
+        from profiler.cli.completion_command import names_of_past_runs
 
         return names_of_past_runs(
             context.params.get("sources"), incomplete, families=families, ids=ids

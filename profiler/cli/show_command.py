@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from profiler.aws_account.aws_errors import aws_errors
 from profiler.cli.options import (
     PastRunsCommand,
     SourceOptions,
@@ -25,6 +26,8 @@ from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import RunComparison, compare
 from profiler.cli.terminal.size_lines import find_advice
+from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
@@ -162,8 +165,6 @@ def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json
     if as_json:
         write_json_lines(stacks for _, stacks in run_stacks)
         return
-    from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
-
     write_lines(
         separated(stacks_lines(record, stacks, view.width) for record, stacks in run_stacks)
     )
@@ -196,9 +197,6 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         raise TaskProfilerError(
             "The output of local runs is not kept: use --logs for batches in ECS."
         )
-    from profiler.aws_account.aws_errors import aws_errors  # boto3 is only for --logs
-    from profiler.cli.wiring.aws_options import open_clients
-
     moments = find_moments(record, series)
     what = f"The log of {record.task_id} cannot be read"
     gone = (

@@ -20,8 +20,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
@@ -128,17 +128,14 @@ class ImageRepository:
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""
-        from botocore.exceptions import ClientError  # slow to import
-
         if operation != "describe_repositories":
             arguments["repositoryName"] = self.name
         with aws_errors(f"The repository {self.name} cannot be read"):
-            try:
-                answer: Mapping[str, Any] = getattr(self._ecr, operation)(**arguments)
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != missing:
-                    raise
-                return None
+            answer: Mapping[str, Any] | None = answer_unless(
+                lambda error: error_code(error) == missing,
+                getattr(self._ecr, operation),
+                **arguments,
+            )
         return answer
 
 
@@ -400,10 +397,8 @@ def _pack_wheel(folder: Path) -> None:
     """Pack the installed package as a wheel again, so that the image runs the code of this
     installation.
     """
-    from importlib.metadata import (
-        PackageNotFoundError,
-        distribution,
-    )  # e-mail headers, which no other command needs
+    # E-mail headers, which no other command needs.
+    from importlib.metadata import PackageNotFoundError, distribution
 
     try:
         installed = distribution("task-profiler")

@@ -5,13 +5,14 @@ of both.
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import log_group_class
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.aws_account.setup.group_filters import (
@@ -158,22 +159,24 @@ class CodeBucket:
             endpoint = s3.endpoint_url
         return f"{endpoint}/{self.name}/{key}"
 
-    # Boto3 has no types.
-    def _head(self, permission: str, call: Any, **arguments: str) -> dict[str, Any] | None:  # noqa: ANN401
+    def _head(
+        self,
+        permission: str,
+        call: Any,  # noqa: ANN401  boto3 has no types
+        **arguments: str,
+    ) -> dict[str, Any] | None:
         """The answer; None if there is nothing.
 
         HEAD requests have no error code but the HTTP status.
         """
-        from botocore.exceptions import ClientError  # slow to import
-
         allowed = f"{permission}, or name a bucket of this account with --bucket"
         with aws_errors(f"The bucket {self.name} cannot be used", allowed):
-            try:
-                answer: dict[str, Any] = call(**self._owner, **arguments)
-            except ClientError as error:
-                if error_status(error) == 404:  # noqa: PLR2004  not found
-                    return None
-                raise
+            answer: dict[str, Any] | None = answer_unless(
+                lambda error: error_status(error) == HTTPStatus.NOT_FOUND,
+                call,
+                **self._owner,
+                **arguments,
+            )
         return answer
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.replay import count_messages
+from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
     Docker,
     ImageBuild,
@@ -116,7 +119,7 @@ def setup(
     if context.invoked_subcommand is not None:
         return 0
     check_region(region, profile)
-    from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
+    from profiler.aws_account.setup.setup_steps import SetupSteps  # slow to import
 
     with progress_row() as show:
         steps = SetupSteps(
@@ -163,10 +166,6 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     They are in the dead-letter queues of its stack. Without --yes, they are counted. Repeating the
     command does no harm.
     """
-    # These modules are slow to import.
-    from profiler.aws_account.aws_errors import aws_errors
-    from profiler.aws_account.replay import count_messages, redrive
-
     open_client = open_clients(region, profile)
     clock = SystemClock()
     outputs = existing_stack(open_client, name).outputs
@@ -182,7 +181,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
             _PERMISSIONS,
         ):
             if yes:
-                count, reasons = redrive(
+                count, reasons = redrive_queue(
                     open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS
                 )
             else:

@@ -49,17 +49,13 @@ def batch_processes(
 
     ``is_alone``: nothing but them and this process uses the machine.
     """
-    from profiler.collectors.processes.discovery import (
-        ProcessDiscovery,
-        pids_of,
-    )  # `run` has its own collector
+    # `run` has its own collector.
+    from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of
 
     def make_collector() -> "ProcessCollector":
+        # See the module's docstring.
         from profiler.collectors.processes.container_processes import ContainerProcesses
-        from profiler.collectors.processes.process_collector import (
-            ProcessAccess,
-            ProcessCollector,
-        )  # see the docstring
+        from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.linux.followed_process import ProcessExitWaiter
@@ -123,9 +119,8 @@ def accelerator_collectors(
     if settings.gpu == "on" or (
         settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
     ):
-        from profiler.collectors.nvidia.gpu_collector import (
-            GpuCollector,
-        )  # see the module's docstring
+        # See the module's docstring.
+        from profiler.collectors.nvidia.gpu_collector import GpuCollector
         from profiler.collectors.nvidia.nvml_source import NvmlSource
         from profiler.collectors.nvidia.read_one_gpu import load_binding
         from profiler.collectors.nvidia.visible_gpus import GpuScope
@@ -159,18 +154,16 @@ def accelerator_collectors(
     # node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
-        from profiler.collectors.neuron.neuron_collector import (
-            NeuronCollector,
-        )  # see the module's docstring
+        # See the module's docstring.
+        from profiler.collectors.neuron.neuron_collector import NeuronCollector
         from profiler.collectors.neuron.neuron_monitor_supervisor import (
             NeuronMonitorSource,
             neuron_period_seconds,
         )
 
         period_seconds = neuron_period_seconds(interval_seconds)
-        if program is None:
-            source = None
-        else:
+        source = None
+        if program is not None:
             source = NeuronMonitorSource(program, period_seconds, clock, log)
         collectors.append(
             NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _IN_TASK = StackAdvice(
     missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of "
     "task-profiler, or install py-spy in yours.",
-    invisible="There are no call stacks because the monitor does not see the batch's processes: set "
-    "pidMode to task (task-profiler taskdef add-monitor --stacks).",
+    invisible="There are no call stacks because the monitor does not see the batch's processes: "
+    "set pidMode to task (task-profiler taskdef add-monitor --stacks).",
     refused="There are no call stacks because the monitor may not read the batch's processes: give "
     "it the capability SYS_PTRACE and user 0 (task-profiler taskdef add-monitor --stacks).",
 )
@@ -43,9 +43,8 @@ _IN_RUN = StackAdvice(
 
 def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun") -> "RunPlan":
     """The plan of a run with a collector of the command's stacks."""
-    from profiler.local_run.local_record import (
-        effective_sizes,
-    )  # in memory already, and not needed in the monitor
+    # In memory already, and not needed in the monitor.
+    from profiler.local_run.local_record import effective_sizes
     from profiler.local_run.sampler import UnrelatedChildren
 
     clock = prepared.clock
