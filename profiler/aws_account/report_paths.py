@@ -190,16 +190,13 @@ class ReportPaths:
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
             listed = subscription_filters(self._open("logs"), name)
-            forwarded = [
-                _name(subscription["destinationArn"])
-                for subscription in listed
-                if passes_reports(subscription.get("filterPattern"))
-            ]
-            forwarded += [
-                _name(str(document.get("DestinationArn")))
-                for document, excluded in self._of_account or ()
-                if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern"))
-            ]
+            forwarded = []
+            for subscription in listed:
+                if passes_reports(subscription.get("filterPattern")):
+                    forwarded.append(_name(subscription["destinationArn"]))
+            for document, excluded in self._of_account or ():
+                if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern")):
+                    forwarded.append(_name(str(document.get("DestinationArn"))))
             if forwarded or self._of_account is not None:
                 return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
         return LogGroupState(exists=None)
@@ -211,15 +208,11 @@ class ReportPaths:
         """
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
-            policies = account_subscriptions(self._open("logs"))
-            criteria = (policy.get("selectionCriteria", "") for policy in policies)
-            return tuple(
-                zip(
-                    (mapping(json.loads(policy["policyDocument"])) for policy in policies),
-                    criteria,
-                    strict=True,
-                )
-            )
+            subscriptions = []
+            for policy in account_subscriptions(self._open("logs")):
+                document = mapping(json.loads(policy["policyDocument"]))
+                subscriptions.append((document, policy.get("selectionCriteria", "")))
+            return tuple(subscriptions)
         return None
 
     def _read_policies(self, role: str) -> _Policies | None:
@@ -227,10 +220,9 @@ class ReportPaths:
         iam = self._open("iam")
         try:
             documents = [*_inline_policies(iam, role).values()]
-            for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
-                documents += [
-                    self._managed_policy(policy["PolicyArn"]) for policy in page["AttachedPolicies"]
-                ]
+            operation = "list_attached_role_policies"
+            for attached in read_items(iam, operation, "AttachedPolicies", RoleName=role):
+                documents.append(self._managed_policy(attached["PolicyArn"]))
         except iam.exceptions.NoSuchEntityException:
             return None
         return tuple(documents)
@@ -252,12 +244,12 @@ def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
     for action, resources in wanted.items():
         about = [statement for statement in statements if concerns(statement, action)]
         for resource in resources:
-            effects = [
-                (statement.get("Effect"), "Condition" in statement)
-                for statement in about
-                if covers(statement, resource)
-            ]
-            if ("Deny", False) in effects or "Allow" not in (effect for effect, _ in effects):
+            effects = set()
+            for statement in about:
+                if covers(statement, resource):
+                    effects.add((statement.get("Effect"), "Condition" in statement))
+            is_allowed = ("Allow", False) in effects or ("Allow", True) in effects
+            if ("Deny", False) in effects or not is_allowed:
                 return "denied"
             is_certain &= ("Allow", False) in effects and ("Deny", True) not in effects
     return "allowed" if is_certain else "unknown"

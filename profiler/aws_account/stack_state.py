@@ -51,7 +51,9 @@ class StackState(Struct, frozen=True, kw_only=True):
             return "absent"
         if self.status in _READY:
             return "ready"
-        return "in progress" if self.status.endswith("_IN_PROGRESS") else "failed"
+        if self.status.endswith("_IN_PROGRESS"):
+            return "in progress"
+        return "failed"
 
     @property
     def region(self) -> str | None:
@@ -113,11 +115,18 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """
     url = parameters.get("ElasticsearchUrl", "")
     prefix = parameters.get("IndexPrefix", DEFAULT_PREFIX)
-    sources = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
-    if url:
-        sources = [url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"]
+    sources = [f"logs:{name}" for name in listed_names(parameters.get("LogGroups", ""))]
+    if url and prefix == DEFAULT_PREFIX:
+        sources = [url]
+    elif url:
+        sources = [f"{url.rstrip('/')}/{prefix}"]
     if sources:
         yield f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
+
+
+def listed_names(parameter: str) -> list[str]:
+    """The names in the value of a parameter that is a list, which may be empty."""
+    return [name for name in parameter.split(",") if name]
 
 
 def monitor_log_group(stack: str) -> str:

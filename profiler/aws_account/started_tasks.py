@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -73,8 +74,10 @@ def read_tasks(
     include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
     for status in statuses:
-        for page in ecs.get_paginator("list_tasks").paginate(cluster=cluster, desiredStatus=status):
-            arns |= dict.fromkeys(page["taskArns"])
+        status_arns = read_items(
+            ecs, "list_tasks", "taskArns", cluster=cluster, desiredStatus=status
+        )
+        arns |= dict.fromkeys(status_arns)
     listed = [*(arns | dict.fromkeys(also))]
     for start in range(0, len(listed), _TASKS_PER_CALL):
         chunk = listed[start : start + _TASKS_PER_CALL]
@@ -106,7 +109,9 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
 
 
 def _moment_ns(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
+    if moment is None:
+        return None
+    return round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
 
 
 def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, set[str]]:
@@ -122,10 +127,11 @@ def starter(task: Mapping[str, Any]) -> str:
     """Who started a task of DescribeTasks; a person if nothing else is known."""
     started_by = str(task.get("startedBy") or "")
     keys = [str(tag.get("key")) for tag in task.get("tags", ())]
-    tagged = (name for start, name in _TAGS.items() if any(key.startswith(start) for key in keys))
-    name = next(tagged, None) or _STARTED_BY.get(started_by)
-    if name is not None:
-        return name
+    for start, name in _TAGS.items():
+        if any(key.startswith(start) for key in keys):
+            return name
+    if started_by in _STARTED_BY:
+        return _STARTED_BY[started_by]
     if started_by.startswith(tuple(STARTERS.values())):
         return SCHEDULE
     if str(task.get("group")).startswith(SERVICE_GROUP):

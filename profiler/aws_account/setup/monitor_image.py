@@ -258,10 +258,12 @@ class Docker:
         missing = [platform for platform in wanted if possible and platform not in possible]
         if missing:
             others = ",".join(platform for platform in wanted if platform in possible)
+            remedy = "install an emulator (docker run --privileged --rm tonistiigi/binfmt "
+            remedy += "--install all)"
+            if others:
+                remedy += f", or use --platform {others}"
             raise TaskProfilerError(
-                f"This Docker cannot build for {' and '.join(missing)}: install an emulator "
-                "(docker run --privileged --rm tonistiigi/binfmt --install all)"
-                + (f", or use --platform {others}." if others else ".")
+                f"This Docker cannot build for {' and '.join(missing)}: {remedy}."
             )
         stores_several = (
             _CONTAINERD_STORE in self._ask("info", "--format", "{{json .DriverStatus}}").stdout
@@ -409,22 +411,19 @@ def _pack_wheel(folder: Path) -> None:
     name = f"task_profiler-{__version__}"
     left_out = _PACKAGE / _LEFT_OUT
     paths = [path for path in sorted(_PACKAGE.rglob("*")) if path.is_file() and path != left_out]
-    files = {
-        path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes()
-        for path in (*paths, _PACKAGE.with_name(_START))
-        if "__pycache__" not in path.parts
-    }
-    files |= {
-        f"{name}.dist-info/{metadata_file}": (installed.read_text(metadata_file) or "").encode()
-        for metadata_file in _METADATA
-    }
+    files = {}
+    for path in (*paths, _PACKAGE.with_name(_START)):
+        if "__pycache__" not in path.parts:
+            files[path.relative_to(_PACKAGE.parent).as_posix()] = path.read_bytes()
+    for metadata_file in _METADATA:
+        content = installed.read_text(metadata_file) or ""
+        files[f"{name}.dist-info/{metadata_file}"] = content.encode()
     record = f"{name}.dist-info/RECORD"
-    digests = {
-        path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
-        for path, data in files.items()
-    }
-    rows = [f"{path},sha256={digests[path]},{len(data)}\n" for path, data in files.items()]
+    rows = []
+    for file, data in files.items():
+        digest = urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
+        rows.append(f"{file},sha256={digest},{len(data)}\n")
     files[record] = "".join([*rows, f"{record},,\n"]).encode()
     with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:
-        for path, data in files.items():
-            wheel.writestr(path, data)
+        for file, data in files.items():
+            wheel.writestr(file, data)
