@@ -305,11 +305,10 @@ def _value(option: click.Option) -> str:
 
 
 def _description(option: click.Option) -> str:
-    default = (
-        f" Default: `{option.default}`."
-        if option.show_default and option.default is not None
-        else ""
-    )
+    if option.show_default and option.default is not None:
+        default = f" Default: `{option.default}`."
+    else:
+        default = ""
     return _escaped((option.help or "") + default + (" Required." if option.required else ""))
 
 
