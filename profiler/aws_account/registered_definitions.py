@@ -1,18 +1,14 @@
 """Task definitions in Amazon ECS: finds, reads and registers them."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import family_of
-from profiler.core.errors import TaskProfilerError
 
-# Of the revisions of a family: ECS allows some 20 calls a second to all programs of an account.
-_MAX_READS = 3
 _SERVICES_PER_CALL = 10
 _WILDCARDS = re.compile(r"[*?\[]")
 
@@ -108,41 +104,6 @@ class TaskDefinitions:
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
             arns = read_items(self._client, "list_clusters", "clusterArns")
             return tuple(sorted(arn.rpartition("/")[2] for arn in arns))
-
-
-class BoundedReads:
-    """Reads at most three revisions of each family.
-
-    ``describe`` has the form of :meth:`TaskDefinitions.describe`. The newest revision of a family
-    is read each time, because it may have changed. ``reads_twice``: one call is kept for that.
-    """
-
-    def __init__(self, describe: Callable[[str], bytes], *, reads_twice: bool) -> None:
-        self._describe = describe
-        self._reads_twice = reads_twice
-        self._known: dict[str, bytes] = {}
-        self._reads: Counter[str] = Counter()
-        self._newest_reads: Counter[str] = Counter()
-
-    def describe(self, name: str) -> bytes:
-        """ECS's response for a family, or for ``family:revision``. Raises TaskProfilerError."""
-        family, _, revision = name.partition(":")
-        if not revision:
-            self._newest_reads[family] += 1
-            self._reads[family] += 1
-            return self._describe(name)
-        if name not in self._known:
-            self._check(family, name)
-            self._reads[family] += 1
-            self._known[name] = self._describe(name)
-        return self._known[name]
-
-    def _check(self, family: str, name: str) -> None:
-        is_second_to_come = self._reads_twice and self._newest_reads[family] < 2  # noqa: PLR2004
-        if self._reads[family] + is_second_to_come >= _MAX_READS:
-            raise TaskProfilerError(
-                f"{name} was not read: a call reads {_MAX_READS} revisions of a family at most."
-            )
 
 
 def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:

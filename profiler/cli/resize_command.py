@@ -15,9 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
-from profiler.aws_account.registered_definitions import BoundedReads, TaskDefinitions
+from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
