@@ -7,7 +7,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
-from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory
+from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyDurations, FamilyMemory
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
@@ -73,7 +73,9 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     ``{"batchItemFailures": […]}``. Raises ForwarderError if Lambda must retry the event.
     """
     configure_library_logging()
-    payload = decode_event(event) if event.get("Records") is None else None
+    payload = None
+    if event.get("Records") is None:
+        payload = decode_event(event)
     if payload is not None and not payload.has_lines:
         return asdict(Counts())
     notices = _task_notices(context)
@@ -160,9 +162,9 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     """
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
-    from profiler.forwarder.notifications.channels import (
-        configured_channels,
-    )  # the other functions seldom need these
+
+    # The other functions seldom need these.
+    from profiler.forwarder.notifications.channels import configured_channels
     from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
     configure_library_logging()
@@ -185,13 +187,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         remember=tasks.add,
         rules=rules,
         reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
-        usual=(
-            lambda families, place: _families(storing.remaining_seconds()).durations(
-                families, place
-            )
-        )
-        if _has_cluster()
-        else None,
+        usual=partial(_usual_durations, storing) if _has_cluster() else None,
         notifier=ScheduleNotifier(
             settings,
             configured_channels(settings, os.environ, posting, lambda: _client("events")),
@@ -205,6 +201,12 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         may_notify=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
     return watch.look()
+
+
+def _usual_durations(
+    budget: InvocationTime, families: Collection[str], place: str
+) -> FamilyDurations:
+    return _families(budget.remaining_seconds()).durations(families, place)
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
@@ -290,8 +292,9 @@ def _index_budget(context: Context) -> InvocationTime:
 
 def _notice_budget(context: Context) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
-    exports = function_settings.exports_runs(os.environ)
-    left_seconds = InvocationTime(context).remaining_seconds() if exports else 0
+    if not function_settings.exports_runs(os.environ):
+        return InvocationTime(context)
+    left_seconds = InvocationTime(context).remaining_seconds()
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds / 4))
 
 
@@ -303,13 +306,14 @@ def _export(ended: EndedTask, context: Context) -> None:
     from profiler.otlp.otlp_export import HttpTransport, OtlpExporter, aws_signer
 
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
+    keep = None
+    if queue_url:
+        keep = partial(_keep_unexported, queue_url)
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
     export = RunExport(
         partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
-        keep=(lambda failures: delivery.send_failures(queue_url, _client("sqs"), failures))
-        if queue_url
-        else None,
+        keep=keep,
         warn=_warn,
         warn_once=_warn_once,
         now_ns=time.time_ns,
@@ -318,16 +322,18 @@ def _export(ended: EndedTask, context: Context) -> None:
     export.export(ended, _once(context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
 
 
+def _keep_unexported(queue_url: str, failures: Sequence[delivery.FailedItem]) -> None:
+    delivery.send_failures(queue_url, _client("sqs"), failures)
+
+
 def _once(context: Context) -> "partial[Any]":
     return partial(run_idempotently, function_settings.read_key_table(os.environ), context)
 
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notifications.channels import (
-        configured_channels,
-        log_line_channel,
-    )  # slow to import
+    # Slow to import.
+    from profiler.forwarder.notifications.channels import configured_channels, log_line_channel
 
     channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
     if not _has_cluster():
@@ -345,7 +351,9 @@ def _has_cluster() -> bool:
 
 def _compare(context: Context, notice: EndedTask) -> Comparison | None:
     left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-    return _families(left_seconds).compare(notice) if left_seconds > 0 else None
+    if left_seconds <= 0:
+        return None
+    return _families(left_seconds).compare(notice)
 
 
 def _definition_wait(context: Context) -> Callable[[], bool]:
@@ -373,9 +381,8 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 @cache
 def _schedules() -> "Schedules":
-    from profiler.aws_account.scheduled_targets import (
-        Schedules,
-    )  # as in watch_schedules, and only for a retry
+    # As in watch_schedules, and only for a retry.
+    from profiler.aws_account.scheduled_targets import Schedules
 
     return Schedules(_client)
 
@@ -383,9 +390,8 @@ def _schedules() -> "Schedules":
 @lru_cache(maxsize=1)
 def _instance_monitors(_period: int) -> "InstanceMonitors":
     """Return the instance monitors as they are read in this period."""
-    from profiler.aws_account.instance_monitors import (
-        InstanceMonitors,
-    )  # only for tasks on EC2 without a monitor
+    # Only for tasks on EC2 without a monitor.
+    from profiler.aws_account.instance_monitors import InstanceMonitors
 
     return InstanceMonitors(_client("ecs"), _warn_once)
 

@@ -18,7 +18,7 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.report_page.html_document import read_assets, render_page
-from profiler.report_page.page_data import build_page_data
+from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import StepSeries
@@ -111,7 +111,9 @@ def run_of(one: Report, steps: Iterable[Step] | StepSeries = ()) -> Run:
 
 def content(runs: Sequence[Run]) -> Any:
     return unpacked(
-        build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text
+        build_page_data(
+            runs, PageRequest(generated_at="2026-11-20T06:00:00.000Z", version="1")
+        ).text
     )
 
 
@@ -131,9 +133,11 @@ def write_page(file: Path, runs: Sequence[Run], lines: Sequence[StacksLine]) -> 
     by_task = {line.task_id: line for line in lines}
     data = build_page_data(
         runs,
-        generated_at="2026-11-20T10:00:00.000Z",
-        version="1",
-        stacks_of=lambda report: by_task.get(report.record.task_id),
+        PageRequest(
+            generated_at="2026-11-20T10:00:00.000Z",
+            version="1",
+            stacks_of=lambda report: by_task.get(report.record.task_id),
+        ),
     )
     file.write_text(render_page(data, read_assets(), title="Test"), "utf-8")
     return file

@@ -16,9 +16,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-PACKAGE, VERSION = "plotly.js-basic-dist-min", "4.1.1"
+PACKAGE = "plotly.js-basic-dist-min"
+VERSION = "4.1.1"
 SHA256 = "6798c7b4ded0e7dbf580d084b277880c6e858ec6dd5ddf77ee5a9ac5172deecd"
-_FUNCTION_START, _FUNCTION_END = b"this, () => {", b"return Plotly;\n}));"
+_FUNCTION_START = b"this, () => {"
+_FUNCTION_END = b"return Plotly;\n}));"
 BUNDLE = (
     Path(__file__).resolve().parent.parent
     / "profiler"

@@ -129,14 +129,19 @@ def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.O
     """
     shared = _past_run_items()
     own = [option for option in options if _item(option) not in shared]
-    found = [option for option in options if _item(option) in shared]
+    shared_options = [option for option in options if _item(option) in shared]
     link = "[options for past runs](#options-for-past-runs)"
-    if len(found) == 1:
-        return own, f"`{found[0].opts[0]}` of {link}"
+    if len(shared_options) == 1:
+        return own, f"`{shared_options[0].opts[0]}` of {link}"
     missing = [
-        item.partition("`")[2].partition(" ")[0] for item in shared if item not in map(_item, found)
+        item.partition("`")[2].partition(" ")[0]
+        for item in shared
+        if item not in map(_item, shared_options)
     ]
-    return own, f"{link}{''.join(f' except `{name}`' for name in missing)}" if found else ""
+    return (
+        own,
+        f"{link}{''.join(f' except `{name}`' for name in missing)}" if shared_options else "",
+    )
 
 
 def _parameters(heading: str, file: str) -> str:
@@ -144,8 +149,8 @@ def _parameters(heading: str, file: str) -> str:
     # A SafeLoader.
     template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
     rows = [
-        f"| `{name}` | {_default(one)} | {_meaning(one)} |\n"
-        for name, one in template["Parameters"].items()
+        f"| `{name}` | {_default(parameter)} | {_meaning(parameter)} |\n"
+        for name, parameter in template["Parameters"].items()
     ]
     outputs = ", ".join(f"`{name}`" for name in template["Outputs"])
     return (
@@ -164,10 +169,10 @@ def _document_fields() -> str:
     """Generate the table of the fields of a run's document in the search cluster."""
     rows = [
         (
-            f"| `{one.name}` | {one.index_type} | "
-            f"{'' if one.record_path is None else f'`{one.record_path}`'} |\n"
+            f"| `{field.name}` | {field.index_type} | "
+            f"{'' if field.record_path is None else f'`{field.record_path}`'} |\n"
         )
-        for one in FIELDS
+        for field in FIELDS
     ]
     return f"{_DOCUMENT_FIELDS}{''.join(rows)}"
 
@@ -190,10 +195,10 @@ def _cloudwatch_metrics() -> str:
 def _live_metrics() -> str:
     """Generate the table of the metrics for Prometheus."""
     rows = [
-        f"| `{one.full_name}{{{','.join(one.labels)}}}` | {one.help.removesuffix('.')} |\n".replace(
+        f"| `{metric.full_name}{{{','.join(metric.labels)}}}` | {metric.help.removesuffix('.')} |\n".replace(
             "{}", ""
         )
-        for one in LIVE_METRICS
+        for metric in LIVE_METRICS
     ]
     return f"{_LIVE_METRICS}{''.join(rows)}"
 
@@ -300,11 +305,10 @@ def _value(option: click.Option) -> str:
 
 
 def _description(option: click.Option) -> str:
-    default = (
-        f" Default: `{option.default}`."
-        if option.show_default and option.default is not None
-        else ""
-    )
+    if option.show_default and option.default is not None:
+        default = f" Default: `{option.default}`."
+    else:
+        default = ""
     return _escaped((option.help or "") + default + (" Required." if option.required else ""))
 
 

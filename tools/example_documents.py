@@ -57,9 +57,12 @@ _NEURON: Final = Batch(
     family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5
 )
 _GROWTH: Final = 1.7
-_STOPPED_SHARE, _UNKNOWN_SHARE = 0.03, 0.015
-_GPU_MEMORY_MB, _NEURON_MEMORY_MB = 24_576, 32_768
-_BATCH_SIZE, _TIMEOUT_SECONDS = 500, 60
+_STOPPED_SHARE = 0.03
+_UNKNOWN_SHARE = 0.015
+_GPU_MEMORY_MB = 24_576
+_NEURON_MEMORY_MB = 32_768
+_BATCH_SIZE = 500
+_TIMEOUT_SECONDS = 60
 _SIZES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _STOPS: Final = (
     ("user", "UserInitiated", "Task stopped by the deployment of release 214"),
@@ -122,7 +125,8 @@ def documents(
 def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
     profile = draw_profile(batch, _GROWTH * progress, rng, stopped_share=_STOPPED_SHARE)
     run = report(batch, profile, started_at, rng)
-    record, metrics = run.record, run.record.metrics
+    record = run.record
+    metrics = run.record.metrics
     saturated = max(0.0, profile.cpu - 0.6) * 100
     slowdowns = {
         f"{size:g}": SlowdownBounds(min=round(share, 2), max=round(share * 1.3, 2))
@@ -198,18 +202,20 @@ def _documents_of(
 
 def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
     """Some runs have a notice, and some schedules did not start the run in time."""
-    record, found = run.record, list[Document | InvalidReport]()
+    record = run.record
+    documents = list[Document | InvalidReport]()
     if rng.random() < _NOTICE_SHARE:
         kind = rng.choice(list(_RUN_NOTICES))
         notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
         line = NoticeLine(time=run.time, notice=notice, record=record)
-        found.append(
+        documents.append(
             notice_document(
                 line, encode_notice(line).decode(), ForwarderSettings(kibana_url=kibana_url)
             )
         )
     if rng.random() < _NOTICE_SHARE:
-        kind, name = rng.choice(list(_SCHEDULE_NOTICES)), record.family or ""
+        kind = rng.choice(list(_SCHEDULE_NOTICES))
+        name = record.family or ""
         message = (
             f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
         )
@@ -224,17 +230,18 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
             region=record.region,
             account_id=record.account_id,
         )
-        found.append(
+        documents.append(
             schedule_notice_document(
                 due, encode_notice(due).decode(), ForwarderSettings(kibana_url=kibana_url)
             )
         )
-    yield from (document for document in found if isinstance(document, Document))
+    yield from (document for document in documents if isinstance(document, Document))
 
 
 def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict[str, Any]:
     """Add what the forwarder takes from ECS's event of the task's end."""
-    task, event = dict(fields["task"]), dict(fields["event"])
+    task = dict(fields["task"])
+    event = dict(fields["event"])
     if run.record.likely_out_of_memory:
         task |= {"stop_category": "oom", "out_of_memory": True, "stopped_reason": _OUT_OF_MEMORY}
     elif run.record.status == "stopped":
@@ -283,7 +290,8 @@ def _interval(checkpoint: Report, run: Report, batch: Batch, number: int) -> Int
 
 def send(url: str, documents_to_send: Iterator[Document]) -> int:
     """Index all documents. Returns their number. Raises SystemExit if the cluster rejects one."""
-    count, lines = 0, []
+    count = 0
+    lines = []
     for document in documents_to_send:
         lines += [
             json.dumps({"index": {"_index": document.index, "_id": document.id}}),

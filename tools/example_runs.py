@@ -15,8 +15,10 @@ from profiler.record.run_outcome import Status
 SEED = 20261120
 END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)
 _MB = 2**20
-_KILLED, _FAILED = 137, 1
-_IDLE_FROM, _IDLE_UNTIL = 0.42, 0.5
+_KILLED = 137
+_FAILED = 1
+_IDLE_FROM = 0.42
+_IDLE_UNTIL = 0.5
 _GPU_MEMORY_MB = 24_576
 
 
@@ -226,9 +228,10 @@ def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Poi
     )
     if batch.gpu is None:
         return point
-    utilization = (
-        0.04 if is_idle else batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
-    )
+    if is_idle:
+        utilization = 0.04
+    else:
+        utilization = batch.gpu * min(share * 6, 1) * (0.93 + 0.07 * math.sin(share * 160))
     gpu_memory_mb = _GPU_MEMORY_MB * (0.12 + 0.7 * min(share * 5, 1))
     return point._replace(
         gpu_percent=round(100 * utilization, 2), gpu_memory_bytes=int(gpu_memory_mb * _MB)

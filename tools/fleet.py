@@ -21,7 +21,8 @@ from tools.example_runs import Batch, draw_outcome
 from tools.fleet_record import RunProfile, report
 
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)
-_DAY_SECONDS, _HOUR_SECONDS = 86_400, 3600
+_DAY_SECONDS = 86_400
+_HOUR_SECONDS = 3600
 _ZIPF_EXPONENT = 0.9
 # Fargate sizes (vCPU, GiB), with the percentage of families that have them.
 _SIZES = {
@@ -36,9 +37,12 @@ _SIZES = {
     (4.0, 16.0): 3,
     (8.0, 32.0): 1,
 }
-_MEDIAN_MINUTES, _MINUTES_SPREAD = 4.0, 1.1
+_MEDIAN_MINUTES = 4.0
+_MINUTES_SPREAD = 1.1
 _MAX_MINUTES = 360.0
-_GROWING_SHARE, _GPU_SHARE, _ON_THE_HOUR_SHARE = 0.1, 0.03, 0.5
+_GROWING_SHARE = 0.1
+_GPU_SHARE = 0.03
+_ON_THE_HOUR_SHARE = 0.5
 _STOPPED_SHARE = 0.005
 _MAX_DELAY_SECONDS = 240.0
 _HOURS = tuple(range(24))
@@ -136,11 +140,10 @@ def _starts(
         family = all_families[index]
         for number in range(count):
             hour = family.batch.hours[number % len(family.batch.hours)]
-            delay_seconds = (
-                min(rng.expovariate(1 / 20), _MAX_DELAY_SECONDS)
-                if family.starts_on_the_hour
-                else _HOUR_SECONDS * rng.random()
-            )
+            if family.starts_on_the_hour:
+                delay_seconds = min(rng.expovariate(1 / 20), _MAX_DELAY_SECONDS)
+            else:
+                delay_seconds = _HOUR_SECONDS * rng.random()
             starts.append((hour * _HOUR_SECONDS + delay_seconds, index))
     return sorted(starts)
 

@@ -26,9 +26,12 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import Status
 from tools.example_runs import Batch
 
-REGION, ACCOUNT, CLUSTER = "us-east-1", "111122223333", "jobs"
+REGION = "us-east-1"
+ACCOUNT = "111122223333"
+CLUSTER = "jobs"
 # List price in us-east-1 for Linux on x86, 2026-03.
-_USD_PER_VCPU_HOUR, _USD_PER_GIB_HOUR = 0.04048, 0.004445
+_USD_PER_VCPU_HOUR = 0.04048
+_USD_PER_GIB_HOUR = 0.004445
 _MS_PER_HOUR = 3_600_000
 _MIN_BILLED_MS = 60_000
 _CHECKPOINT_SECONDS = 60
@@ -72,7 +75,8 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
         container=Container(
             name="batch",
             id=f"{task_id}-{rng.randrange(10**10):010d}",
-            arn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:container/{CLUSTER}/{task_id}/{rng.getrandbits(64):016x}",
+            arn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:container/{CLUSTER}/{task_id}/"
+            f"{rng.getrandbits(64):016x}",
             image=f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{batch.family}:{deployment}",
             image_digest=f"sha256:{random.Random(batch.family).getrandbits(256):064x}",
         ),
@@ -110,7 +114,8 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
 
 def checkpoints(final_report: Report) -> Iterator[Report]:
     """Yield the checkpoints that the monitor writes each minute before this report."""
-    record, metrics = final_report.record, final_report.record.metrics
+    record = final_report.record
+    metrics = final_report.record.metrics
     duration_ms = int(metrics.duration_ms or 0)
     started_at = datetime.fromisoformat(record.started_at or "")
     for number in range(1, duration_ms // (1000 * _CHECKPOINT_SECONDS) + 1):

@@ -33,11 +33,11 @@ def main() -> int:
         "tests", nargs="*", default=TESTS, help="what pytest runs (default: the unit tests)"
     )
     given = parser.parse_args()
-    seeds = (
-        (random.SystemRandom().getrandbits(32) for _ in itertools.count())
-        if given.seed is None
-        else (given.seed,)
-    )
+    seeds: Iterable[int]
+    if given.seed is None:
+        seeds = (random.SystemRandom().getrandbits(32) for _ in itertools.count())
+    else:
+        seeds = (given.seed,)
     return fuzz(
         seeds,
         lambda seed: _run_round(seed, given.tests),

@@ -37,7 +37,7 @@ def _drop_no_values(value: Any, resources: Any) -> Any:
     policy is for.
     """
     cleaned = _clean_json(value, resources)
-    return [one for one in cleaned if one is not None] if isinstance(cleaned, list) else cleaned
+    return [item for item in cleaned if item is not None] if isinstance(cleaned, list) else cleaned
 
 
 def lists_without_no_values() -> Any:
@@ -65,11 +65,13 @@ def _of_physical_id(response: Any) -> Any:
     physical_id = response._get_param("PhysicalResourceId")  # noqa: SLF001  moto's own
     if physical_id is None:
         return _describe_stack_resources(response)
-    owners = [one for one in _owned_resources if one.physical_resource_id == physical_id]
+    owners = [
+        resource for resource in _owned_resources if resource.physical_resource_id == physical_id
+    ]
     if not owners:
         raise ValidationError(message=f"Stack for {physical_id} does not exist")
     stack = owners[0].stack_name
-    listed = [one for one in _owned_resources if one.stack_name == stack]
+    listed = [resource for resource in _owned_resources if resource.stack_name == stack]
     return ActionResult({"StackResources": listed[:100]})
 
 
@@ -77,13 +79,13 @@ def _tagged_definitions(response: Any) -> Any:
     """The task definitions with a tag, which moto's GetResources does not know."""
     (wanted,) = response._get_param("TagFilters")  # noqa: SLF001  moto's own
     backend = ecs_backends[response.current_account][response.region]
-    found = []
+    tagged = []
     for revisions in backend.task_definitions.values():
         for definition in revisions.values():
-            tags = [{"Key": one["key"], "Value": one["value"]} for one in definition.tags or ()]
-            if wanted["Key"] in [one["Key"] for one in tags]:
-                found.append({"ResourceARN": definition.arn, "Tags": tags})
-    return ActionResult({"PaginationToken": "", "ResourceTagMappingList": found})
+            tags = [{"Key": tag["key"], "Value": tag["value"]} for tag in definition.tags or ()]
+            if wanted["Key"] in [tag["Key"] for tag in tags]:
+                tagged.append({"ResourceARN": definition.arn, "Tags": tags})
+    return ActionResult({"PaginationToken": "", "ResourceTagMappingList": tagged})
 
 
 class LogEvent(Struct, frozen=True, kw_only=True):
@@ -117,8 +119,8 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         logs = self.client("logs")
         answer = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)
         return tuple(
-            LogEvent(timestamp_ms=one["timestamp"], message=one["message"])
-            for one in answer["events"]
+            LogEvent(timestamp_ms=event["timestamp"], message=event["message"])
+            for event in answer["events"]
         )
 
     def start_task(self, family: str, **options: Any) -> str:

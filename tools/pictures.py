@@ -42,7 +42,8 @@ _BROWSER_ARGS = (
     "--disable-sync",
 )
 _DASHBOARD_HEIGHTS: Final = {"task-overview": 1240, "task-run": 1340, "right-sizing": 1420}
-_TIMEOUT_MS, _DRAWING_MS = 300_000, 8_000
+_TIMEOUT_MS = 300_000
+_DRAWING_MS = 8_000
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -91,9 +92,8 @@ def write_history(file: Path) -> str:
     killed_task_id = ""
     for report, points in runs(RUNS):
         history.add(encode(report), report, encode_rows(points), max_runs=RUNS)
-        killed_task_id = (
-            report.record.task_id if report.record.likely_out_of_memory else killed_task_id
-        )
+        if report.record.likely_out_of_memory:
+            killed_task_id = report.record.task_id
     return killed_task_id
 
 

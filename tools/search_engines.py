@@ -82,10 +82,10 @@ class ServerMissingError(Exception):
 def fetch_zip(group: str, name: str, version: str) -> Path:
     """Return the artifact's zip, fetched at the first call on this machine."""
     with _locked_cache() as cache:
-        found = cache.joinpath("maven", *group.split("."), name, version, f"{name}-{version}.zip")
-        if not found.exists():  # Maven renames a file to its name when it is whole
+        archive = cache.joinpath("maven", *group.split("."), name, version, f"{name}-{version}.zip")
+        if not archive.exists():  # Maven renames a file to its name when it is whole
             _maven(cache, "get", f"-Dartifact={group}:{name}:{version}:zip", "-Dtransitive=false")
-    return found
+    return archive
 
 
 def fetch_jars(group: str, name: str, version: str) -> Path:
@@ -93,23 +93,24 @@ def fetch_jars(group: str, name: str, version: str) -> Path:
     call.
     """
     with _locked_cache() as cache:
-        found = cache / f"{name}-{version}"
-        if not found.exists():
+        fetched = cache / f"{name}-{version}"
+        if not fetched.exists():
             with tempfile.TemporaryDirectory(dir=cache, prefix="partial-") as folder:
-                pom, jars = Path(folder) / "pom.xml", Path(folder) / "jars"
+                pom = Path(folder) / "pom.xml"
+                jars = Path(folder) / "jars"
                 pom.write_text(_POM.format(group=group, name=name, version=version))
                 options = (f"--file={pom}", f"-DoutputDirectory={jars}", "-DincludeScope=runtime")
                 _maven(cache, "copy-dependencies", *options)
-                jars.rename(found)
-    return found
+                jars.rename(fetched)
+    return fetched
 
 
 def require_program(name: str) -> Path:
     """Return the path of a program; raise ServerMissingError when it is not installed."""
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         raise ServerMissingError(f"the program {name} is not installed")
-    return Path(found)
+    return Path(program)
 
 
 @contextlib.contextmanager

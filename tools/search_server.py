@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import requests
 
@@ -74,9 +74,7 @@ class SearchServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                user=self.user,
-                group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
-                extra_groups=None if self.user is None else (),
+                **self._owner(),
             )
         try:
             wait_until(
@@ -91,6 +89,12 @@ class SearchServer:
                 f"{self.engine} ended with {process.returncode}; its log "
                 f"ends:\n{self._end_of_log()}"
             )
+
+    def _owner(self) -> dict[str, Any]:
+        """The user of the process and the user's group; without a user, this process's own."""
+        if self.user is None:
+            return {}
+        return {"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": ()}
 
     def kill(self) -> None:
         """End the server as a crash does, and return when its port is free."""

@@ -27,7 +27,8 @@ from tools.moto_server import fake_aws, start_by_schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "images"
-SHOW, RESIZE = "task-profiler show nightly-etl", "task-profiler taskdef resize --scheduled"
+SHOW = "task-profiler show nightly-etl"
+RESIZE = "task-profiler taskdef resize --scheduled"
 COLUMNS = 80
 # Two families of which nobody has looked at the size, and three others.
 FAMILIES = (
@@ -121,7 +122,8 @@ def printed(command: str, runs: Path, more: Mapping[str, str] | None = None) -> 
 def printed_plan() -> str:
     """Return the plan for families with a schedule each, of which one is pinned."""
     with tempfile.TemporaryDirectory(prefix="pictures-") as name, fake_aws() as aws:
-        ecs, scheduler = aws.client("ecs"), aws.client("scheduler")
+        ecs = aws.client("ecs")
+        scheduler = aws.client("scheduler")
         ecs.create_cluster(clusterName="jobs")
         for batch in FAMILIES:
             size = {"cpu": str(round(1024 * batch.vcpu)), "memory": str(batch.memory_mb)}

@@ -77,6 +77,23 @@ def aws_errors(
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 
 
+def answer_unless(
+    is_absence: Callable[[Exception], bool], call: Callable[..., Any], **arguments: object
+) -> Any:  # noqa: ANN401  boto3's own
+    """The answer of a call; None for an error of AWS that means that there is nothing.
+
+    Raises boto3's other errors.
+    """
+    from botocore.exceptions import ClientError  # see the module's docstring
+
+    try:
+        return call(**arguments)
+    except ClientError as error:
+        if is_absence(error):
+            return None
+        raise
+
+
 @contextmanager
 def noted_errors(note: Callable[[str], object], what: str, permission: str) -> Iterator[None]:
     """Break off at an error of AWS, and give its sentence to ``note``."""

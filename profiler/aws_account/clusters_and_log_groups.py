@@ -30,12 +30,12 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
     if glob_prefix(name) == name:
         return (name,)
     listed = TaskDefinitions(open_client("ecs")).clusters()
-    found = tuple(one for one in listed if fnmatchcase(one, name))
-    if not found:
+    matching = tuple(listed_name for listed_name in listed if fnmatchcase(listed_name, name))
+    if not matching:
         raise TaskProfilerError(
             f"No ECS cluster matches {name!r}: check the name, --region and --profile."
         )
-    return found
+    return matching
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
@@ -66,8 +66,7 @@ def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str,
     """
     start = {"logGroupNamePrefix": prefix} if prefix else {}
     with aws_errors("The log groups could not be read", "logs:DescribeLogGroups"):
-        for page in open_client("logs").get_paginator("describe_log_groups").paginate(**start):
-            yield from page["logGroups"]
+        yield from read_items(open_client("logs"), "describe_log_groups", "logGroups", **start)
 
 
 def log_group_class(open_client: OpenClient, name: str) -> str | None:
@@ -76,7 +75,9 @@ def log_group_class(open_client: OpenClient, name: str) -> str | None:
     Raises TaskProfilerError.
     """
     first = next(listed_groups(open_client, name), {})  # sorted: the shortest name with the prefix
-    return str(first.get("logGroupClass", STANDARD)) if first.get("logGroupName") == name else None
+    if first.get("logGroupName") != name:
+        return None
+    return str(first.get("logGroupClass", STANDARD))
 
 
 def subscription_filters(logs: AwsClient, group: str) -> list[Mapping[str, Any]]:
@@ -122,18 +123,19 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
     """The next steps for clusters with Container Insights on or off; none without permission to
     read the setting.
     """
-    found: dict[bool, list[str]] = {True: [], False: []}
+    on: list[str] = []
+    off: list[str] = []
     with suppress(TaskProfilerError), aws_errors("Container Insights"):
         described = open_client("ecs").describe_clusters(
             clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"]
         )
         for cluster in described["clusters"]:
-            values = {one.get("name"): one.get("value") for one in cluster.get("settings", ())}
-            found[values.get("containerInsights") in ("enabled", "enhanced")].append(
-                quote(cluster["clusterName"])
-            )
-    on = found[True]
-    off = found[False]
+            clusters_of_setting = off
+            for setting in cluster.get("settings", ()):
+                if setting.get("name") == "containerInsights":
+                    is_on = setting.get("value") in ("enabled", "enhanced")
+                    clusters_of_setting = on if is_on else off
+            clusters_of_setting.append(quote(cluster["clusterName"]))
     if on:
         options = " ".join(f"--from insights:{name}" for name in on)
         yield f"Container Insights is on: task-profiler recommend {options} answers now."

@@ -76,6 +76,9 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
         is_wrapped = any(container.wraps_batch for container in planned.changed.containers)
         if is_wrapped and state in ("missing", "impossible"):
             state = "wrapper"
-        targets = () if state in ("service", "impossible", "unknown") else rollout.selected_targets
-        own = tuple(target for target in targets if target.family == planned.family)
-        yield FamilyMonitor(state=state, planned=planned, targets=own)
+        targets = []
+        if state not in ("service", "impossible", "unknown"):
+            for target in rollout.selected_targets:
+                if target.family == planned.family:
+                    targets.append(target)
+        yield FamilyMonitor(state=state, planned=planned, targets=tuple(targets))

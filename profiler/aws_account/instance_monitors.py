@@ -20,10 +20,9 @@ _PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefin
 def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | None:
     """The monitor of a definition, if it reports all tasks of its instance."""
     monitor = monitor_of(definition)
-    is_of_instance = (
-        monitor is not None and SettingsReader(monitor.variables).value("scope") == "instance"
-    )
-    return monitor if is_of_instance else None
+    if monitor is None or SettingsReader(monitor.variables).value("scope") != "instance":
+        return None
+    return monitor
 
 
 class InstanceMonitors:
@@ -58,8 +57,10 @@ class InstanceMonitors:
         is_for_ec2 = required == [EC2] or (
             not required and definition.get("networkMode") != "awsvpc"
         )
-        found = [self._reports(family, cluster) for cluster in clusters] if is_for_ec2 else ()
-        return bool(found) and all(found)
+        if not is_for_ec2:
+            return False
+        are_reported = [self._reports(family, cluster) for cluster in clusters]
+        return bool(are_reported) and all(are_reported)
 
     def _reports(self, family: str, cluster: str) -> bool:
         name = cluster_name(cluster)
@@ -79,10 +80,13 @@ class InstanceMonitors:
             self._ecs.exceptions.ClusterNotFoundException
         ):  # a schedule can name a deleted cluster
             return ()
-        names = [one["taskDefinition"] for one in services if one["status"] == "ACTIVE"]
-        definitions = (
-            self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"]
-            for name in names
-        )
-        monitors = filter(None, map(instance_monitor_of, definitions))
-        return tuple(SettingsReader(monitor.variables).value("families") for monitor in monitors)
+        families = []
+        for service in services:
+            if service["status"] != "ACTIVE":
+                continue
+            name = service["taskDefinition"]
+            described = self._ecs.describe_task_definition(taskDefinition=name)
+            monitor = instance_monitor_of(described["taskDefinition"])
+            if monitor is not None:
+                families.append(SettingsReader(monitor.variables).value("families"))
+        return tuple(families)

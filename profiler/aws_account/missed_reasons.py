@@ -63,20 +63,19 @@ class MissedReasons:
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
-        of_calls = (
-            _failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns) if event
-        )
-        names = (
-            [schedule.name],
-            [schedule.group, schedule.name],
-        )  # a rule's ARN does not contain the default bus
-        of_letters = (
-            reason
-            for source_arn, scheduled_ns, reason in self._dead_letters(schedule.dead_letter_arn)
-            if due_ns <= scheduled_ns < end_ns
-            and source_arn.rpartition(":")[2].split("/")[1:] in names
-        )
-        return next(filter(None, chain(of_calls, of_letters)), None)
+        calls = self._calls("RunTask", due_ns, end_ns)
+        letters = self._dead_letters(schedule.dead_letter_arn)
+        for event in filter(None, calls):
+            reason = _failure(event, schedule)
+            if reason is not None:
+                return reason
+        # A rule's ARN does not contain the default bus.
+        names = ([schedule.name], [schedule.group, schedule.name])
+        for source_arn, scheduled_ns, letter in letters:
+            is_its = source_arn.rpartition(":")[2].split("/")[1:] in names
+            if is_its and due_ns <= scheduled_ns < end_ns:
+                return letter
+        return None
 
     def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
         """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot
@@ -84,16 +83,16 @@ class MissedReasons:
         """
         if schedule.kind != "rule":
             return False
-        begin_ns = min(
-            since_ns, until_ns - _HOUR_NS
-        )  # the same period for the due times of many rules
+        # The same period for the due times of many rules.
+        begin_ns = min(since_ns, until_ns - _HOUR_NS)
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
-        if any(
-            _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns
-            for event in filter(None, chain(*calls))
-        ):
-            return True
-        return False if all(events[-1:] == (None,) for events in calls) else None
+        for event in filter(None, chain(*calls)):
+            at_ns = parse_ns(event.get("eventTime")) or 0
+            if at_ns >= since_ns and _changes(event, schedule):
+                return True
+        if all(events[-1:] == (None,) for events in calls):
+            return False
+        return None
 
     def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
         return self._calls_of(name, since_ns // NS_PER_MINUTE, -(-until_ns // NS_PER_MINUTE))
@@ -114,10 +113,11 @@ class MissedReasons:
                 if self._lookups_left < _MAX_LOOKUPS:
                     self._pause(_SECONDS_BETWEEN_LOOKUPS)
                 page = self.open_client("cloudtrail").lookup_events(**arguments)
-            # After an error, the next requests would take as long, and fail as well.
-            self._lookups_left = 0 if page is None else self._lookups_left - 1
             if page is None:
+                # The next requests would take as long, and fail as well.
+                self._lookups_left = 0
                 return
+            self._lookups_left -= 1
             yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
                 yield None

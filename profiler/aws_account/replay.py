@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
@@ -74,14 +75,19 @@ def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> I
 
     ``endTime`` of the service is inclusive.
     """
-    pages = client.get_paginator("filter_log_events").paginate(
-        logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
+    events = read_items(
+        client,
+        "filter_log_events",
+        "events",
+        logGroupName=group,
+        startTime=start_ms,
+        endTime=end_ms - 1,
+        filterPattern=_FILTER_PATTERN,
     )
-    for page in pages:
-        for event in page["events"]:
-            # An implementation of CloudWatch Logs may ignore the filter pattern.
-            if any(marker in event["message"] for marker in _TYPE_MARKERS):
-                yield event
+    for event in events:
+        # An implementation of CloudWatch Logs may ignore the filter pattern.
+        if any(marker in event["message"] for marker in _TYPE_MARKERS):
+            yield event
 
 
 def replay(
@@ -157,8 +163,8 @@ def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -
         "logStream": events[0]["logStreamName"],
         "subscriptionFilters": [REPLAY_FILTER],
         "logEvents": [
-            {"id": one["eventId"], "timestamp": one["timestamp"], "message": one["message"]}
-            for one in events
+            {"id": event["eventId"], "timestamp": event["timestamp"], "message": event["message"]}
+            for event in events
         ],
     }
     data = gzip.compress(msgspec.json.encode(document), compresslevel=6)

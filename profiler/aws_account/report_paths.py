@@ -20,7 +20,6 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, text
@@ -138,10 +137,10 @@ class ReportPaths:
         """Whether the policies of an execution role allow the pull of an image; None: it is not
         in Amazon ECR. Unknown, if a policy of the repository may allow it instead.
         """
-        found = _ECR_IMAGE.match(image)
-        if found is None:
+        image_parts = _ECR_IMAGE.match(image)
+        if image_parts is None:
             return None
-        account, region, repository = found.groups()
+        account, region, repository = image_parts.groups()
         arn = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{region}:{account}:repository/{repository}"
         with noted_errors(
             self.problems.add, "The execution roles could not be read", _READ_POLICIES
@@ -162,7 +161,7 @@ class ReportPaths:
             f"The policy of the repository {repository} could not be read",
             "ecr:GetRepositoryPolicy",
         ):
-            return may_allow_pull(self._open, account, region, repository)
+            return _may_allow_pull(self._open, account, region, repository)
         return True
 
     def _permission(self, role: str, wanted: _Wanted) -> Permission:
@@ -189,17 +188,14 @@ class ReportPaths:
             )
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
-            found = subscription_filters(self._open("logs"), name)
-            forwarded = [
-                _name(one["destinationArn"])
-                for one in found
-                if passes_reports(one.get("filterPattern"))
-            ]
-            forwarded += [
-                _name(str(document.get("DestinationArn")))
-                for document, excluded in self._of_account or ()
-                if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern"))
-            ]
+            listed = subscription_filters(self._open("logs"), name)
+            forwarded = []
+            for subscription in listed:
+                if passes_reports(subscription.get("filterPattern")):
+                    forwarded.append(_name(subscription["destinationArn"]))
+            for document, excluded in self._of_account or ():
+                if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern")):
+                    forwarded.append(_name(str(document.get("DestinationArn"))))
             if forwarded or self._of_account is not None:
                 return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
         return LogGroupState(exists=None)
@@ -211,15 +207,11 @@ class ReportPaths:
         """
         what = "The account-wide subscriptions could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
-            policies = account_subscriptions(self._open("logs"))
-            criteria = (one.get("selectionCriteria", "") for one in policies)
-            return tuple(
-                zip(
-                    (mapping(json.loads(one["policyDocument"])) for one in policies),
-                    criteria,
-                    strict=True,
-                )
-            )
+            subscriptions = []
+            for policy in account_subscriptions(self._open("logs")):
+                document = mapping(json.loads(policy["policyDocument"]))
+                subscriptions.append((document, policy.get("selectionCriteria", "")))
+            return tuple(subscriptions)
         return None
 
     def _read_policies(self, role: str) -> _Policies | None:
@@ -227,10 +219,9 @@ class ReportPaths:
         iam = self._open("iam")
         try:
             documents = [*_inline_policies(iam, role).values()]
-            for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
-                documents += [
-                    self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]
-                ]
+            operation = "list_attached_role_policies"
+            for attached in read_items(iam, operation, "AttachedPolicies", RoleName=role):
+                documents.append(self._managed_policy(attached["PolicyArn"]))
         except iam.exceptions.NoSuchEntityException:
             return None
         return tuple(documents)
@@ -243,6 +234,27 @@ class ReportPaths:
         )
 
 
+def _may_allow_pull(open_client: OpenClient, account: str, region: str, repository: str) -> bool:
+    """Whether the policy of a repository may allow the pull; of another Region, it may.
+
+    Raises boto3's errors.
+    """
+    ecr = open_client("ecr")
+    if ecr.meta.region_name != region:
+        return True
+    try:
+        answer = ecr.get_repository_policy(registryId=account, repositoryName=repository)
+    except (
+        ecr.exceptions.RepositoryPolicyNotFoundException,
+        ecr.exceptions.RepositoryNotFoundException,
+    ):
+        return False
+    return any(
+        statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchGetImage")
+        for statement in statements_of(mapping(json.loads(answer["policyText"])))
+    )
+
+
 def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
     depends on a condition.
@@ -250,14 +262,16 @@ def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:
     statements = [*chain.from_iterable(map(statements_of, documents))]
     is_certain = True
     for action, resources in wanted.items():
-        about = [one for one in statements if concerns(one, action)]
+        about = [statement for statement in statements if concerns(statement, action)]
         for resource in resources:
-            found = [
-                (one.get("Effect"), "Condition" in one) for one in about if covers(one, resource)
-            ]
-            if ("Deny", False) in found or "Allow" not in (effect for effect, _ in found):
+            effects = set()
+            for statement in about:
+                if covers(statement, resource):
+                    effects.add((statement.get("Effect"), "Condition" in statement))
+            is_allowed = ("Allow", False) in effects or ("Allow", True) in effects
+            if ("Deny", False) in effects or not is_allowed:
                 return "denied"
-            is_certain &= ("Allow", False) in found and ("Deny", True) not in found
+            is_certain &= ("Allow", False) in effects and ("Deny", True) not in effects
     return "allowed" if is_certain else "unknown"
 
 

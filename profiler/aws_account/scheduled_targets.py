@@ -205,7 +205,9 @@ class Schedules:
             problems.append, "The rules of EventBridge could not be read", LIST_RULES
         ):
             # EventBridge accepts a rule with a schedule on the default bus only.
-            for rule in (one for one in self.rules() if one.get("ScheduleExpression")):
+            for rule in self.rules():
+                if not rule.get("ScheduleExpression"):
+                    continue
                 what = f"The targets of the rule {rule['Name']} could not be read"
                 with noted_errors(problems.append, what, LIST_RULES):
                     yield from self.targets_of_rule(rule)

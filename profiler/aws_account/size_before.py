@@ -110,7 +110,9 @@ class EarlierRevisions(Struct, frozen=True):
         ``tagged``: the tags of the family's revisions of ours.
         """
         number = int(self.number) if self.number.isdecimal() else 0
-        own = max((one for one in tagged if one < number), default=None)
+        own = max(
+            (tagged_number for tagged_number in tagged if tagged_number < number), default=None
+        )
         if own is None:
             return revision
         resized = size_before(tagged[own].get(RESIZED_FROM))

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import error_code
 
@@ -61,19 +61,19 @@ class StackOwners:
     def _resources(self, physical_id: str) -> Sequence[Mapping[str, Any]]:
         """The resources of the stack that has one with this id; none if no stack has."""
         cloudformation = self._open_client("cloudformation")
-        from botocore.exceptions import ClientError  # slow to import
-
         what = f"CloudFormation could not be asked who owns {physical_id}, so it is not changed"
         with aws_errors(what, DESCRIBE_RIGHT):
-            try:
-                answer = cloudformation.describe_stack_resources(PhysicalResourceId=physical_id)
-            except ClientError as error:
-                message = str(error.response.get("Error", {}).get("Message"))
-                if error_code(error) == "ValidationError" and message.endswith("does not exist"):
-                    return ()
-                raise
-        resources: Sequence[Mapping[str, Any]] = answer["StackResources"]
+            answer = answer_unless(
+                _is_of_no_stack,
+                cloudformation.describe_stack_resources,
+                PhysicalResourceId=physical_id,
+            )
+        resources: Sequence[Mapping[str, Any]] = (answer or {}).get("StackResources", ())
         return resources
+
+
+def _is_of_no_stack(error: Exception) -> bool:
+    return error_code(error) == "ValidationError" and str(error).endswith("does not exist")
 
 
 def _owner_among(
@@ -84,9 +84,11 @@ def _owner_among(
     CloudFormation answers for one resource of several with the same id, and lists a part of a large
     stack: what it does not prove to be free counts as owned.
     """
-    present = [one for one in resources if one.get("ResourceStatus") not in _GONE]
-    same_id = [one for one in present if one.get("PhysicalResourceId") == physical_id]
-    of_type = [one for one in same_id if one.get("ResourceType") == resource_type]
+    present = [resource for resource in resources if resource.get("ResourceStatus") not in _GONE]
+    same_id = [
+        resource for resource in present if resource.get("PhysicalResourceId") == physical_id
+    ]
+    of_type = [resource for resource in same_id if resource.get("ResourceType") == resource_type]
     if of_type:
         stack = str(of_type[0]["StackName"])
         return StackOwner(stack=stack, sentence=f"the stack {stack} of CloudFormation owns it")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
@@ -51,7 +51,9 @@ class StackState(Struct, frozen=True, kw_only=True):
             return "absent"
         if self.status in _READY:
             return "ready"
-        return "in progress" if self.status.endswith("_IN_PROGRESS") else "failed"
+        if self.status.endswith("_IN_PROGRESS"):
+            return "in progress"
+        return "failed"
 
     @property
     def region(self) -> str | None:
@@ -68,15 +70,13 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError.
     """
     cloudformation = open_client("cloudformation")
-    from botocore.exceptions import ClientError  # slow to import
-
-    stack: Mapping[str, Any] = {}
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
-        try:
-            stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
-        except ClientError as error:
-            if "does not exist" not in str(error):
-                raise
+        answer = answer_unless(
+            lambda error: "does not exist" in str(error),
+            cloudformation.describe_stacks,
+            StackName=name,
+        )
+    stack: Mapping[str, Any] = answer["Stacks"][0] if answer else {}
     status = stack.get("StackStatus")
     if status is None or status in _ABSENT:
         return StackState(
@@ -115,11 +115,18 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """
     url = parameters.get("ElasticsearchUrl", "")
     prefix = parameters.get("IndexPrefix", DEFAULT_PREFIX)
-    sources = [f"logs:{name}" for name in parameters.get("LogGroups", "").split(",") if name]
-    if url:
-        sources = [url if prefix == DEFAULT_PREFIX else f"{url.rstrip('/')}/{prefix}"]
+    sources = [f"logs:{name}" for name in listed_names(parameters.get("LogGroups", ""))]
+    if url and prefix == DEFAULT_PREFIX:
+        sources = [url]
+    elif url:
+        sources = [f"{url.rstrip('/')}/{prefix}"]
     if sources:
         yield f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
+
+
+def listed_names(parameter: str) -> list[str]:
+    """The names in the value of a parameter that is a list, which may be empty."""
+    return [name for name in parameter.split(",") if name]
 
 
 def monitor_log_group(stack: str) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -41,7 +42,7 @@ def read_clusters(
 
     A cluster that cannot be read has a problem instead of tasks.
     """
-    found = {}
+    tasks_by_cluster = {}
     for arn in sorted(set(cluster_arns)):
         what = f"The tasks of the cluster {cluster_name(arn)} could not be read"
         try:
@@ -50,10 +51,12 @@ def read_clusters(
                     started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task
                 )
         except TaskProfilerError as error:
-            found[arn] = ClusterTasks(problem=str(error))
+            tasks_by_cluster[arn] = ClusterTasks(problem=str(error))
         else:
-            found[arn] = ClusterTasks(tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS)
-    return found
+            tasks_by_cluster[arn] = ClusterTasks(
+                tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS
+            )
+    return tasks_by_cluster
 
 
 def read_tasks(
@@ -71,8 +74,10 @@ def read_tasks(
     include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
     for status in statuses:
-        for page in ecs.get_paginator("list_tasks").paginate(cluster=cluster, desiredStatus=status):
-            arns |= dict.fromkeys(page["taskArns"])
+        status_arns = read_items(
+            ecs, "list_tasks", "taskArns", cluster=cluster, desiredStatus=status
+        )
+        arns |= dict.fromkeys(status_arns)
     listed = [*(arns | dict.fromkeys(also))]
     for start in range(0, len(listed), _TASKS_PER_CALL):
         chunk = listed[start : start + _TASKS_PER_CALL]
@@ -86,9 +91,9 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
     """
     containers = task.get("containers", ())
     codes = [
-        one["exitCode"]
-        for one in containers
-        if "exitCode" in one and one.get("name") != MONITOR_NAME
+        container["exitCode"]
+        for container in containers
+        if "exitCode" in container and container.get("name") != MONITOR_NAME
     ]
     return StartedTask(
         arn=task["taskArn"],
@@ -104,26 +109,29 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
 
 
 def _moment_ns(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
+    if moment is None:
+        return None
+    return round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
 
 
 def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, set[str]]:
     """Who started the tasks that ECS lists for the cluster, by family. Raises TaskProfilerError."""
-    found: dict[str, set[str]] = {}
+    starters: dict[str, set[str]] = {}
     with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
         for task in read_tasks(ecs, cluster, with_tags=True):
-            found.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
-    return found
+            starters.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
+    return starters
 
 
 def starter(task: Mapping[str, Any]) -> str:
     """Who started a task of DescribeTasks; a person if nothing else is known."""
     started_by = str(task.get("startedBy") or "")
     keys = [str(tag.get("key")) for tag in task.get("tags", ())]
-    tagged = (name for start, name in _TAGS.items() if any(key.startswith(start) for key in keys))
-    name = next(tagged, None) or _STARTED_BY.get(started_by)
-    if name is not None:
-        return name
+    for start, name in _TAGS.items():
+        if any(key.startswith(start) for key in keys):
+            return name
+    if started_by in _STARTED_BY:
+        return _STARTED_BY[started_by]
     if started_by.startswith(tuple(STARTERS.values())):
         return SCHEDULE
     if str(task.get("group")).startswith(SERVICE_GROUP):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.registered_definitions import read_items
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM
-from profiler.task_definitions.definition_json import tags_of
 
 GET_RIGHT = "tag:GetResources"
 _TYPE = "ecs:task-definition"
@@ -32,14 +32,15 @@ class TaggedRevisions:
         client = self._open_client("resourcegroupstaggingapi")
         with aws_errors("The revisions with our tags could not be listed", GET_RIGHT):
             for key in (RESIZED_FROM, REVERTED_FROM):
-                pages = client.get_paginator("get_resources").paginate(
-                    TagFilters=[{"Key": key}], ResourceTypeFilters=[_TYPE]
+                resources = read_items(
+                    client,
+                    "get_resources",
+                    "ResourceTagMappingList",
+                    TagFilters=[{"Key": key}],
+                    ResourceTypeFilters=[_TYPE],
                 )
-                for page in pages:
-                    for resource in page["ResourceTagMappingList"]:
-                        family_arn, _, number = resource["ResourceARN"].rpartition(":")
-                        tags = [
-                            {"key": tag["Key"], "value": tag["Value"]} for tag in resource["Tags"]
-                        ]
-                        families.setdefault(family_arn, {})[int(number)] = tags_of(tags)
+                for resource in resources:
+                    family_arn, _, number = resource["ResourceARN"].rpartition(":")
+                    tags = {tag["Key"]: tag["Value"] for tag in resource["Tags"]}
+                    families.setdefault(family_arn, {})[int(number)] = tags
         return families

@@ -79,8 +79,11 @@ class _LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
 
-    # Click's signature.
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002  click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(
@@ -88,8 +91,11 @@ class _LazyGroup(CommandGroup):
         )
         return command
 
-    # Click's signature.
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002  click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands below their headings, without their modules, which take longer than
         everything else.
         """
@@ -117,9 +123,8 @@ def run_command_line() -> None:
     """
     replace_stdout()
     if "_TASK_PROFILER_COMPLETE" in os.environ:
-        from profiler.cli.completion_command import (
-            complete_file_names,
-        )  # only for completion in a shell
+        # Only for completion in a shell.
+        from profiler.cli.completion_command import complete_file_names
 
         complete_file_names()
     try:

@@ -138,13 +138,7 @@ def compare(
         sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
-    a_records, b_records = (
-        [
-            replace(record, cost=cost_on_fargate(record, on_fargate, overrides))
-            for record in one.records
-        ]
-        for one in sets
-    )
+    a_records, b_records = (_priced(run_set, on_fargate, overrides) for run_set in sets)
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
             f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate "
@@ -156,10 +150,11 @@ def compare(
     exceeded, sentences = check_limit(changes if names else _known_changes(changes), limit_percent)
     conditions = list(_conditions_of_comparison(sets))
     if as_json:
-        left_out = (
-            f"Left out of {one.text}: {one.left_out_text}." for one in sets if one.left_out_text
-        )
-        for sentence in (*left_out, *conditions):  # the object has no field for them
+        # The object has no field for these sentences.
+        for run_set in sets:
+            if run_set.left_out_text:
+                warn(f"Left out of {run_set.text}: {run_set.left_out_text}.")
+        for sentence in conditions:
             warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
     else:
@@ -173,6 +168,14 @@ def compare(
     for sentence in sentences:
         warn(sentence)
     return 3 if exceeded else 0
+
+
+def _priced(run_set: RunSet, on_fargate: str | None, overrides: PriceOverrides) -> Sequence[Record]:
+    """The records of the set with their prices, in the Region of Fargate if there is one."""
+    priced = []
+    for record in run_set.records:
+        priced.append(replace(record, cost=cost_on_fargate(record, on_fargate, overrides)))
+    return priced
 
 
 def comparison_lines(
@@ -193,9 +196,9 @@ def comparison_lines(
         Column(title, is_right=title not in ("", "Verdict"), folds=title == "Verdict")
         for title in titles
     ]
-    styled: Iterator[Sequence[str | Span]] = (
-        (*row[:-1], Span(row[-1], _STYLES.get(row[-1], ""))) for row in rows
-    )
+    styled: list[Sequence[str | Span]] = []
+    for *figures, verdict in rows:
+        styled.append((*figures, Span(verdict, _STYLES.get(verdict, ""))))
     yield from table(columns, styled, width=width)
     for sentence in _limits_of_comparison(sets, changes):
         yield from wrapped(sentence, width)
@@ -263,16 +266,18 @@ def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
         has_few = min(compared.known_a, compared.known_b) < MIN_RUNS
         yield (
             compared.metric.title,
-            UNKNOWN if change.a is None else _value_text(change.a, unit),
-            UNKNOWN if change.b is None else _value_text(change.b, unit),
+            _value_text(change.a, unit),
+            _value_text(change.b, unit),
             _percent_text(change.change_percent),
             _interval_text(change),
             FEW_RUNS if has_few else change.verdict,
         )
 
 
-def _value_text(value: float, unit: str) -> str:
+def _value_text(value: float | None, unit: str) -> str:
     """The value; a few KB, whose change would have no visible cause, are not 0 MB."""
+    if value is None:
+        return UNKNOWN
     text = format_value(value, unit)
     is_hidden = value > 0 and unit == "bytes" and text == format_value(0, unit)
     return f"{value / 1024:.2g} KB" if is_hidden else text
@@ -280,38 +285,40 @@ def _value_text(value: float, unit: str) -> str:
 
 def _known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     """The metrics that at least one run has; all metrics if no run has any."""
-    return [one for one in changes if one.known_a or one.known_b] or changes
+    return [compared for compared in changes if compared.known_a or compared.known_b] or changes
 
 
 def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
     titles: dict[str, list[str]] = {}
-    for one in _known_changes(changes):
-        counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
-        parts = [
-            f"{count} of {len(runs.reports)} runs of {name}"
-            for name, count, runs in counts
-            if count < len(runs.reports)
-        ]
+    for compared in _known_changes(changes):
+        counts = zip("AB", (compared.known_a, compared.known_b), sets, strict=True)
+        parts = []
+        for name, count, runs in counts:
+            if count < len(runs.reports):
+                parts.append(f"{count} of {len(runs.reports)} runs of {name}")
         if parts:
-            titles.setdefault(" and ".join(parts), []).append(one.metric.title)
+            titles.setdefault(" and ".join(parts), []).append(compared.metric.title)
     for counted_runs, metrics in titles.items():
         yield f"Known for {counted_runs}: {', '.join(metrics)}."
-    few = [
-        one
-        for one in changes
-        if one.known_a and one.known_b and one.change.verdict == "too few runs"
-    ]
-    needed = [
-        f"{one.metric.title} {one.change.runs_needed}"
-        for one in few
-        if one.change.runs_needed is not None
-    ]
+    yield from _runs_needed(changes)
+
+
+def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
+    has_few = False
+    needed = []
+    for compared in changes:
+        least_known = min(compared.known_a, compared.known_b)
+        if not least_known or compared.change.verdict != "too few runs":
+            continue
+        has_few |= least_known < MIN_RUNS
+        if compared.change.runs_needed is not None:
+            needed.append(f"{compared.metric.title} {compared.change.runs_needed}")
     if needed:
         yield (
             f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "
             f"{', '.join(needed)}."
         )
-    elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
+    elif has_few:
         yield f"At least {MIN_RUNS} runs per side are needed."
 
 
@@ -342,35 +349,31 @@ def check_limit(
     """
     if percent is None:
         return [], []
-    exceeded = [
-        one
-        for one in changes
-        if one.change.verdict == "more" and (one.change.low_percent or 0) > percent
-    ]
-    above = [
-        f"{_names(one)} {_percent_text(one.change.change_percent)} ({_interval_text(one.change)})"
-        for one in exceeded
-    ]
-    # An interval that ends below the limit decides, and so does a verdict with an interval.
-    undecided = [
-        _names(one)
-        for one in changes
-        if (
-            one.change.verdict == "too few runs"
-            and (one.change.high_percent is None or one.change.high_percent > percent)
+    exceeded = []
+    above = []
+    undecided = []
+    for compared in changes:
+        change = compared.change
+        name = f"{compared.metric.title} ({compared.metric.name})"
+        may_be_above = change.high_percent is None or change.high_percent > percent
+        if change.verdict == "more" and (change.low_percent or 0) > percent:
+            exceeded.append(compared)
+            above.append(
+                f"{name} {_percent_text(change.change_percent)} ({_interval_text(change)})"
+            )
+        elif (change.verdict == "more" and change.low_percent is None) or (
+            change.verdict == "too few runs" and may_be_above
+        ):
+            undecided.append(name)
+    sentences = []
+    if above:
+        sentences.append(f"B is above A by more than {percent:g} %: {', '.join(above)}.")
+    if undecided:
+        sentences.append(
+            f"It is unknown whether B is above A by more than {percent:g} %: "
+            f"{', '.join(undecided)}."
         )
-        or (one.change.verdict == "more" and one.change.low_percent is None)
-    ]
-    found = (("B is above", above), ("It is unknown whether B is above", undecided))
-    return exceeded, [
-        f"{what} A by more than {percent:g} %: {', '.join(names)}."
-        for what, names in found
-        if names
-    ]
-
-
-def _names(one: MetricChange) -> str:
-    return f"{one.metric.title} ({one.metric.name})"
+    return exceeded, sentences
 
 
 def comparison_as_json(

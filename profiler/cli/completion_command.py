@@ -47,9 +47,8 @@ def names_of_past_runs(
     """The families and the ids of runs in the local history, unless the options select another
     source.
     """
-    from profiler.core.clock import (
-        SystemClock,
-    )  # only for completion in a shell, like the next imports
+    # Only for completion in a shell.
+    from profiler.core.clock import SystemClock
     from profiler.core.errors import TaskProfilerError
     from profiler.runs.history.history_file import history_path
     from profiler.runs.history.run_database import HistoryStore
@@ -59,11 +58,15 @@ def names_of_past_runs(
         return []
     try:
         store = HistoryStore(history_path(os.environ, file), SystemClock())
-        found_families, found_ids = store.names(incomplete, 50)
+        known_families, known_ids = store.names(incomplete, 50)
     except TaskProfilerError:
         return []
-    shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
-    names = [*(found_families if families else ()), *(one[:shown] for one in found_ids if ids)]
+    names: list[str] = []
+    if families:
+        names += known_families
+    if ids:
+        shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
+        names += [run_id[:shown] for run_id in known_ids]
     return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 
 

@@ -73,9 +73,8 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     )
     source = open_source(options)
     if delete:
-        from profiler.runs.past_runs.local_history import (
-            LocalRuns,
-        )  # SQLite, which other sources do not need
+        # SQLite, which other sources do not need.
+        from profiler.runs.past_runs.local_history import LocalRuns
 
         if not isinstance(source, LocalRuns) or not selection.is_empty:
             raise UsageError(
@@ -92,11 +91,10 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     if as_json:
         write_out(b"".join(_json_line(run) + b"\n" for run in chosen))
     else:
-        retries = {
-            run.report.record.task_id
-            for run in chosen
-            if run.event is not None and run.event.retry_of
-        }
+        retries = set()
+        for run in chosen:
+            if run.event is not None and run.event.retry_of:
+                retries.add(run.report.record.task_id)
         write_lines(table_lines(chosen, terminal_columns(), retries))
     if has_more:
         shown = "run is" if last == 1 else f"{last} runs are"
@@ -123,9 +121,12 @@ def table_lines(
     """
     listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
     places = place_columns([family for _, family, _ in listed])
-    families = (Column("Family", is_cut=True), *(Column(title, rank=3) for title, _ in places))
-    values = _COLUMNS if any(command for *_, command in listed) else _COLUMNS[:-1]
-    columns = (Column("Run"), Column(f"Started ({local_zone()})"), *families, *values)
+    columns = [Column("Run"), Column(f"Started ({local_zone()})"), Column("Family", is_cut=True)]
+    columns += [Column(title, rank=3) for title, _ in places]
+    values: Sequence[Column] = _COLUMNS
+    if not any(command for *_, command in listed):
+        values = _COLUMNS[:-1]
+    columns += values
     rows: list[tuple[str | Span, ...]] = []
     for record, family, command in listed:
         metrics = record.metrics
@@ -139,12 +140,15 @@ def table_lines(
             result += " retry"
         peak_mb = metrics.max_memory_used_mb
         size_mb = metrics.memory_size_mb
+        share = ""
+        if peak_mb is not None and size_mb:
+            share = format_percent(100 * peak_mb / size_mb)
         cells = (
             Span(result, OUTCOME_STYLES.get(outcome(record), "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,
-            format_percent(100 * peak_mb / size_mb) if peak_mb is not None and size_mb else "",
+            share,
             command,
         )
         names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))

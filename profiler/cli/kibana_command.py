@@ -14,6 +14,8 @@ from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX, INDEX_PERIODS
+from profiler.core.optional_math import known
+from profiler.search_setup.template_install import install_templates, setup_files
 
 if TYPE_CHECKING:  # requests, which the help does not need
     from profiler.search_setup.dashboard_import import Flavour
@@ -71,7 +73,7 @@ def import_(
     Without --elasticsearch, the templates are installed through the console of the dashboard
     server. Repeating the command restores the original dashboards unless --keep-existing is given.
     """
-    from profiler.search_setup import dashboard_import as dashboards
+    from profiler.search_setup import dashboard_import as dashboards  # requests
 
     def show(action: str, what: str) -> None:
         if as_json:
@@ -100,7 +102,7 @@ def import_(
         show("kept", f"{len(existing)} existing objects")
     elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"
-        count = "all" if existing is None else len(existing)
+        count = known(len, existing) or "all"
         show(verb, f"{count} existing objects and your edits of them; --keep-existing keeps them")
     if objects and not dry_run:
         dashboards.import_dashboards(ui, objects, chosen)
@@ -114,7 +116,7 @@ def _servers(
     """The cluster, by the console of the dashboards' server if it has no address, and that
     server.
     """
-    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer  # requests
 
     if url and signing_service(url, os.environ) == SERVERLESS:
         raise UsageError(NO_SERVERLESS)
@@ -123,11 +125,12 @@ def _servers(
             "--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' "
             "and '.'."
         )
+    ui: DashboardsServer | None = None
     if ui_url:
         ui = DashboardsServer(ui_url, search_session(ui_url, region, profile, os.environ))
-    else:
-        ui = None
-    cluster = ClusterServer(url, search_session(url, region, profile, os.environ)) if url else ui
+    cluster: _Server | None = ui
+    if url:
+        cluster = ClusterServer(url, search_session(url, region, profile, os.environ))
     if cluster is None:
         raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
     return cluster, ui
@@ -141,8 +144,6 @@ def _install_templates(
     show: Callable[[str, str], None],
     is_optional: bool = False,
 ) -> None:
-    from profiler.search_setup.template_install import install_templates, setup_files
-
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")
@@ -152,8 +153,12 @@ def _install_templates(
         for step in install_templates(
             server, files, prefix=prefix, now=now, dry_run=dry_run, period=period
         ):
-            verb = "would install" if dry_run else "installed"
-            show(verb if step.done else "skipped", step.what)
+            if not step.done:
+                show("skipped", step.what)
+            elif dry_run:
+                show("would install", step.what)
+            else:
+                show("installed", step.what)
     except TaskProfilerError as error:
         if not is_optional:
             raise

@@ -101,8 +101,8 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
     task = parse_stopped_task(event)
     if task is None:
         raise SettingsError(
-            'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor a notification line: only '
-            "these cause notifications."
+            'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor a '
+            "notification line: only these cause notifications."
         )
     posted: list[tuple[Notification, ChannelKind]] = []
     budget = InvocationTime(_PreviewContext())
@@ -124,9 +124,8 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
-    from profiler.forwarder.notifications.channels import (
-        configured_channels,
-    )  # HTTP, which only --yes needs
+    # HTTP, which only --yes needs.
+    from profiler.forwarder.notifications.channels import configured_channels
 
     budget = InvocationTime(_PreviewContext())
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))

@@ -45,8 +45,10 @@ class Number(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        number: Any = value.removesuffix("%") if isinstance(value, str) else value
-        number = super().convert(number, param, ctx)
+        digits = value
+        if isinstance(value, str):
+            digits = value.removesuffix("%")
+        number: Any = super().convert(digits, param, ctx)
         if math.isnan(number):  # it is neither below nor above a limit
             self.fail(f"{value!r} is not a number.", param, ctx)
         return float(number)
@@ -89,11 +91,13 @@ class CommandGroup(click.Group):
     """A group whose help lists each command with the whole first sentence of the command's help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None:
+                rows.append((name, command.get_short_help_str(_WHOLE_SENTENCE)))
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in commands if one]
-            )
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -105,7 +109,9 @@ class CommandGroup(click.Group):
 
         similar = get_close_matches(args[0], self.list_commands(ctx), n=1)
         path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
-        advice = f"did you mean {similar[0]}?" if similar else f"{path} --help lists the commands."
+        advice = f"{path} --help lists the commands."
+        if similar:
+            advice = f"did you mean {similar[0]}?"
         raise UsageError(f"Unknown command {args[0]!r}: {advice}")
 
 
@@ -254,17 +260,19 @@ class PastRunsCommand(click.Command):
     """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        for heading, is_shared in (("Options", False), ("Sources and filters", True)):
-            chosen = (
-                one
-                for one in options
-                if (one.name in SourceOptions.__dataclass_fields__) is is_shared
-            )
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None or not isinstance(param, click.Option):
+                continue
+            if param.name in SourceOptions.__dataclass_fields__:
+                shared.append(record)
+            else:
+                own.append(record)
+        for heading, records in (("Options", own), ("Sources and filters", shared)):
             with formatter.section(heading):
-                formatter.write_dl(
-                    [record for one in chosen if (record := one.get_help_record(ctx))]
-                )
+                formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> int | None:
         """Run the command.
@@ -282,9 +290,8 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
     """
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        from profiler.cli.completion_command import (
-            names_of_past_runs,
-        )  # only for completion in a shell
+        # Only for completion in a shell.
+        from profiler.cli.completion_command import names_of_past_runs
 
         return names_of_past_runs(
             context.params.get("sources"), incomplete, families=families, ids=ids
@@ -296,10 +303,9 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
 def _complete_source(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    prefixes = "history", "https://", "insights:", "logs:"
-    return [
-        one for one in prefixes if one.startswith(incomplete)
-    ]  # without one, the shell completes files
+    # Without one, the shell completes files.
+    prefixes = ("history", "https://", "insights:", "logs:")
+    return [prefix for prefix in prefixes if prefix.startswith(incomplete)]
 
 
 from_option = repeatable(
@@ -367,7 +373,8 @@ def parse_time(text: str, now_ms: int) -> int:
 
     try:
         moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else instant_of_local(moment)
+        if moment.tzinfo is None:
+            moment = instant_of_local(moment)
     except (ValueError, OverflowError) as error:
         ago_ms = time_ms(text)
         if ago_ms is not None:

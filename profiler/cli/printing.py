@@ -10,6 +10,7 @@ from io import RawIOBase, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import sum_known
 from profiler.core.text import printable
 
 if TYPE_CHECKING:
@@ -56,13 +57,10 @@ def total_saving(changes: Sequence[float | None], families: Sequence[float | Non
     """
     from profiler.record.units import format_count, format_usd  # not for `run`
 
-    saving, usd = (
-        sum(one for one in amounts if one is not None) for amounts in (changes, families)
-    )
-    if all(one is None for one in families):
-        money = ""
-    else:
-        money = f", {format_usd(saving)} a month of {format_usd(usd)}"
+    money = ""
+    usd = sum_known(*families)
+    if usd is not None:
+        money = f", {format_usd(sum_known(*changes) or 0)} a month of {format_usd(usd)}"
     return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
 
 

@@ -47,7 +47,7 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern,
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, Evidence
-from profiler.sizing.what_if import idle_gpu_hours_per_month, runs_per_month
+from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month, runs_per_month
 
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
@@ -118,8 +118,8 @@ def recommend(
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     families_evidence = _read_evidence(open_source(options), selection, last, on_fargate)
-    found = (advise(evidence, policy, overrides) for evidence in families_evidence)
-    advices = sorted(found, key=lambda advice: -(advice.saving_usd_per_month or 0))
+    advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
+    advices.sort(key=lambda advice: -(advice.saving_usd_per_month or 0))
     if as_lines:
         write_json_lines(map(as_json, advices))
     elif advices:
@@ -133,16 +133,13 @@ def _has_problem(
 ) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
     labels = family_labels([advice.evidence.family for advice in advices])
-    problems = [
-        (one, one.risk or one.possible_saving(min_saving_percent, min_saving_usd))
-        for one in advices
-    ]
-    failing = [
-        (labels[one.evidence.family], problem) for one, problem in problems if problem is not None
-    ]
-    for label, problem in failing:
-        warn(f"{label} fails the check: {problem}.")
-    return bool(failing)
+    has_problem = False
+    for advice in advices:
+        problem = advice.risk or advice.possible_saving(min_saving_percent, min_saving_usd)
+        if problem is not None:
+            has_problem = True
+            warn(f"{labels[advice.evidence.family]} fails the check: {problem}.")
+    return has_problem
 
 
 def _read_evidence(
@@ -152,19 +149,20 @@ def _read_evidence(
 
     Families without runs or measurements are listed on standard error.
     """
-    found = read_families(source, selection, last, on_fargate)
-    for note in (*found.notes, *([source.reading] if source.reading else ())):
-        warn(note)
-    if not found.families:
+    read = read_families(source, selection, last, on_fargate)
+    for note in (*read.notes, source.reading):
+        if note:
+            warn(note)
+    if not read.families:
         raise TaskProfilerError(no_run_sentence(source, selection))
-    for name in sorted(set(selection.families) - {key.name for key in found.families}):
+    for name in sorted(set(selection.families) - {key.name for key in read.families}):
         if not is_pattern(name):
             warn(f"No run of {name} in {source.place}.")
-    labels = family_labels(found.families.keys())
-    for family, evidence in found.families.items():
+    labels = family_labels(read.families.keys())
+    for family, evidence in read.families.items():
         if evidence is None:
             warn(f"No run of {labels[family]} was measured, so its size cannot be recommended.")
-    return [evidence for evidence in found.families.values() if evidence is not None]
+    return [evidence for evidence in read.families.values() if evidence is not None]
 
 
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:
@@ -218,16 +216,20 @@ def _below_the_table(
 ) -> Iterator[Line]:
     if len(advices) > 1:
         changed = [
-            one.saving_usd_per_month for one in advices if one.verdict in ("saves", "too small")
+            advice.saving_usd_per_month
+            for advice in advices
+            if advice.verdict in ("saves", "too small")
         ]
         yield EMPTY
-        yield from wrapped(total_saving(changed, [one.usd_per_month for one in advices]), width)
+        yield from wrapped(
+            total_saving(changed, [advice.usd_per_month for advice in advices]), width
+        )
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
-            whose = (
-                " (all GPUs of its instances)" if advice.evidence.usage.has_gpus_of_others else ""
-            )
+            whose = ""
+            if advice.evidence.usage.has_gpus_of_others:
+                whose = " (all GPUs of its instances)"
             yield from wrapped(
                 f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width
             )
@@ -266,21 +268,36 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
         return
     for sized in choice.options:
         usd = sized.usd_per_run
-        marks = ((choice.current, "current"), (choice.size, "recommended"))
         size = TaskSize(vcpu=sized.size.vcpu, memory_mb=sized.size.memory_mb)
-        names = [name for marked, name in marks if marked == size]
-        if not sized.acceptable:
-            too_slow = "duration not known" if sized.factor is None else "too slow"
-            names.append(too_slow if sized.holds_memory else "too little memory")
         factor = sized.factor
+        names = []
+        if size == choice.current:
+            names.append("current")
+        if size == choice.size:
+            names.append("recommended")
+        if not sized.acceptable:
+            names.append(_why_not(sized))
         money = value_text(usd, format_usd)
-        monthly = UNKNOWN if usd is None or monthly_runs is None else format_usd(usd * monthly_runs)
+        monthly = UNKNOWN
+        if usd is not None and monthly_runs is not None:
+            monthly = format_usd(usd * monthly_runs)
         saving = value_text(sized.saving_percent, format_percent)
-        factors = UNKNOWN if factor is None else format_range(factor.min, factor.max)
+        factors = UNKNOWN
+        if factor is not None:
+            factors = format_range(factor.min, factor.max)
         rows.append((size_text(size), factors, money, monthly, saving, ", ".join(names)))
     for row in table(_SIZES_COLUMNS, rows, width=width and width - len(INDENT)):
         yield (Span(INDENT), *row)
     yield EMPTY
+
+
+def _why_not(sized: SizeOption) -> str:
+    """Why a size is not acceptable."""
+    if not sized.holds_memory:
+        return "too little memory"
+    if sized.factor is None:
+        return "duration not known"
+    return "too slow"
 
 
 def _saving(advice: Advice) -> tuple[str, str]:

@@ -68,11 +68,10 @@ def replay(
     # Other accounts and Regions may have groups and functions of the same names.
     place = f"{open_client('logs').meta.region_name} {account}"
     counts: ReplayCounts = Counter()
-    kept = groups if yes else ()
-    files = {
-        one: ReplayProgressFile(_state_file(one, function_name, place), window_ms[0])
-        for one in kept
-    }
+    files = {}
+    for group in groups if yes else ():
+        path = _state_file(group, function_name, place)
+        files[group] = ReplayProgressFile(path, window_ms[0])
     for group in groups:
         counts += _replay_group(
             open_client, group, account, function_name, files.get(group), window_ms
@@ -88,7 +87,9 @@ def replay(
         document.update({name: counts[name] if yes else None for name in _SENT})
         write_json_lines([document])
         return
-    where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
+    where = ""
+    if len(groups) > 1:
+        where = f" in {len(groups)} log groups"
     sent_text = "would be sent"
     if yes:
         sent_text = "sent: " + ", ".join(f"{counts[name]} {name}" for name in _SENT)
@@ -126,9 +127,8 @@ def _replay_group(
     try:
         with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row() as show:
             logs = open_client("logs")
-            if progress_file is None:
-                send = None
-            else:
+            send = None
+            if progress_file is not None:
                 send = partial(call_forwarder, functions, function_name)
             return replay_group(
                 logs, group, account, send, on_window, start_ms=start_ms, end_ms=end_ms
@@ -141,9 +141,9 @@ def _replay_group(
 
 def _state_file(group: str, function_name: str, place: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
-    folder = (
-        Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    ) / "task-profiler"
+    if not state.startswith("/"):
+        state = f"{Path.home()}/.local/state"
+    folder = Path(state) / "task-profiler"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

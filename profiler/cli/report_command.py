@@ -40,7 +40,7 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
-from profiler.report_page.page_data import PageData, build_page_data
+from profiler.report_page.page_data import PageData, PageRequest, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
 from profiler.runs.past_runs.families import family_evidence, last_success
 from profiler.runs.past_runs.run_source import (
@@ -106,8 +106,7 @@ def report(
         evidence = [
             family_evidence(runs[0].past, source if source.reads_families else None, on_fargate)
         ]
-    data = build_page_data(
-        runs,
+    request = PageRequest(
         generated_at=format_ms(SystemClock().wall_ns()),
         version=__version__,
         only_one=run_id is not None,
@@ -117,6 +116,7 @@ def report(
         stacks_of=StacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
+    data = build_page_data(runs, request)
     if run_id is not None:
         title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}"
     else:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +39,7 @@ from profiler.cli.options import (
 from profiler.cli.printing import STDERR, say, warn, warned_notes
 from profiler.cli.resize_rows import (
     decision_of,
+    new_revisions,
     print_github_plan,
     print_json_plan,
     print_json_total,
@@ -48,6 +49,7 @@ from profiler.cli.resize_rows import (
 from profiler.cli.rollout_progress import (
     check_update_schedules,
     done_text,
+    exit_code,
     registered,
     with_progress,
 )
@@ -266,7 +268,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             names = {key.name for key in runs}
             families = tuple(family for family in families if family in names)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
-        return rollout, sorted(planned, key=lambda one: (-saving_of(one), one.family))
+        return rollout, sorted(planned, key=lambda plan: (-saving_of(plan), plan.family))
 
 
 def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:
@@ -318,12 +320,12 @@ def _finish(
     """Print the plan, and carry it out as requested."""
     request = rollout.request
     output.plan(planned, hint="" if request.register else "--register registers the revisions.")
-    unread = [one for one in planned if one.action == "failed"]
-    for one in unread:
-        warn(f"{one.family}: {decision_of(one).reason}")
+    unread = [family_plan for family_plan in planned if family_plan.action == "failed"]
+    for family_plan in unread:
+        warn(f"{family_plan.family}: {decision_of(family_plan).reason}")
     rollout.counts["failed"] += len(unread)
     chosen = _first(planned, first)
-    carried_out = [one for one in planned if one.is_new_revision]
+    carried_out = new_revisions(planned)
     if request.register:
         _ask(chosen, request)
         carried_out = rollout.done
@@ -337,16 +339,16 @@ def _finish(
         if request.register:
             warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")
         output.total(planned, carried_out)
-    return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
+    return exit_code(rollout)
 
 
 def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
     """The families to carry out: without those savings that are not among the first."""
     if first is None:
         return list(planned)
-    savings = [one for one in planned if one.is_new_revision and saving_of(one) > 0]
-    left_out = {one.family for one in savings[first:]}
-    return [one for one in planned if one.family not in left_out]
+    savings = [plan for plan in new_revisions(planned) if saving_of(plan) > 0]
+    left_out = {family_plan.family for family_plan in savings[first:]}
+    return [family_plan for family_plan in planned if family_plan.family not in left_out]
 
 
 def _is_at_terminal() -> bool:
@@ -358,7 +360,7 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
 
     Raises UsageError without a terminal, and click.Abort for a no.
     """
-    count = sum(one.is_new_revision for one in chosen)
+    count = len(new_revisions(chosen))
     if request.yes or count <= _MAX_UNASKED:
         return
     if not _is_at_terminal():
@@ -367,6 +369,12 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
             f"registers more than {_MAX_UNASKED}, --first N only the N largest savings."
         )
     click.confirm(f"Register {format_count(count, 'family')}?", abort=True, err=True)
+
+
+def _definitions_in(texts: Mapping[str, bytes]) -> Iterator[Mapping[str, object]]:
+    for file, data in texts.items():
+        for definition, _ in read_definitions(data, file):
+            yield definition
 
 
 def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
@@ -382,12 +390,11 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
             resources += terraform_sizes(data, file)
         else:
             texts[file] = data
-    definitions: list[Mapping[str, object]] = []
-    for file, data in texts.items():
-        definitions += (definition for definition, _ in read_definitions(data, file))
-    definitions += (resource.definition for resource in resources)
-    names = (text(definition.get("family")) for definition in definitions)
-    families = tuple(dict.fromkeys(filter(None, names)))
+    families: list[str] = []
+    for definition in (*_definitions_in(texts), *(resource.definition for resource in resources)):
+        family = text(definition.get("family"))
+        if family is not None and family not in families:
+            families.append(family)
     plans = SizePlans(
         runs=runs.read(families) if families else {},
         policy=policy,
@@ -410,7 +417,7 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
         sized = change(resource.definition).definition
         planned[-1] = replace(planned[-1], notes=(*planned[-1].notes, *resource.hints(sized)))
     output.plan(planned, hint="")
-    output.total(planned, [one for one in planned if one.is_new_revision])
+    output.total(planned, new_revisions(planned))
     for file, after in changes.items():
         write_definition(Path(file), after, remedy="make it writable")
         warn(f"{file} was changed.")

@@ -21,9 +21,10 @@ from profiler.cli.styled_text import (
     table_width,
     write_lines,
 )
+from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_memory, format_usd
 from profiler.sizing.advice import rounded_usd, size_object
 from profiler.sizing.resize_policy import Resize, ShownEvidence
@@ -50,15 +51,18 @@ _EVIDENCE_COLUMNS = (
 
 def print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
     """The table of the plan, the evidence of what would change, notes, and the money."""
-    found = [(one.family, note, "") for one in planned for note in notes_of(one)]
+    notes = []
+    for family_plan in planned:
+        for note in notes_of(family_plan):
+            notes.append((family_plan.family, note, ""))
     width = table_width()
     lines: list[Line] = [*table(_COLUMNS, map(_cells, planned), width=width)]
     evidence = list(_evidence_rows(planned))
     if evidence:
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
-    write_lines([*lines, *sentences_about(found, width), EMPTY])
-    changes = [one.saving_usd_per_month for one in _changes(planned)]
-    say(total_saving(changes, [decision_of(one).usd_per_month for one in planned]))
+    write_lines([*lines, *sentences_about(notes, width), EMPTY])
+    changes = [decision.saving_usd_per_month for decision in _changes(planned)]
+    say(total_saving(changes, [decision_of(family_plan).usd_per_month for family_plan in planned]))
     if changes and hint:
         say(hint)
 
@@ -72,25 +76,27 @@ def print_json_total(
     planned: Sequence[PlannedFamily], carried_out: Sequence[PlannedFamily]
 ) -> None:
     """The last line: what the plan changes, or what was registered."""
-    verdicts = [one.verdict for one in map(decision_of, planned) if one.action == "keep"]
+    saved_usd = []
+    for decision in map(decision_of, planned):
+        if decision.action == "keep" and decision.verdict is not None:
+            saved_usd.append(decision.verdict.saved_usd_per_month)
     total = {
         "type": "total",
         "families": len(planned),
-        "changes": sum(one.is_new_revision for one in carried_out),
-        "savingUsdPerMonth": _sum(one.saving_usd_per_month for one in _changes(carried_out)),
-        "savedUsdPerMonth": _sum(
-            verdict.saved_usd_per_month for verdict in verdicts if verdict is not None
+        "changes": len(new_revisions(carried_out)),
+        "savingUsdPerMonth": _sum(
+            decision.saving_usd_per_month for decision in _changes(carried_out)
         ),
+        "savedUsdPerMonth": _sum(saved_usd),
     }
     write_json_lines([total])
 
 
 def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str, str]) -> None:
     """An annotation for each change, and both tables in the summary."""
-    for one in planned:
-        if one.is_new_revision:
-            title = f"task-profiler taskdef resize: {one.family}"
-            say(annotation("notice", title, _change_sentence(one)))
+    for family_plan in new_revisions(planned):
+        title = f"task-profiler taskdef resize: {family_plan.family}"
+        say(annotation("notice", title, _change_sentence(family_plan)))
     titles = [column.title for column in _COLUMNS]
     parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_cells, planned))]
     evidence = list(_evidence_rows(planned))
@@ -98,6 +104,11 @@ def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str
         titles = [column.title for column in _EVIDENCE_COLUMNS]
         parts += ["", *markdown_table(titles, evidence)]
     append_to_summary(parts, environment)
+
+
+def new_revisions(planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
+    """The families that get a new revision."""
+    return [family_plan for family_plan in planned if family_plan.is_new_revision]
 
 
 def decision_of(planned: PlannedFamily) -> Resize:
@@ -149,23 +160,26 @@ def _row(planned: PlannedFamily) -> Mapping[str, object]:
 def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
     if seen is None:
         return None
-    factor = seen.duration
     return {
-        "peakMB": None if seen.peak_mb is None else round(seen.peak_mb),
+        "peakMB": known(round, seen.peak_mb),
         "peakStartedAt": seen.peak_at,
         "runs": seen.runs,
         "days": seen.days,
         "unconfirmed": seen.unconfirmed,
-        "durationFactor": None if factor is None else {"min": factor.min, "max": factor.max},
+        "durationFactor": known(_bounds, seen.duration),
     }
 
 
+def _bounds(factor: SlowdownBounds) -> Mapping[str, float]:
+    return {"min": factor.min, "max": factor.max}
+
+
 def _changes(planned: Sequence[PlannedFamily]) -> Sequence[Resize]:
-    return [decision_of(one) for one in planned if one.is_new_revision]
+    return [*map(decision_of, new_revisions(planned))]
 
 
 def _sum(amounts: Iterable[float | None]) -> float:
-    return rounded_usd(sum(amount for amount in amounts if amount is not None)) or 0
+    return rounded_usd(sum_known(*amounts) or 0) or 0
 
 
 def _cells(planned: PlannedFamily) -> tuple[str, ...]:
@@ -182,14 +196,14 @@ def _cells(planned: PlannedFamily) -> tuple[str, ...]:
 
 def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]]:
     """Of what changes or is kept: the peak of the need and when, and what is predicted."""
-    for one in planned:
-        decision = decision_of(one)
+    for family_plan in planned:
+        decision = decision_of(family_plan)
         seen = decision.evidence
         if seen is None or decision.action == "none":
             continue
         started = format_local(parse_ns(seen.peak_at))
         yield (
-            one.family,
+            family_plan.family,
             value_text(seen.peak_mb, format_memory),
             started or UNKNOWN,
             str(seen.runs),

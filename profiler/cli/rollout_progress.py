@@ -27,8 +27,8 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
     previous = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
 
     def steps() -> Iterator[PlannedFamily]:
-        for one in planned:
-            yield rollout.register(one)
+        for family_plan in planned:
+            yield rollout.register(family_plan)
             if signals:
                 raise KeyboardInterrupt
 
@@ -49,6 +49,11 @@ def with_progress(
             done.append(step)
             show(title, len(done) / count)
     return tuple(done)
+
+
+def exit_code(rollout: Rollout) -> int:
+    """1 if a family failed, or a glob selected none."""
+    return int(bool(rollout.counts["failed"] or rollout.counts["unmatched"]))
 
 
 def done_text(done: Counter[str], actions: Counter[str]) -> str:

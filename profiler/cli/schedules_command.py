@@ -110,11 +110,15 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     more than an hour ago.
     """
     clock = SystemClock()
-    past = None if is_local(options) else open_source(options)
+    past = None
+    events = None
+    if not is_local(options):
+        past = open_source(options)
+    if names_of(options, "search"):
+        events = past
     open_client = open_clients(options.region, options.profile)
     schedules = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
-    events = past if names_of(options, "search") else None
     judged = judge_account(schedules, open_client, events, clock, now_ns)
     usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
@@ -147,12 +151,11 @@ def read_schedules(
     more = len(listed.problems) - _MAX_PROBLEMS
     if more > 0:
         warn(f"{format_count(more, 'more schedule')} could not be read.")
-    schedules = [
-        schedule
-        for schedule in listed.schedules
-        if cluster in (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
-        and matches_any(schedule.family, families)
-    ]
+    schedules = []
+    for schedule in listed.schedules:
+        clusters = (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
+        if cluster in clusters and matches_any(schedule.family, families):
+            schedules.append(schedule)
     if schedules:
         return schedules
     sentence = "No schedule and no rule of EventBridge starts an ECS task"
@@ -185,7 +188,9 @@ def judge_account(
     clusters = read_clusters(
         open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns
     )
-    known_ids = {task_id(task.arn) for cluster in clusters.values() for task in cluster.tasks or ()}
+    known_ids = set[str]()
+    for cluster in clusters.values():
+        known_ids.update(task_id(task.arn) for task in cluster.tasks or ())
     judged = judge_schedules(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [schedule for schedule in judged if _is_forgotten(schedule)]
     if forgotten and past is not None:
@@ -223,15 +228,13 @@ def _with_past_tasks(
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
     merged = {}
     for arn, cluster in clusters.items():
-        unknown = (
-            task
-            for task in past.get(cluster_name(arn) or "", ())
-            if task_id(task.arn) not in known_ids
-        )
-        if cluster.tasks is None:
-            merged[arn] = cluster
-        else:
-            merged[arn] = replace(cluster, tasks=(*cluster.tasks, *unknown))
+        merged[arn] = cluster
+        if cluster.tasks is not None:
+            tasks = [*cluster.tasks]
+            for task in past.get(cluster_name(arn) or "", ()):
+                if task_id(task.arn) not in known_ids:
+                    tasks.append(task)
+            merged[arn] = replace(cluster, tasks=tuple(tasks))
     return merged
 
 
@@ -329,6 +332,9 @@ def schedule_row(
         reason = problem or last.reason
     next_ns = None
     overlap = None
+    usual_ms = None
+    if usual is not None:
+        usual_ms = round(usual.median_ms)
     if problem is not None:
         outcome = "unknown"
     elif schedule.is_enabled:
@@ -346,7 +352,7 @@ def schedule_row(
         outcome=outcome,
         reason=reason,
         next_due=known(format_ms, next_ns),
-        usual_duration_ms=None if usual is None else round(usual.median_ms),
+        usual_duration_ms=usual_ms,
         overlap=overlap,
     )
     if schedule.group == "default":
@@ -374,12 +380,13 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
     has_clusters = len({row.cluster for _, row in rows}) > 1
     has_usual = any(row.usual_duration_ms is not None for _, row in rows)
     is_shown = (True, has_clusters, True, True, True, True, has_usual)
-    cells = [list(compress(_cells(title, row), is_shown)) for title, row in rows]
-    yield from table(list(compress(columns, is_shown)), cells, width=width)
+    cells = []
     sentences = []
     for title, row in rows:
+        cells.append([*compress(_cells(title, row), is_shown)])
         for sentence in filter(None, (row.reason, row.overlap)):
             sentences.append((title, f"{with_local_times(sentence).rstrip('.')}.", ""))
+    yield from table([*compress(columns, is_shown)], cells, width=width)
     yield from sentences_about(sentences, width)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from profiler.aws_account.aws_errors import aws_errors
 from profiler.cli.options import (
     PastRunsCommand,
     SourceOptions,
@@ -25,6 +26,8 @@ from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import RunComparison, compare
 from profiler.cli.terminal.size_lines import find_advice
+from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
@@ -101,7 +104,7 @@ def show(
             "show is for one run: to compare two, write task-profiler compare "
             f"{shlex.join(names[:2])}"
         )
-    name = names[0] if names else None
+    name = next(iter(names), None)
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     if as_stacks and not (against is None and log_count is None):
@@ -124,11 +127,7 @@ def show(
     with warned_notes(source):
         for run in find_runs(source, selection):
             record = run.report.record
-            if record.series:
-                steps = None
-            else:
-                steps = steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
-            series = record.series if steps is None else with_equal_steps(steps, run.started_at)
+            series = _series_of(run, source)
             comparison = _comparison(run, against, source, whole)
             pages.append(
                 (
@@ -138,27 +137,37 @@ def show(
                 )
             )
     for number, (record, series, lines) in enumerate(pages):
-        write_lines([EMPTY, *lines] if number else lines)
+        if number:
+            write_lines([EMPTY])
+        write_lines(lines)
         if log_count is not None:
             _print_logs(record, series, log_count, options)
+
+
+def _series_of(run: PastRun, source: RunSource) -> Series | None:
+    """The series of the record, else of the checkpoints."""
+    if run.report.record.series:
+        return run.report.record.series
+    steps = steps_of_checkpoints(run.checkpoints or source.checkpoints(run))
+    return with_equal_steps(steps, run.started_at)
 
 
 def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
     with warned_notes(source):
         runs = find_runs(source, selection)
-        found = [
-            (run.report.record, stacks)
-            for run in runs
-            if (stacks := source.stacks(run.report)) is not None
-        ]
-    if not found:
+        run_stacks = []
+        for run in runs:
+            stacks = source.stacks(run.report)
+            if stacks is not None:
+                run_stacks.append((run.report.record, stacks))
+    if not run_stacks:
         raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
     if as_json:
-        write_json_lines(stacks for _, stacks in found)
+        write_json_lines(stacks for _, stacks in run_stacks)
         return
-    from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
-
-    write_lines(separated(stacks_lines(record, stacks, view.width) for record, stacks in found))
+    write_lines(
+        separated(stacks_lines(record, stacks, view.width) for record, stacks in run_stacks)
+    )
 
 
 def _comparison(
@@ -188,9 +197,6 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         raise TaskProfilerError(
             "The output of local runs is not kept: use --logs for batches in ECS."
         )
-    from profiler.aws_account.aws_errors import aws_errors  # boto3 is only for --logs
-    from profiler.cli.wiring.aws_options import open_clients
-
     moments = find_moments(record, series)
     what = f"The log of {record.task_id} cannot be read"
     gone = (
@@ -248,11 +254,10 @@ def _last_events(
 ) -> Sequence[Mapping[str, Any]]:
     events: list[Mapping[str, Any]] = []
     for page in pages_backwards(partial(read_page, limit=count + len(_OWN_LINES)), _MAX_PAGES):
-        batch = [
-            event
-            for event in page["events"]
-            if not any(own in event["message"] for own in _OWN_LINES)
-        ]
+        batch = []
+        for event in page["events"]:
+            if not any(own in event["message"] for own in _OWN_LINES):
+                batch.append(event)
         events = [*batch, *events]
         if len(events) >= count:
             break

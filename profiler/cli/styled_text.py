@@ -65,8 +65,15 @@ EMPTY: Line = ()
 
 def line(*parts: str | Span) -> Line:
     """Build a line. Characters that a terminal would act on are escaped."""
-    spans = (Span(part) if isinstance(part, str) else part for part in parts)
-    return tuple(Span(printable(span.text), span.style) for span in spans if span.text)
+    return tuple(span for span in _printable_spans(parts) if span.text)
+
+
+def _printable_spans(parts: Iterable[str | Span]) -> Iterator[Span]:
+    for part in parts:
+        if isinstance(part, str):
+            yield Span(printable(part))
+        else:
+            yield Span(printable(part.text), part.style)
 
 
 def length(spans: Iterable[Span]) -> int:
@@ -102,7 +109,9 @@ def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
     """
     lines: list[Line] = []
     for part in map(tuple, parts):
-        lines += [EMPTY, *part] if lines and part else part
+        if lines and part:
+            lines.append(EMPTY)
+        lines += part
     return lines
 
 
@@ -193,6 +202,11 @@ class Column(Struct, frozen=True):
     rank: int = 0
 
 
+def folding(*titles: str) -> list[Column]:
+    """Columns with these titles that fold."""
+    return [Column(title, folds=True) for title in titles]
+
+
 def table(
     columns: Sequence[Column],
     rows: Iterable[Sequence[str | Span]],
@@ -206,8 +220,11 @@ def table(
     no limit.
     """
     titles = [Span(column.title, "bold") for column in columns]
-    cells = [_cells(row) for row in (titles, *rows)]
-    widths = [max(columns_of(row[place].text) for row in cells) for place in range(len(columns))]
+    cells = [[*_printable_spans(row)] for row in (titles, *rows)]
+    widths = [0] * len(columns)
+    for row in cells:
+        for place, cell in enumerate(row):
+            widths[place] = max(widths[place], columns_of(cell.text))
     if width is not None:
         needed = _needed(columns, widths, gap, width)
         columns = [columns[place] for place in needed]
@@ -215,8 +232,10 @@ def table(
         cells = [[*map(row.__getitem__, needed)] for row in cells]
         longest_words = []
         for place, column in enumerate(columns):
-            texts = (row[place].text for row in cells)
-            longest_words.append(_MIN_CUT_WIDTH if column.is_cut else _longest_word(texts))
+            if column.is_cut:
+                longest_words.append(_MIN_CUT_WIDTH)
+            else:
+                longest_words.append(_longest_word(row[place].text for row in cells))
         available = width - gap * (len(columns) - 1)
         # Words are broken only if nothing else is left.
         _narrow(columns, widths, longest_words, available)
@@ -227,16 +246,12 @@ def table(
     return lines
 
 
-def _cells(row: Sequence[str | Span]) -> list[Span]:
-    spans = (Span(cell) if isinstance(cell, str) else cell for cell in row)
-    return [Span(printable(span.text), span.style) for span in spans]
-
-
 def _longest_word(texts: Iterable[str]) -> int:
     """The columns of the longest part that is not folded."""
     longest = 0
     for text in texts:
-        longest = max(longest, *(columns_of(part or "") for part in _Fold.wordsep_re.split(text)))
+        for part in _Fold.wordsep_re.split(text):
+            longest = max(longest, columns_of(part or ""))
     return longest
 
 
@@ -293,6 +308,10 @@ def _aligned(
         for place, text in enumerate(texts):
             padding = Span(" " * (widths[place] - columns_of(text)))
             cell = Span(text, row[place].style)
-            spans.append(Span(gap if place else ""))
-            spans += (padding, cell) if columns[place].is_right else (cell, padding)
+            if place:
+                spans.append(Span(gap))
+            if columns[place].is_right:
+                spans += (padding, cell)
+            else:
+                spans += (cell, padding)
         yield tuple(span for span in spans if span.text)

@@ -39,10 +39,11 @@ from profiler.cli.resize_command import resize
 from profiler.cli.rollout_progress import (
     check_update_schedules,
     done_text,
+    exit_code,
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import Column, Line, sentences_about, table, table_width, write_lines
+from profiler.cli.styled_text import Line, folding, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -72,6 +73,7 @@ from profiler.task_definitions.permissions import policy
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
+_STARTED_BY_PLACE = 2  # of the column in the plan
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {
     CONTAINER_VARIABLE: "--container",
@@ -202,10 +204,10 @@ def add_monitor(
             role is not None and not request.attach_policy
         )  # else a note has the reason, or a policy allows it
         permission = paths.permission(role, planned.streams) if is_asked else None
-        found = role_problems(planned.changed.definition, permission, paths, "this command with")
+        unmet = role_problems(planned.changed.definition, permission, paths, "this command with")
         return replace(
             planned,
-            problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found),
+            problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in unmet),
             obstacle=pull_obstacle(planned.changed.definition, paths),
         )
 
@@ -352,10 +354,9 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
 def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
-    files = tuple(name for name in names if is_file_name(name))
-    request = replace(
-        request, globs=(*(name for name in names if name not in files), *request.globs)
-    )
+    files = tuple(filter(is_file_name, names))
+    families = tuple(name for name in names if name not in files)
+    request = replace(request, globs=(*families, *request.globs))
     is_account = bool(request.globs or request.clusters)
     if bool(files) == is_account or "" in (*request.globs, *request.clusters):
         raise UsageError(
@@ -408,37 +409,51 @@ def _roll_out(
     families = rollout.families()
     planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
     _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
-    for sentence in sorted(paths.problems if paths is not None else ()):
-        warn(sentence)
+    if paths is not None:
+        for sentence in sorted(paths.problems):
+            warn(sentence)
     if image is None and any(family.action == "add monitor" for family in planned):
         remedy = "run task-profiler setup image, or name another image with --image"
         check_default_image(open_client, remedy, warn, must_exist=request.register)
-    policies = tuple(rollout.policies(planned))
-    for policy_note in filter(None, (one.note for one in policies)):
-        warn(policy_note)
     attaches = request.attach_policy and (request.register or request.yes)
-    if attaches:
-        rollout.attach_policies(policies)
-    elif request.attach_policy:
-        warn(
-            "No policy was attached: --yes attaches it without a new revision, --register with one."
-        )
+    _attach_policies(rollout, planned, attaches=attaches)
     if request.register:
-        planned, before = registered(rollout, planned), planned
-        if attaches:
-            changed = [
-                new
-                for new, old in zip(planned, before, strict=True)
-                if new.document != old.document
-            ]
-            rollout.attach_policies(rollout.policies(changed))
+        planned = _registered(rollout, planned, attaches=attaches)
     if pinned := rollout.pinned_sentence(planned):
         warn(pinned)
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or attaches:
         done = done_text(rollout.counts, Counter(family.action for family in planned))
         warn(f"{format_count(len(planned), 'family')}: {done}.")
-    return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
+    return exit_code(rollout)
+
+
+def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool) -> None:
+    """Attach the policies of the plan, or say what would be attached."""
+    policies = tuple(rollout.policies(planned))
+    for role_policy in policies:
+        if role_policy.note:
+            warn(role_policy.note)
+    if attaches:
+        rollout.attach_policies(policies)
+    elif rollout.request.attach_policy:
+        warn(
+            "No policy was attached: --yes attaches it without a new revision, --register with one."
+        )
+
+
+def _registered(
+    rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool
+) -> tuple[PlannedFamily, ...]:
+    """Carry the plans out, with the policies of definitions that have changed since the plan."""
+    done = registered(rollout, planned)
+    changed = []
+    for family_plan, old_plan in zip(done, planned, strict=True):
+        if family_plan.document != old_plan.document:
+            changed.append(family_plan)
+    if attaches:
+        rollout.attach_policies(rollout.policies(changed))
+    return done
 
 
 def _print_plan(
@@ -454,14 +469,20 @@ def _print_plan(
             )
         say(json.dumps(policy(streams), indent=2))
     elif as_json:
-        names = ("family", "batch", "startedBy", "action", "notes")
-        rows = (
-            (one.family, one.changed.batch, one.started_by, one.action, (*one.notes, *one.problems))
-            for one in planned
-        )
-        write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
+        write_json_lines(map(_plan_object, planned))
     else:
         write_lines(_plan_table(planned, table_width(), adds=adds))
+
+
+def _plan_object(family_plan: PlannedFamily) -> Mapping[str, object]:
+    """The object of ``--json``."""
+    return {
+        "family": family_plan.family,
+        "batch": family_plan.changed.batch,
+        "startedBy": family_plan.started_by,
+        "action": family_plan.action,
+        "notes": (*family_plan.notes, *family_plan.problems),
+    }
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bool) -> list[Line]:
@@ -469,17 +490,26 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
 
     ``adds``: who starts them, too.
     """
-    titles = ("FAMILY", "BATCH", *(["STARTED BY"] if adds else []), "ACTION", "NOTES")
+    titles = ["FAMILY", "BATCH", "ACTION", "NOTES"]
+    if adds:
+        titles.insert(_STARTED_BY_PLACE, "STARTED BY")
     rows = []
-    for one in planned:
-        starters = [", ".join(one.started_by) or UNKNOWN] if adds else []
-        rows.append(
-            (one.family, one.changed.batch or UNKNOWN, *starters, one.action, " ".join(one.notes))
-        )
-    found = ((one.family, sentence, "red") for one in planned for sentence in one.problems)
+    problems = []
+    for family_plan in planned:
+        row = [
+            family_plan.family,
+            family_plan.changed.batch or UNKNOWN,
+            family_plan.action,
+            " ".join(family_plan.notes),
+        ]
+        if adds:
+            row.insert(_STARTED_BY_PLACE, ", ".join(family_plan.started_by) or UNKNOWN)
+        rows.append(row)
+        for sentence in family_plan.problems:
+            problems.append((family_plan.family, sentence, "red"))
     return [
-        *table([Column(title, folds=True) for title in titles], rows, width=width),
-        *sentences_about(found, width),
+        *table(folding(*titles), rows, width=width),
+        *sentences_about(problems, width),
     ]
 
 

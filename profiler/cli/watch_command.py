@@ -119,14 +119,13 @@ def watch(
     https://HOST in --from, else from the log groups.
     """
     groups = names_of(options, "logs") if cluster is None else ()
-    is_local = cluster is None and not groups
-    if not is_local:
-        check_region(
-            options.region, options.profile
-        )  # on a terminal, errors are shown, and AWS is asked again
+    place = cluster or " and ".join(groups)
+    if cluster is None and not groups:
+        place = "This machine"
+    else:  # on a terminal, errors are shown, and AWS is asked again
+        check_region(options.region, options.profile)
     clock = SystemClock()
     watched = open_watched_tasks(name, options, groups, cluster, clock)
-    place = "This machine" if is_local else cluster or " and ".join(groups)
     if as_json or once or not os.isatty(STDOUT) or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, name, as_json=as_json)
         return
@@ -170,12 +169,14 @@ def _draw(
     watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None
 ) -> None:
     columns, rows = shutil.get_terminal_size()
-    below = [row for sentence in sentences for row in wrapped(sentence, columns)][: rows // 3]
+    below: list[Line] = []
+    for sentence in sentences:
+        below += wrapped(sentence, columns)
+    below = below[: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs()
-    lines = [
-        line(Span(place, "bold"))
-    ]  # without a run and with a sentence, the running tasks are unknown
+    # Without a run and with a sentence, the running tasks are unknown.
+    lines = [line(Span(place, "bold"))]
     if runs or not sentences:
         lines = watch_lines(runs, place, name=name, width=max(columns, MIN_COLUMNS), height=height)
     shown = [*lines, *below][:rows]
@@ -231,10 +232,11 @@ def open_watched_tasks(
         return None
 
     clients = open_clients(options.region, options.profile)
-    trust = AccountTrust() if is_local else log_trust(options)
-    collected: RunsInProgress | RunningRuns = RunningRuns(RunFilter(run=name))
-    if is_local:
-        collected = RunsInProgress(read=running_here)
+    trust = AccountTrust()
+    collected: RunsInProgress | RunningRuns = RunsInProgress(read=running_here)
+    if not is_local:
+        trust = log_trust(options)
+        collected = RunningRuns(RunFilter(run=name))
     tasks = None
     if cluster is not None:
         tasks = RunningTasks(clients, cluster, with_services=name is not None)
@@ -304,21 +306,28 @@ def watch_lines(
     ``name`` is the family or task that was searched; None: all runs.
     """
     running = sum(watched.run.is_running for watched in runs)
-    nothing = "nothing runs" if name is None else f"nothing runs that matches {name!r}"
-    title = line(Span(f"{place}: {f'{running} running' if running else nothing}", "bold"))
+    if running:
+        what = f"{running} running"
+    elif name is None:
+        what = "nothing runs"
+    else:
+        what = f"nothing runs that matches {name!r}"
+    title = line(Span(f"{place}: {what}", "bold"))
     if not runs:
         return [title]
     count = len(runs)
     if height is not None:
-        count = max(height - 3 - min(sum(len(one.run.notices) for one in runs), height // 3), 1)
+        notices = sum(len(watched.run.notices) for watched in runs)
+        count = max(height - 3 - min(notices, height // 3), 1)
     rows = _table(runs[:count], width)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
         rows = _table(runs[:count], width)
     shown = runs[:count]
     left = len(runs[count:])
-    more = [line(Span(f"… and {format_count(left, 'more task')}", "dim"))] if left else []
-    lines = [title, *rows, *more]
+    lines = [title, *rows]
+    if left:
+        lines.append(line(Span(f"… and {format_count(left, 'more task')}", "dim")))
     for watched in shown:
         record = watched.run.report.record
         name = f"{record.task_id[:_ID_LENGTH]} {family_key(record).name}"
@@ -347,11 +356,16 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
         record = watched.run.report.record
         metrics = record.metrics
         (vcpu, memory_mb) = _used(run)
+        median = UNKNOWN
+        p95 = UNKNOWN
+        if usual is not None:
+            median = format_duration(usual.median_ms)
+            p95 = format_duration(usual.p95_ms)
         cells = (
             value_text(watched.elapsed_ms, format_duration),
             _bar(watched, 20 if is_wide else 8),
-            UNKNOWN if usual is None else format_duration(usual.median_ms),
-            UNKNOWN if usual is None else format_duration(usual.p95_ms),
+            median,
+            p95,
             _of_size(vcpu, metrics.vcpu_size, bare_vcpu),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
             _state(run),

@@ -33,12 +33,13 @@ def activity_of(record: Record) -> RunActivity:
     breakdown = record.time_breakdown or TimeBreakdown()
     stacks = record.stacks
     parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
-    targets = [
-        (target.kind, target.target, finite_number(target.percent))
-        for target in breakdown.waiting_for
-    ]
+    targets = []
+    for target in breakdown.waiting_for:
+        targets.append((target.kind, target.target, finite_number(target.percent)))
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
-    waited = record.metrics if is_long_cpu_wait(record) else Metrics()
+    waited = Metrics()
+    if is_long_cpu_wait(record):
+        waited = record.metrics
     return RunActivity(
         time=parts if any(parts) else None,
         targets=targets or None,
@@ -68,16 +69,13 @@ def _running_samples(stacks: Stacks) -> int | None:
 
 
 def _function_rows(stacks: Stacks) -> list[PageFunction]:
-    return [
-        (
-            function.function,
-            function.file,
-            function.line,
-            finite_number(function.self_percent),
-            finite_number(function.total_percent),
-        )
-        for function in stacks.top
-    ]
+    rows: list[PageFunction] = []
+    for function in stacks.top:
+        self_percent = finite_number(function.self_percent)
+        total_percent = finite_number(function.total_percent)
+        row = (function.function, function.file, function.line, self_percent, total_percent)
+        rows.append(row)
+    return rows
 
 
 def has_activity(record: Record) -> bool:
@@ -98,9 +96,11 @@ def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_character
             break
         line = ""
         if has_activity(report.record):
-            has_stacks = report.record.stacks is not None and stacks_left > 0
-            stacks_left -= has_stacks
-            line = _activity_text(report.record, stacks_of(report) if has_stacks else None, left)
+            stacks = None
+            if report.record.stacks is not None and stacks_left > 0:
+                stacks_left -= 1
+                stacks = stacks_of(report)
+            line = _activity_text(report.record, stacks, left)
         left -= len(line) + 1
         lines.append(line)
     return "\n".join(lines).rstrip("\n")
@@ -110,7 +110,9 @@ def _activity_text(record: Record, stacks: StacksLine | None, max_characters: in
     """The text with the stacks, without them if it is too long, or an empty one."""
     processes = _processes(record)
     for content in ({**processes, **_steps(stacks)}, processes):
-        text = compressed(to_json(content)) if content else ""
+        if not content:
+            return ""
+        text = compressed(to_json(content))
         if len(text) < max_characters:
             return text
     return ""

@@ -9,14 +9,16 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.optional_math import known
+from profiler.core.timestamps import parse_ns
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.record_model import Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import StacksOf, activity_texts
 from profiler.report_page.page_rows import PageNotice
-from profiler.report_page.page_run import page_run, run_details
+from profiler.report_page.page_run import page_run, run_details, whole_ms
 from profiler.report_page.page_series import (
     Run,
     compressed,
@@ -60,49 +62,36 @@ class PageData(Struct, frozen=True, kw_only=True):
     without_details: int
 
 
-def build_page_data(
-    runs: Sequence[Run],
-    *,
-    generated_at: str,
-    version: str,
-    only_one: bool = False,
-    price_overrides: PriceOverrides | None = None,
-    on_fargate: str | None = None,
-    evidence: Iterable[Evidence | None] | None = None,
-    stacks_of: StacksOf = lambda _: None,
-    notices: Sequence[ScheduleNoticeLine] = (),
-    max_bytes: int = MAX_BYTES,
-) -> PageData:
-    """Build the data of the page from runs and notices, the newest first; ``max_bytes`` limits
-    all texts together.
+def _no_stacks(_report: Report) -> None:
+    return None
 
-    ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes,
-    else the runs'.
+
+class PageRequest(Struct, frozen=True, kw_only=True):
+    """What the page is made from beside the runs.
+
+    ``only_one``: the other runs are for comparison. ``evidence`` is the families' for their sizes;
+    None: the runs'. ``notices`` are the newest first. ``max_bytes`` limits all texts together.
     """
-    now_ns = parse_ns(generated_at) or 0
-    overrides = price_overrides or PriceOverrides()
+
+    generated_at: str
+    version: str
+    only_one: bool = False
+    price_overrides: PriceOverrides = PriceOverrides()
+    on_fargate: str | None = None
+    evidence: Sequence[Evidence | None] | None = None
+    stacks_of: StacksOf = _no_stacks
+    notices: Sequence[ScheduleNoticeLine] = ()
+    max_bytes: int = MAX_BYTES
+
+
+def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
+    """Build the data of the page; the newest runs are first."""
+    now_ns = parse_ns(request.generated_at) or 0
     keys = [family_key(run.record) for run in runs]
-    noticed = [*map(family_of_notice, notices)]
-    labels = family_labels([*keys, *noticed])
-    if evidence is None:
-        of_runs = evidence_of_past_runs((run.past for run in runs), on_fargate)
-    else:
-        of_runs = evidence
-    sizing = size_rows(of_runs, labels, overrides)
-    fields = (
-        page_run(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides)).as_json()
-        for run, key in zip(runs, keys, strict=True)
-    )
-    about = {
-        "version": version,
-        "generatedAt": generated_at,
-        "onlyOne": only_one,
-        "onFargate": on_fargate,
-    }
-    notice_rows = _notice_rows(notices, [labels[key] for key in noticed])
-    start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": notice_rows})[:-1]
-    room = max_bytes - _END_BYTES - len(compressed(start))
-    rows, room = first_that_fit(fields, room, at_least=1)
+    labels = family_labels([*keys, *map(family_of_notice, request.notices)])
+    start = _start(runs, request, labels)
+    room = request.max_bytes - _END_BYTES - len(compressed(start))
+    rows, room = first_that_fit(_run_rows(runs, request, labels), room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
     details, _ = first_that_fit(
@@ -110,20 +99,48 @@ def build_page_data(
     )
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
-        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
+        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(shown))},'
+        f'"leftOut":{left_out}}}'
     )
     series = (series_columns(run.steps) or None for run in shown)
-    packed = compressed(
-        array_of(first_that_fit(series, max_bytes - len(text) - _END_BYTES)[0], len(shown))
-    )
-    opened = [run.past.report for run in (shown[:1] if only_one else shown)]
+    columns, _ = first_that_fit(series, request.max_bytes - len(text) - _END_BYTES)
+    packed = compressed(array_of(columns, len(shown)))
+    opened = [run.past.report for run in shown]
+    if request.only_one:
+        opened = opened[:1]
+    room = request.max_bytes - len(text) - len(packed)
     return PageData(
         text=text,
         series=packed,
-        activity=activity_texts(opened, stacks_of, max_bytes - len(text) - len(packed)),
+        activity=activity_texts(opened, request.stacks_of, room),
         runs=len(shown),
         without_details=len(shown) - len(details),
     )
+
+
+def _start(runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey, str]) -> str:
+    """The page's JSON before the runs, without the closing brace."""
+    evidence: Iterable[Evidence | None] | None = request.evidence
+    if evidence is None:
+        evidence = evidence_of_past_runs((run.past for run in runs), request.on_fargate)
+    document = {
+        "scale": _SCALE,
+        "version": request.version,
+        "generatedAt": request.generated_at,
+        "onlyOne": request.only_one,
+        "onFargate": request.on_fargate,
+        "sizing": [*size_rows(evidence, labels, request.price_overrides)],
+        "notices": _notice_rows(request.notices, labels),
+    }
+    return to_json(document).removesuffix("}")
+
+
+def _run_rows(
+    runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey, str]
+) -> Iterator[Mapping[str, object]]:
+    for run in runs:
+        cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
+        yield page_run(run, labels[family_key(run.record)], cost).as_json()
 
 
 def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
@@ -138,24 +155,26 @@ def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
 
 
 def _notice_rows(
-    notices: Sequence[ScheduleNoticeLine], families: Sequence[str]
+    notices: Sequence[ScheduleNoticeLine], labels: Mapping[FamilyKey, str]
 ) -> list[Mapping[str, object]]:
-    late = {_due_time_of(line) for line in notices if line.notice.kind == "late"}
-    return [
-        _notice_row(line, family, late).as_json()
-        for line, family in zip(notices, families, strict=True)
-    ]
+    late = set()
+    for line in notices:
+        if line.notice.kind == "late":
+            late.add(_due_time_of(line))
+    rows: list[Mapping[str, object]] = []
+    for line in notices:
+        rows.append(_notice_row(line, labels[family_of_notice(line)], late).as_json())
+    return rows
 
 
 def _notice_row(line: ScheduleNoticeLine, family: str, late: Container[object]) -> PageNotice:
-    at_ns = due_ns(line)
     return PageNotice(
         family=family,
         account=line.account_id,
         region=line.region,
         cluster=cluster_name(line.cluster),
         outcome=line.notice.kind,
-        began=None if at_ns is None else at_ns // NS_PER_MS,
+        began=known(whole_ms, due_ns(line)),
         came_late=(line.notice.kind == "missed" and _due_time_of(line) in late) or None,
         text=line.notice.message,
     )
@@ -169,24 +188,24 @@ def size_rows(
     """The object of ``recommend --json`` for each family, and what the page says of it; the most
     runs first.
     """
-    measured = (evidence for evidence in evidences if evidence is not None)
-    for evidence in sorted(
-        measured, key=lambda evidence: (-evidence.outcomes.runs, evidence.family.order)
-    ):
+    measured = [*filter(None, evidences)]
+    measured.sort(key=lambda evidence: (-evidence.outcomes.runs, evidence.family.order))
+    for evidence in measured:
         advice = advise(evidence, Policy(), price_overrides)
         choice = advice.choice
         advised = as_json(advice)
-        sizes = zip(advised["sizes"], choice.options, strict=True)
+        sizes = []
+        for size, option in zip(advised["sizes"], choice.options, strict=True):
+            sizes.append(size | {"holdsMemory": option.holds_memory})
+        resize = None
         if choice.changes and choice.is_fargate and not evidence.is_moved:
             resize = evidence.family.name
-        else:
-            resize = None
         yield without_none(
             {
-                **{
-                    name: advised[name]
-                    for name in ("current", "savingPercent", "savingUsdPerMonth", "reasons")
-                },
+                "current": advised["current"],
+                "savingPercent": advised["savingPercent"],
+                "savingUsdPerMonth": advised["savingUsdPerMonth"],
+                "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
                 "family": labels[evidence.family],
                 "changes": choice.changes,
@@ -195,7 +214,7 @@ def size_rows(
                 "resize": resize,
                 "risk": advice.risk,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),
-                "sizes": [size | {"holdsMemory": option.holds_memory} for size, option in sizes],
+                "sizes": sizes,
             }
         )
 

@@ -25,9 +25,9 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     """What tables and overview charts show of a run.
 
     ``family`` is a label that only this family has; ``name`` is the family itself where the label
-    differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu`` and
-    ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and ``vcpu_max``
-    are in vCPU. ``size`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
+    differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
+    and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
+    ``vcpu_max`` are in vCPU. ``size`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
     ``read``, ``written``, ``received`` and ``sent`` are bytes. ``course`` has the memory peaks of
     24 equal parts as digits to the base 36.
     """

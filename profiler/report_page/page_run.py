@@ -51,7 +51,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         container=record.container.name,
         outcome=outcome(record),
         exit=record.exit_code,
-        began=known(_whole_ms, started_ns),
+        began=known(whole_ms, started_ns),
         start_unknown=parse_ns(record.started_at) is None or None,
         ms=finite_number(metrics.duration_ms),
         init=finite_number(metrics.init_duration_ms),
@@ -89,10 +89,12 @@ def run_details(run: Run, now_ns: int) -> RunDetails:
     record = run.record
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
-    warnings = () if record.monitor is None else record.monitor.warnings
+    warnings: Sequence[str] = ()
+    if record.monitor is not None:
+        warnings = record.monitor.warnings
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
-        moments=[_moment_row(moment) for moment in moments] or None,
+        moments=[*map(_moment_row, moments)] or None,
         peak_at=_ms_after(record.started_at, record.metrics.max_memory_used_at),
         command=run.past.command,
         image=record.container.image,
@@ -100,7 +102,7 @@ def run_details(run: Run, now_ns: int) -> RunDetails:
         log_stream=record.log_stream,
         processes=_process_rows(record.processes) or None,
         kills=known(_kills_row, record.memory_kills),
-        gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
+        gpus=[*map(_gpu_row, record.gpus)] or None,
         gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
@@ -111,7 +113,8 @@ def run_details(run: Run, now_ns: int) -> RunDetails:
     )
 
 
-def _whole_ms(time_ns: int) -> int:
+def whole_ms(time_ns: int) -> int:
+    """Milliseconds, as the page has times."""
     return time_ns // NS_PER_MS
 
 
@@ -152,8 +155,9 @@ def _ms_after(started_at: str | None, at: str | None) -> int | None:
 
 def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
     is_partial = are_processes_partial(processes)
-    return [
-        (
+    rows: list[PageProcess] = []
+    for process in processes:
+        row = (
             shown_name(process),
             process.arguments,
             process.count,
@@ -162,8 +166,8 @@ def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
             process.max_memory_used_processes,
             is_partial and not is_other_processes(process),
         )
-        for process in processes
-    ]
+        rows.append(row)
+    return rows
 
 
 def _kills_row(kills: MemoryKills) -> tuple[int, list[PageProcess]]:
@@ -190,11 +194,10 @@ def _gpu_row(gpu: Gpu) -> PageGpu:
 def _neuron_row(neuron: Neuron) -> PageNeuron | None:
     """The devices; None if nothing was measured."""
     memory = neuron.device_memory_used_mb or _NO_DISTRIBUTION
-    cores = [
-        _core_row(core, core.utilization_percent)
-        for core in neuron.cores
-        if core.utilization_percent is not None
-    ]
+    cores = []
+    for core in neuron.cores:
+        if core.utilization_percent is not None:
+            cores.append(_core_row(core, core.utilization_percent))
     row = PageNeuron(
         cores=cores or None,
         mb=finite_number(memory.max),

@@ -62,12 +62,14 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
         "gpuMb": steps.gpu_memory_mb,
         "neuron": steps.neuron_percent,
     }
-    known = {
-        name: values
-        for name, column in measured.items()
-        if (values := known_column(column)) is not None
-    }
-    return {**_times(ends_ms), **known} if known else {}
+    columns: dict[str, Column] = {}
+    for name, column in measured.items():
+        values = known_column(column)
+        if values is not None:
+            columns[name] = values
+    if not columns:
+        return {}
+    return {**_times(ends_ms), **columns}
 
 
 def memory_course(steps: StepSeries) -> str | None:
@@ -76,10 +78,10 @@ def memory_course(steps: StepSeries) -> str | None:
     """
     column = steps.memory_mb
     known = [value for value in column if value is not None]
-    end_ms = steps.ends_ms[-1] if steps.ends_ms else 0
     peak_mb = max(known, default=0)
-    if len(known) < _MIN_COURSE_VALUES or end_ms <= 0 or not peak_mb:
+    if len(known) < _MIN_COURSE_VALUES or steps.ends_ms[-1] <= 0 or not peak_mb:
         return None
+    end_ms = steps.ends_ms[-1]
     parts: list[list[float]] = [[] for _ in range(_COURSE_PARTS)]
     start = 0
     for at_ms, value in zip(steps.ends_ms, column, strict=True):
@@ -89,7 +91,10 @@ def memory_course(steps: StepSeries) -> str | None:
                 part.append(value)
         start = end
     top = len(_DIGITS) - 1
-    return "".join([_DIGITS[round(top * (max(part) / peak_mb))] if part else "-" for part in parts])
+    course = ""
+    for part in parts:
+        course += _DIGITS[round(top * (max(part) / peak_mb))] if part else "-"
+    return course
 
 
 def known_column(column: Column | None) -> Column | None:

@@ -5,6 +5,7 @@ success.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final, Literal
 from uuid import NAMESPACE_URL, uuid5
 
@@ -13,7 +14,12 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import rejection, setup_folder, with_index_prefix
+from profiler.search_setup.template_install import (
+    rejection,
+    setup_folder,
+    version_of,
+    with_index_prefix,
+)
 
 Flavour = Literal["classic", "lens"]
 SavedObject = dict[str, Any]
@@ -63,7 +69,7 @@ def read_version(ui: DashboardsServer) -> UiVersion:
     Raises TaskProfilerError if it is neither of the two products.
     """
     response = ui.status()
-    version = mapping(mapping(response.body).get("version")) if response.ok else {}
+    version = version_of(response)
     parts = re.match(r"(\d+)\.(\d+)(?:\.|$)", str(version.get("number")), re.ASCII)
     if parts is None:
         raise TaskProfilerError(
@@ -99,14 +105,14 @@ def existing_objects(
     response = ui.find_objects(
         [(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects]
     )
-    entries = mapping(response.body).get("saved_objects") if response.ok else None
-    if not isinstance(entries, list):
+    entries = mapping(response.body).get("saved_objects")
+    if not response.ok or not isinstance(entries, list):
         return None
-    return frozenset(
-        (str(one.get("type")), str(one.get("id")))
-        for one in mappings(entries)
-        if "error" not in one
-    )
+    existing = set()
+    for entry in mappings(entries):
+        if "error" not in entry:
+            existing.add((str(entry.get("type")), str(entry.get("id"))))
+    return frozenset(existing)
 
 
 def import_dashboards(
@@ -124,8 +130,9 @@ def import_dashboards(
         errors = json.dumps(body.get("errors") or "")[:1000]
         reason = f"{body.get('successCount', 0)} of {len(objects)} objects were imported {errors}"
     else:
-        hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
-        reason = f"{rejection(response)}{hint}"
+        reason = rejection(response)
+        if response.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            reason += "; another --flavour may fit this server"
     raise TaskProfilerError(f"The dashboards were not imported: {reason}.")
 
 
@@ -140,8 +147,10 @@ def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObj
     for item in objects:
         if item["id"] == _NAVIGATION:
             fitted += _split_navigation(item)
+        elif item["type"] == "dashboard":
+            fitted.append(_with_links_panel(item))
         else:
-            fitted.append(_with_links_panel(item) if item["type"] == "dashboard" else item)
+            fitted.append(item)
     return fitted
 
 

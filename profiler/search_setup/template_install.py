@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -118,7 +119,9 @@ def install_templates(
     policy = _LifecyclePolicy(server, engine, prefixed_name(_POLICY, prefix))
     if policy.is_supported and not dry_run:
         policy.put(with_index_prefix(json.dumps(files.policies[engine]), prefix))
-    absence = "" if policy.is_supported else f": this server has no {policy.feature}"
+    absence = ""
+    if not policy.is_supported:
+        absence = f": this server has no {policy.feature}"
     yield TemplateStep(what=f"lifecycle policy {policy.name}{absence}", done=policy.is_supported)
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
@@ -145,8 +148,11 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
     """
     if server.request("GET", f"/{name}").ok:
         return
-    response = None if dry_run else server.request("PUT", f"/{name}", {})
-    if response is None or response.ok:
+    if dry_run:
+        yield TemplateStep(what=f"index {name}", done=True)
+        return
+    response = server.request("PUT", f"/{name}", {})
+    if response.ok:
         yield TemplateStep(what=f"index {name}", done=True)
     elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
         what = f"index {name} ({rejection(response)}): its panels are errors until it exists"
@@ -159,17 +165,15 @@ def detect_product(server: SearchServer) -> Product:
     Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch.
     """
     response = server.request("GET", "/")
-    version = mapping(mapping(response.body).get("version")) if response.ok else {}
+    version = version_of(response)
     if "number" not in version:
         raise TaskProfilerError(
             f"There is no Elasticsearch or OpenSearch at {response.address} "
             f"({rejection(response)}): check URL and sign-in."
         )
-    engine: Engine
+    engine: Engine = "elasticsearch"
     if version.get("distribution") == "opensearch":
         engine = "opensearch"
-    else:
-        engine = "elasticsearch"
     return Product(engine=engine, is_serverless=version.get("build_flavor") == "serverless")
 
 
@@ -179,18 +183,17 @@ class _LifecyclePolicy:
     def __init__(self, server: SearchServer, engine: Engine, name: str) -> None:
         self._server = server
         self._is_opensearch = engine == "opensearch"
-        self.feature = "ISM" if self._is_opensearch else "ILM"
+        self.feature = "ILM"
         self.name = name
+        self.path = f"/_ilm/policy/{name}"
         if self._is_opensearch:
+            self.feature = "ISM"
             self.path = f"/_plugins/_ism/policies/{name}"
-        else:
-            self.path = f"/_ilm/policy/{name}"
         self.existing = server.request("GET", self.path)
         # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
         # (8, OpenSearch).
-        is_unknown = (
-            self.existing.status == 404 and "policy not found" in str(self.existing.body).lower()  # noqa: PLR2004
-        )
+        said = str(self.existing.body).lower()
+        is_unknown = self.existing.status == HTTPStatus.NOT_FOUND and "policy not found" in said
         self.is_supported = self.existing.ok or is_unknown
 
     def put(self, body: Mapping[str, Any]) -> None:
@@ -201,7 +204,8 @@ class _LifecyclePolicy:
         path = self.path
         existing = self.existing
         if self._is_opensearch and existing.ok:
-            path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
+            path += f"?if_seq_no={existing.body['_seq_no']}"
+            path += f"&if_primary_term={existing.body['_primary_term']}"
         _put(self._server, path, body, f"lifecycle policy {self.name}")
 
 
@@ -239,4 +243,13 @@ def rejection(response: ServerResponse) -> str:
         reason = error.get("reason")
     else:
         reason = body.get("message") or body.get("Message") or error
-    return f"HTTP {response.status}: {reason}" if reason else f"HTTP {response.status}"
+    if not reason:
+        return f"HTTP {response.status}"
+    return f"HTTP {response.status}: {reason}"
+
+
+def version_of(response: ServerResponse) -> Mapping[str, object]:
+    """What a server says of its version; nothing after a failure."""
+    if not response.ok:
+        return {}
+    return mapping(mapping(response.body).get("version"))

@@ -78,12 +78,12 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
 def _hcl(value: object, indent: str) -> str:
     inner = indent + _INDENT
     if isinstance(value, dict):
-        names = {name: name if name.isidentifier() else json.dumps(name) for name in value}
-        width = max(len(name) for name in names.values())
-        lines = (
-            f"{inner}{names[name]:<{width}} = {_hcl(item, inner)}\n" for name, item in value.items()
-        )
-        return f"{{\n{''.join(lines)}{indent}}}"
+        names = [name if name.isidentifier() else json.dumps(name) for name in value]
+        width = max(map(len, names))
+        lines = ""
+        for name, item in zip(names, value.values(), strict=True):
+            lines += f"{inner}{name:<{width}} = {_hcl(item, inner)}\n"
+        return f"{{\n{lines}{indent}}}"
     if isinstance(value, list):
         return f"[{', '.join(_hcl(item, indent) for item in value)}]"
     written = json.dumps(value, ensure_ascii=False)
@@ -132,11 +132,11 @@ def _cdk(request: ContainerRequest) -> str:
         f"{name}: {json.dumps(value, ensure_ascii=False)}"
         for name, value in environment_of(monitor).items()
     )
-    is_granted = request.stacks is not None
-    if is_granted:
+    access = ""
+    grants = ""
+    if request.stacks is not None:
         access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
-    else:
-        access = ""
+        grants = _CDK_ACCESS
     return f"""\
 const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
   image: ecs.ContainerImage.fromRegistry({image}),
@@ -157,4 +157,4 @@ monitor.addContainerDependencies({{
   container: taskDefinition.findContainer({container})!,
   condition: ecs.ContainerDependencyCondition.START,
 }});
-{_CDK_ACCESS if is_granted else ""}"""
+{grants}"""

@@ -89,7 +89,7 @@ def find_monitor(
     Raises TaskProfilerError if another program has its name.
     """
     name = roles_of(containers, image).monitor
-    monitor = next((container for container in containers if container.name == name), None)
+    monitor = _named(containers, name)
     if monitor is None:
         return None
     described = _with_known_image(monitor, image)
@@ -128,11 +128,17 @@ def roles_of(
 
 def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     """The container that the monitor's own setting names as the batch, whether it exists or not."""
-    monitor = roles_of(containers).monitor
-    environment = next(
-        (container.environment for container in containers if container.name == monitor), {}
-    )
-    return text(environment.get(CONTAINER_VARIABLE))
+    monitor = _named(containers, roles_of(containers).monitor)
+    if monitor is None:
+        return None
+    return text(monitor.environment.get(CONTAINER_VARIABLE))
+
+
+def _named(containers: Sequence[DefinedContainer], name: str | None) -> DefinedContainer | None:
+    for container in containers:
+        if container.name == name:
+            return container
+    return None
 
 
 def log_target(
@@ -142,8 +148,9 @@ def log_target(
 
     ``container_id`` is Docker's, ``runtimeId`` in ECS's event.
     """
-    options = container.log_options if container.log_driver == AWSLOGS else {}
-    texts = {name: str(value) for name, value in options.items() if value}
+    texts = {}
+    if container.log_driver == AWSLOGS:
+        texts = {name: str(value) for name, value in container.log_options.items() if value}
     return awslogs_target(texts, container.name, task_arn, container_id)
 
 
@@ -175,7 +182,10 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     match = _TASK_MEMORY.fullmatch(str(definition.get("memory")))
     if match is None:
         return None
-    return float(match[1]) * (_MB_PER_GB if match[2] else 1) or None
+    amount = float(match[1])
+    if match[2]:
+        amount *= _MB_PER_GB
+    return amount or None
 
 
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:
@@ -183,15 +193,15 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
 
     Raises TaskProfilerError.
     """
-    if requested is not None:
-        by_name = {container.name: container for container in containers}
-        by_name.pop(MONITOR_NAME, None)
-        if requested not in by_name:
-            raise TaskProfilerError(
-                f"--container names {requested!r}, which cannot be the batch of this task "
-                f"definition: choose one of {', '.join(by_name) or 'none'}."
-            )
-        return by_name[requested]
+    names = [container.name for container in containers if container.name != MONITOR_NAME]
+    if requested is not None and requested not in names:
+        raise TaskProfilerError(
+            f"--container names {requested!r}, which cannot be the batch of this task "
+            f"definition: choose one of {', '.join(names) or 'none'}."
+        )
+    chosen = _named(containers, requested)
+    if chosen is not None:
+        return chosen
     roles = roles_of(containers)
     essential = roles.candidates
     if len(essential) > 1:
@@ -200,8 +210,7 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
             f"Several containers could be the batch ({listed}): choose one with --container."
         )
     if not essential:
-        hidden = (MONITOR_NAME, *roles.injected)
-        others = [container.name for container in containers if container.name not in hidden]
+        others = [name for name in names if name not in roles.injected]
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch (others that are not "
             f"injected by AWS: {', '.join(others) or 'none'}): choose one with --container."
@@ -254,4 +263,6 @@ def environment_of(container: Mapping[str, object]) -> dict[str, object]:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    return tuple(str(word) for word in value) if isinstance(value, list) else ()
+    if not isinstance(value, list):
+        return ()
+    return tuple(map(str, value))

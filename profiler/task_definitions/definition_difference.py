@@ -44,12 +44,12 @@ def _comparable(value: object, field: str = "") -> object:
     0``.
     """
     if isinstance(value, Mapping):
-        items = {
-            name: _comparable(item, name)
-            for name, item in value.items()
-            if (name, item) != ("cpu", 0)
-        }
-        return {name: item for name, item in items.items() if item not in (None, [], {})}
+        items = {}
+        for name, item in value.items():
+            comparable = _comparable(item, name)
+            if (name, item) != ("cpu", 0) and comparable not in (None, [], {}):
+                items[name] = comparable
+        return items
     if isinstance(value, list):
         items_of_list = [_comparable(item) for item in value]
         if field in _NAMED:

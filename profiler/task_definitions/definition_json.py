@@ -76,12 +76,12 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     is_answer = isinstance(described, dict) or arn is not None
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
         definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
-        tags = [
-            dict(tag)
-            for tag in mappings(outer.get("tags"))
-            if not str(tag.get("key")).lower().startswith("aws:")
-        ]
-        definition |= {"tags": tags} if tags else {}
+        tags = []
+        for tag in mappings(outer.get("tags")):
+            if not str(tag.get("key")).lower().startswith("aws:"):
+                tags.append(dict(tag))
+        if tags:
+            definition["tags"] = tags
     return TaskDefinitionDocument(
         definition=definition,
         is_from_ecs=is_answer,

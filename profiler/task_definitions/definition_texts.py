@@ -141,11 +141,12 @@ def change_text(
     for place in source.places:
         changed = place.changed_by(change)
         edits += editor.edits(place.node, place.definition, changed.definition, names)
-        subject = f"{place.logical_id}: " if place.logical_id else ""
-        notes += (f"{subject}{note}" for note in changed.notes)
+        for note in changed.notes:
+            notes.append(f"{place.logical_id}: {note}" if place.logical_id else note)
         wanted.append(changed.definition)
-    after = encoded(with_edits(source.text, edits), data) if edits else data
+    after = data
     if edits:
+        after = encoded(with_edits(source.text, edits), data)
         _check(source, wanted, after, source_name)
     return ChangedText(before=data, after=after, is_changed=after != data, notes=tuple(notes))
 
@@ -184,7 +185,9 @@ def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
     if isinstance(value, dict) and any(section in value for section in _SECTIONS):
         return None
     document = read_document(data, source_name)
-    return document if document.is_from_ecs else None
+    if not document.is_from_ecs:
+        return None
+    return document
 
 
 def _read(data: bytes, source_name: str) -> _Source:
@@ -197,8 +200,9 @@ def _read(data: bytes, source_name: str) -> _Source:
         definition = mapping(_view(described, text, is_template=False))
         check_definition(definition, source_name)
         place = _Place(node=described, definition=definition)
-        whole = mapping(_view(root, text, is_template=False))
-        outside = None if described is root else {**whole, "taskDefinition": None}
+        outside = None
+        if described is not root:
+            outside = {**mapping(_view(root, text, is_template=False)), "taskDefinition": None}
         return _Source(
             text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside
         )
@@ -242,7 +246,9 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
 
 def _resource(logical_id: str, resource: Node, text: str) -> _Place:
     properties = resource.members.get("Properties")
-    containers = None if properties is None else properties.members.get(_CONTAINERS)
+    containers = None
+    if properties is not None:
+        containers = properties.members.get(_CONTAINERS)
     if (
         properties is None
         or containers is None
@@ -255,11 +261,16 @@ def _resource(logical_id: str, resource: Node, text: str) -> _Place:
         )
     view = mapping(camel_case(_view(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
-    typed = []
+    typed: list[object] = []
     for container in _list(view["containerDefinitions"]):
-        typed.append(_with_types(container) if isinstance(container, dict) else container)
-    sizes = {name: str(view[name]) for name in _TASK_NUMBERS if isinstance(view.get(name), int)}
-    definition = {"family": logical_id, **view, **sizes, "containerDefinitions": typed}
+        if isinstance(container, dict):
+            typed.append(_with_types(container))
+        else:
+            typed.append(container)
+    definition = {"family": logical_id, **view, "containerDefinitions": typed}
+    for name in _TASK_NUMBERS:
+        if isinstance(view.get(name), int):
+            definition[name] = str(view[name])
     return _Place(node=properties, definition=definition, logical_id=logical_id)
 
 
@@ -302,15 +313,19 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
         value = [_view(child.node, text, is_template=is_template) for child in node.children]
     if not is_template or not _is_function(node):
         return value
-    tag = "" if node.tag is None else f"{node.tag} "
+    flow = TextStyle(is_yaml=True).one_line(value)  # on one line, in brackets
+    if node.tag is not None:
+        flow = f"{node.tag} {flow}"
     written = text[node.start : node.end]
-    flow = name = tag + TextStyle(is_yaml=True).one_line(value)  # on one line, in brackets
+    if "\n" in written:
+        written = flow
+    name = flow
     if node.tag is None and node.children[0].key == "Ref":
         name = f"!Ref {node.children[0].node.scalar}"
     elif node.kind == "scalar":
         name = f"{node.tag} {node.scalar}"
     value = _view(node, text, is_template=False)
-    return Function.of(name, value, written=flow if "\n" in written else written, flow=flow)
+    return Function.of(name, value, written=written, flow=flow)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -171,8 +171,11 @@ def _with_existing_monitor(
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
     monitor = read_container(own)
+    changed = definition
+    if changes:
+        changed = {**definition, "containerDefinitions": parts}
     return ChangedDefinition(
-        definition=definition if not changes else {**definition, "containerDefinitions": parts},
+        definition=changed,
         notes=tuple(notes),
         changes=changes,
         batch=batch.name,
@@ -239,8 +242,11 @@ def _monitor(
     image: str,
 ) -> MonitorContainer:
     own_log = None
-    raw = next((one for one in _raw_containers(definition) if one.get("name") == batch.name), {})
-    is_log_known = not isinstance(mapping(raw.get("logConfiguration")).get("options"), Function)
+    is_log_known = True
+    for container in _raw_containers(definition):
+        if container.get("name") == batch.name:
+            log = mapping(container.get("logConfiguration"))
+            is_log_known = not isinstance(log.get("options"), Function)
     if options.log_group is not None or batch.log_driver != AWSLOGS or not is_log_known:
         own_log = OwnLog(
             group=options.log_group or _own_group(text(definition.get("family")) or batch.name),
@@ -384,11 +390,10 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
         return ChangedDefinition(definition=definition, containers=containers)
     raw = list(_raw_containers(definition))
     own = raw.pop(containers.index(monitor))
-    notes = [
-        f"The container {container.name!r} no longer depends on the monitor."
-        for container in containers
-        if monitor.name in container.depends_on
-    ]
+    notes = []
+    for container in containers:
+        if monitor.name in container.depends_on:
+            notes.append(f"The container {container.name!r} no longer depends on the monitor.")
     changed = {
         **definition,
         "containerDefinitions": [_independent_of(monitor.name, container) for container in raw],

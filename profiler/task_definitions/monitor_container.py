@@ -61,8 +61,10 @@ class OwnLog(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> Mapping[str, object]:
-        region = {} if self.region is None else {"awslogs-region": self.region}
-        return {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
+        options = {"awslogs-group": self.group}
+        if self.region is not None:
+            options["awslogs-region"] = self.region
+        return {**options, "awslogs-stream-prefix": self.stream_prefix}
 
 
 class MonitorContainer(Struct, frozen=True, kw_only=True):
@@ -114,7 +116,9 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         if self.is_root:
             definition["linuxParameters"] = self._access()
         if self.own_log is not None or self.batch.log_driver == AWSLOGS:
-            options = self.batch.log_options if self.own_log is None else self.own_log.options
+            options = self.batch.log_options
+            if self.own_log is not None:
+                options = self.own_log.options
             definition["logConfiguration"] = {
                 "logDriver": AWSLOGS,
                 "options": _one_line_options(options),
@@ -255,7 +259,7 @@ def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mappin
 
 def _joined(old: object, new: object) -> list[object]:
     """The items of the old list, and the new ones that it lacks; anything else is no list."""
-    kept = list(old) if isinstance(old, list) else []
+    kept = [*old] if isinstance(old, list) else []
     if not isinstance(new, list):
         return kept
     return kept + [item for item in new if item not in kept]
@@ -302,8 +306,10 @@ def _differences(old: object, new: object) -> list[str]:
         return [str(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     if not (isinstance(old, list) and isinstance(new, list)):
         return []
-    items = [item for item in new if item not in old] or [item for item in old if item not in new]
-    return [
-        str(mapping(item).get("name") or mapping(item).get("containerName") or item)
-        for item in items
-    ]
+    added = [item for item in new if item not in old]
+    removed = [item for item in old if item not in new]
+    names = []
+    for item in added or removed:
+        fields = mapping(item)
+        names.append(str(fields.get("name") or fields.get("containerName") or item))
+    return names

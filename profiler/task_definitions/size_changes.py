@@ -102,7 +102,9 @@ def with_size(
     if size.vcpu is not None:
         for name, cpu_units in _cpu_changes(definition, round(size.vcpu * _CPU_UNITS)):
             changes[name]["cpu"] = cpu_units
-    task_mb = task_memory_mb(definition) if size.memory_mb is None else size.memory_mb
+    task_mb = size.memory_mb
+    if task_mb is None:
+        task_mb = task_memory_mb(definition)
     if task_mb is not None:
         _check_fits(seen.task_mb(definition), math.floor(task_mb), "MiB")
         for name, limits_mb in _memory_changes(definition, math.floor(task_mb), seen):
@@ -243,10 +245,9 @@ def with_size_of(
     """Give the definition the size of an old revision, and the limits that its containers had
     there.
     """
-    old_limits = {
-        container.get("name"): _only(container, CONTAINER_SIZES)
-        for container in mappings(old.get("containerDefinitions"))
-    }
+    old_limits = {}
+    for container in mappings(old.get("containerDefinitions")):
+        old_limits[container.get("name")] = _only(container, CONTAINER_SIZES)
     containers = []
     for container in mappings(definition.get("containerDefinitions")):
         limits = old_limits.get(container.get("name"), _only(container, CONTAINER_SIZES))
@@ -275,10 +276,9 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
     """The definition without its size, the containers' limits and reservations, and the tags
     about a size.
     """
-    containers = [
-        _without(container, CONTAINER_SIZES)
-        for container in mappings(definition.get("containerDefinitions"))
-    ]
+    containers = []
+    for container in mappings(definition.get("containerDefinitions")):
+        containers.append(_without(container, CONTAINER_SIZES))
     tags = []
     for tag in mappings(definition.get("tags")):
         if not str(tag.get("key")).startswith(TAG_PREFIX):
@@ -310,7 +310,9 @@ def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     match = _TASK_CPU.fullmatch(str(definition.get("cpu")))
     if match is None:
         return None
-    return float(match[1]) * (_CPU_UNITS if match[2] else 1)
+    if match[2]:
+        return float(match[1]) * _CPU_UNITS
+    return float(match[1])
 
 
 def definition_size(definition: Mapping[str, object]) -> TaskSize:

@@ -122,17 +122,18 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         """
         sources = _sources(before, after)
         in_place = _increasing(sources)
-        kept = [
-            child
-            for index, child in enumerate(node.children)
-            if index in in_place or (index not in sources and isinstance(before[index], Function))
-        ]
+        kept = []
+        for index, child in enumerate(node.children):
+            is_kept_function = index not in sources and isinstance(before[index], Function)
+            if index in in_place or is_kept_function:
+                kept.append(child)
         if not kept:
             return None
         edits: list[Edit] = []
-        last_in_place = max(
-            (at for at, source in enumerate(sources) if source in in_place), default=-1
-        )
+        last_in_place = -1
+        for at, source in enumerate(sources):
+            if source in in_place:
+                last_in_place = at
         previous: Child | None = None
         for at, (source, value) in enumerate(zip(sources, after, strict=True)):
             place = kept[-1] if at > last_in_place else previous
@@ -177,8 +178,12 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         has_lines = "\n" in gap
         if parent.kind == "sequence" and neighbour.node.children:
             has_lines = "\n" in self.text[neighbour.start : neighbour.end]
-        margin = gap.rpartition("\n")[2] if "\n" in gap else self._margin(neighbour.end)
-        written = write(margin if has_lines and not self.style.is_yaml else None)
+        if not has_lines or self.style.is_yaml:
+            written = write(None)
+        elif "\n" in gap:
+            written = write(gap.rpartition("\n")[2])
+        else:
+            written = write(self._margin(neighbour.end))
         if previous is None:
             return Edit(first.start, first.start, f"{written},{gap}")
         return Edit(previous.end, previous.end, f",{gap}{written}")
@@ -228,11 +233,15 @@ class TextEditor(Struct, frozen=True, kw_only=True):
         if parent.is_flow or parent.kind == "mapping":
             return child.start
         index = parent.children.index(child)
-        start = parent.children[index - 1].end if index else parent.start
+        start = parent.start
+        if index:
+            start = parent.children[index - 1].end
         if self.text[start] == "-":
             return start
         dash = _DASH.search(self.text, start, child.start + 1)
-        return child.start if dash is None else dash.end() - 1
+        if dash is None:
+            return child.start
+        return dash.end() - 1
 
     def _replacement(self, node: Node, value: object) -> Edit:
         """The edit that writes a new value in the place of the node."""

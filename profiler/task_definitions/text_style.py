@@ -75,7 +75,9 @@ class TextStyle(Struct, frozen=True, kw_only=True):
 
     def block_member(self, name: str, value: object, margin: str) -> str:
         if isinstance(value, dict | list) and value:
-            inner = margin + (self.indent if isinstance(value, dict) else self.dash_indent)
+            inner = margin + self.dash_indent
+            if isinstance(value, dict):
+                inner = margin + self.indent
             return f"{self.one_line(name)}:\n{inner}{self.block(value, inner)}"
         return f"{self.one_line(name)}: {self.one_line(value)}"
 
@@ -91,9 +93,11 @@ class TextStyle(Struct, frozen=True, kw_only=True):
     def _flow(self, value: object) -> str:
         if isinstance(value, dict):
             # Parsers of YAML 1.1 may refuse a colon in a plain key, such as Fn::If.
-            keys = (json.dumps(name) if ":" in name else self._flow(name) for name in value)
-            members = zip(keys, map(self._flow, value.values()), strict=True)
-            return "{" + ", ".join(map(": ".join, members)) + "}"
+            members = []
+            for name, item in value.items():
+                key = json.dumps(name) if ":" in name else self._flow(name)
+                members.append(f"{key}: {self._flow(item)}")
+            return f"{{{', '.join(members)}}}"
         if isinstance(value, list):
             return f"[{', '.join(map(self._flow, value))}]"
         return self._yaml_scalar(value, in_flow=True)
@@ -154,7 +158,9 @@ def column(text: str, at: int) -> int:
 
 def _block_indents(text: str, node: Node) -> Iterator[tuple[str, int]]:
     """The kinds and the indents of the blocks that belong to a key."""
-    for child in node.children if not node.is_flow else ():
+    if node.is_flow:
+        return
+    for child in node.children:
         inner = child.node
         if child.key and inner.children and not inner.is_flow:
             yield inner.kind, column(text, inner.start) - column(text, child.start)

@@ -67,7 +67,9 @@ def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
     try:
         return json.loads(data)
     except ValueError as error:
-        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        where = ""
+        if isinstance(error, json.JSONDecodeError):
+            where = f" in line {error.lineno}"
         raise TaskProfilerError(
             f"{source_name} is not valid JSON: correct the mistake{where}."
         ) from error
@@ -155,7 +157,9 @@ class _YamlReader:
         if kind == "AliasEvent":
             where = f"{self._source_name} has an alias in line {event.start_mark.line + 1}"
             raise TaskProfilerError(f"{where}: write the value in place of *{event.anchor}.")
-        tag = None if event.tag is None or event.tag.startswith(_YAML_TAG) else str(event.tag)
+        tag = None
+        if event.tag is not None and not event.tag.startswith(_YAML_TAG):
+            tag = str(event.tag)
         if kind == "ScalarEvent":
             written = self._text[start:end].rstrip()
             return Node(
@@ -165,9 +169,9 @@ class _YamlReader:
                 scalar=self._scalar(event),
                 tag=tag,
             )
-        return self._collection(
-            event, "sequence" if kind == "SequenceStartEvent" else "mapping", tag
-        )
+        if kind == "SequenceStartEvent":
+            return self._collection(event, "sequence", tag)
+        return self._collection(event, "mapping", tag)
 
     def _collection(
         self,
@@ -181,24 +185,27 @@ class _YamlReader:
         while not type(event := next(self._events)).__name__.endswith("EndEvent"):
             first = node = self._node(event)
             key = ""
+            mark = "-"
             if kind == "mapping":
                 node = self._node(next(self._events))
                 key = str(first.scalar)
+                mark = ":"
                 at = first.end
                 if key in (child.key for child in children):
                     raise ValueError
             if node.start == node.end:  # an empty value, whose mark is at the next one
-                at = self._text.index(":" if kind == "mapping" else "-", at) + 1
+                at = self._text.index(mark, at) + 1
                 node = replace(node, start=at, end=at)
-            children.append(
-                Child(key=key, start=node.start if kind == "sequence" else first.start, node=node)
-            )
+            if kind == "sequence":
+                children.append(Child(start=node.start, node=node))
+            else:
+                children.append(Child(key=key, start=first.start, node=node))
             at = node.end
         # The mark of a block's end is at the next value, too.
         if start.flow_style:
             end = event.end_mark.index
         else:
-            end = max((one.end for one in children), default=0)
+            end = max((child.end for child in children), default=0)
         return Node(
             start=begin,
             end=end,

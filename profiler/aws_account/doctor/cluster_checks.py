@@ -14,6 +14,7 @@ from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
 from profiler.core.ecs_terms import arn_account, arn_region
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, format_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
@@ -83,7 +84,8 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     planned = monitor.planned
     has_own_monitor = monitor.state not in ("wrapper", "instance")
     role = task_role(planned.changed.definition)
-    permission = paths.permission(role, planned.streams if has_own_monitor else frozenset())
+    streams = planned.streams if has_own_monitor else frozenset()
+    permission = paths.permission(role, streams)
     writer = _writer(monitor)
     group = planned.log_group
     target = log_target(writer)
@@ -94,17 +96,20 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     )  # --register will create it
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
-    is_read = group is not None and is_here and not is_created
-    found = paths.log_group(group) if is_read else LogGroupState(exists=None)
+    group_state = LogGroupState(exists=None)
+    if group is not None and is_here and not is_created:
+        group_state = paths.log_group(group)
+    if is_made_by_ecs and not group_state.exists:
+        group_state = replace(group_state, exists=None)
     return replace(
         health,
         role=role,
         permission=permission,
         findings=tuple(role_problems(planned.changed.definition, permission, paths, add_command)),
         log_group=group,
-        log_group_exists=None if is_made_by_ecs and not found.exists else found.exists,
-        log_group_class=found.group_class,
-        forwarded_to=found.forwarded_to,
+        log_group_exists=group_state.exists,
+        log_group_class=group_state.group_class,
+        forwarded_to=group_state.forwarded_to,
     )
 
 
@@ -113,11 +118,13 @@ def _writer(monitor: FamilyMonitor) -> DefinedContainer:
     the report.
     """
     containers = monitor.planned.changed.containers
-    named = [
-        one for one in containers if one.name == monitor.planned.changed.batch or one.wraps_batch
-    ]
-    printing = [one for one in containers if prints_report(one.environment)]
-    return next(iter((*printing, *named)), DefinedContainer(name=""))
+    for container in containers:
+        if prints_report(container.environment):
+            return container
+    for container in containers:
+        if container.name == monitor.planned.changed.batch or container.wraps_batch:
+            return container
+    return DefinedContainer(name="")
 
 
 class ClusterChecks(Struct):
@@ -136,7 +143,9 @@ class ClusterChecks(Struct):
         self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]
     ) -> Iterator[FamilyHealth]:
         for monitor, health in zip(monitors, healths, strict=True):
-            newest_ns = None if self.reports is None else self.reports.newest_ns.get(health.family)
+            newest_ns = None
+            if self.reports is not None:
+                newest_ns = self.reports.newest_ns.get(health.family)
             findings = (
                 *self._monitor_findings(monitor, health),
                 *health.findings,
@@ -145,7 +154,7 @@ class ClusterChecks(Struct):
             )
             yield replace(
                 health,
-                last_report=None if newest_ns is None else format_ms(newest_ns),
+                last_report=known(format_ms, newest_ns),
                 findings=findings,
             )
 
@@ -177,8 +186,10 @@ class ClusterChecks(Struct):
                 yield problem(_MONITOR, f"The monitor cannot be added. {notes}")
             case "unknown":
                 yield problem(_MONITOR, notes)
-        for target in monitor.planned.unmonitored if health.has_reports else ():
-            yield unmonitored_finding(target, f"{self.add_command} --register --update-schedules")
+        if health.has_reports:
+            move_command = f"{self.add_command} --register --update-schedules"
+            for target in monitor.planned.unmonitored:
+                yield unmonitored_finding(target, move_command)
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
@@ -241,7 +252,9 @@ class ClusterChecks(Struct):
         if document is None or document.registered_ns is None:
             return None
         since_ns = max(document.registered_ns, self.now_ns - DAYS * NS_PER_DAY)
-        for schedule in (one for one in self.schedules if one.family == monitor.planned.family):
+        for schedule in self.schedules:
+            if schedule.family != monitor.planned.family:
+                continue
             try:
                 if schedule.is_enabled:
                     due_ns = last_due(schedule, self.now_ns - NS_PER_DAY)

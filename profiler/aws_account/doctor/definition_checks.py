@@ -13,6 +13,7 @@ from profiler.core.container_roles import repository
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
+from profiler.core.optional_math import known
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.units import MIB, format_count
 from profiler.settings import MonitorSettings, read_settings
@@ -84,10 +85,9 @@ def definition_findings(
         yield note(_MONITOR, text)
     settings = read_settings({**monitor.variables, **_ENDPOINT})
     yield from task_checks.settings_findings(settings.problems)
-    memory_mb = task_memory_mb(definition)
     task = TaskMetadata(
         arn=_ANY_TASK,
-        memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
+        memory_limit_bytes=known(_bytes_of, task_memory_mb(definition)),
         containers=tuple(map(_as_container, containers)),
     )
     own = task.container(monitor.name)
@@ -152,7 +152,9 @@ def pull_obstacle(definition: Mapping[str, object], paths: ReportPaths) -> str |
     if paths.may_pull(role, monitor.image) != "denied":
         return None
     finding = execution_role_finding(definition, paths)
-    return None if finding is None else f"{finding.text} {finding.advice or ''}".rstrip()
+    if finding is None:
+        return None
+    return f"{finding.text} {finding.advice or ''}".rstrip()
 
 
 def role_problems(
@@ -216,10 +218,7 @@ def _without_monitor(
 def _form_findings(
     definition: Mapping[str, object], monitor: DefinedContainer, add_command: str
 ) -> Iterator[Finding]:
-    if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str):
-        requested = text
-    else:
-        requested = None
+    requested = monitor.variables.get(CONTAINER_VARIABLE)
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))
     except TaskProfilerError as error:
@@ -232,11 +231,15 @@ def _form_findings(
     yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
 
+def _bytes_of(memory_mb: float) -> int:
+    return round(memory_mb * MIB)
+
+
 def _as_container(container: DefinedContainer) -> ContainerMetadata:
     return ContainerMetadata(
         name=container.name,
         image=container.image,
-        memory_limit_bytes=None if container.memory_mb is None else container.memory_mb * MIB,
+        memory_limit_bytes=known(_bytes_of, container.memory_mb),
         log_driver=container.log_driver,
         log_options={name: str(value) for name, value in container.log_options.items()},
     )

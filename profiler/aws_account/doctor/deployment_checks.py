@@ -20,7 +20,13 @@ from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.setup.group_filters import GroupFilters
-from profiler.aws_account.stack_state import StackState, existing_stack, export_lines, obstacle
+from profiler.aws_account.stack_state import (
+    StackState,
+    existing_stack,
+    export_lines,
+    listed_names,
+    obstacle,
+)
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
@@ -77,7 +83,9 @@ def stack_finding(stack: StackState) -> Finding:
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
     advice = obstacle(stack)
     if advice is not None:
-        return (note if stack.phase == "in progress" else problem)(_STACK, text, advice)
+        if stack.phase == "in progress":
+            return note(_STACK, text, advice)
+        return problem(_STACK, text, advice)
     if "ROLLBACK" in (stack.status or ""):
         return note(
             _STACK, text, "The previous version is active. The stack's events contain the cause."
@@ -124,10 +132,10 @@ class _DeploymentChecks(Struct):
 
     def _function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
-            found: Mapping[str, Any] = self.open_client("lambda").get_function_configuration(
-                FunctionName=name
-            )
-        return found
+            configuration: Mapping[str, Any] = self.open_client(
+                "lambda"
+            ).get_function_configuration(FunctionName=name)
+        return configuration
 
     def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
         """The function that an output of the stack names, and the rules that invoke it."""
@@ -163,7 +171,8 @@ class _DeploymentChecks(Struct):
         yield from _guarded(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:
-        invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
+        invocations = self._sum(name, "Invocations")
+        errors = self._sum(name, "Errors")
         if errors:
             try:
                 line = self._last_error(name)
@@ -225,11 +234,10 @@ class _DeploymentChecks(Struct):
                 "The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"
             ):
                 policies = account_subscriptions(self.open_client("logs"))
-            documents = (json.loads(policy["policyDocument"]) for policy in policies)
-            filters = (
-                (document.get("DestinationArn"), document.get("FilterPattern"))
-                for document in documents
-            )
+            filters = []
+            for policy in policies:
+                document = json.loads(policy["policyDocument"])
+                filters.append((document.get("DestinationArn"), document.get("FilterPattern")))
             if self._delivers(filters, destination):
                 yield ok(
                     _SUBSCRIPTION,
@@ -247,7 +255,7 @@ class _DeploymentChecks(Struct):
                 "Remove the other one, or set Subscribe=groups.",
             )
             return
-        groups = [group for group in self.stack.parameters.get("LogGroups", "").split(",") if group]
+        groups = listed_names(self.stack.parameters.get("LogGroups", ""))
         if not groups:
             yield problem(
                 _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE
@@ -279,10 +287,11 @@ class _DeploymentChecks(Struct):
         with aws_errors(
             f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"
         ):
-            found = subscription_filters(self.open_client("logs"), group)
-        if self._delivers(
-            ((one["destinationArn"], one.get("filterPattern")) for one in found), destination
-        ):
+            listed = subscription_filters(self.open_client("logs"), group)
+        filters = []
+        for subscription in listed:
+            filters.append((subscription["destinationArn"], subscription.get("filterPattern")))
+        if self._delivers(filters, destination):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
             what = (
@@ -296,10 +305,8 @@ class _DeploymentChecks(Struct):
         forwards.
         """
         wants_reports = self.stack.parameters.get("ElasticsearchUrl") != ""
-        return any(
-            one == destination and (passes_reports(pattern) or not wants_reports)
-            for one, pattern in filters
-        )
+        own = (pattern for place, pattern in filters if place == destination)
+        return any(passes_reports(pattern) or not wants_reports for pattern in own)
 
     def _event_sources(self, function: str) -> Iterator[Finding]:
         """Whether the data stream, which keeps reports for 24 hours, invokes the function."""
@@ -308,7 +315,7 @@ class _DeploymentChecks(Struct):
         ):
             response = self.open_client("lambda").list_event_source_mappings(FunctionName=function)
         states = [source["State"] for source in response["EventSourceMappings"]]
-        if states and all(state == "Enabled" for state in states):
+        if {*states} == {"Enabled"}:
             yield ok(_STREAM, f"The data stream invokes {function}.")
             return
         text = (
@@ -370,9 +377,10 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
     """Whether the cluster answers and has these index templates."""
     try:
         engine = detect_product(server).engine
-        missing = [
-            name for name in names if not server.request("GET", f"/_index_template/{name}").ok
-        ]
+        missing = []
+        for name in names:
+            if not server.request("GET", f"/_index_template/{name}").ok:
+                missing.append(name)
     except TaskProfilerError as error:
         yield problem(_TEMPLATES, str(error))
         return

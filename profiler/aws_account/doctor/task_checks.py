@@ -13,6 +13,7 @@ from profiler.collectors.nvidia.visible_gpus import (
 )
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_delivery import OwnStream, report_target
 from profiler.monitor.task_sampler import TaskSource
@@ -119,9 +120,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     own = None if isinstance(container, Unavailable) else container
     selection = select_batch(task, requested=settings.task.container, own=own)
     yield batch_finding(selection)
-    batches = [
-        batch for batch in (task.container(name) for name in selection.names) if batch is not None
-    ]
+    batches = [*filter(None, map(task.container, selection.names))]
     host = probes.read_host()
     for batch in batches:
         yield from limits_findings(batch, task, own)
@@ -145,12 +144,12 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
             text,
             "Check whether a proxy or a firewall in this container blocks 169.254.170.2.",
         )
-    name = task.family if task.revision is None else f"{task.family}:{task.revision}"
-    launch = "" if task.launch_type is None else f" on {task.launch_type}"
-    text = (
-        f"Version {version} answers: task {task_id(task.arn)} of "
-        f"{name or 'an unknown family'}{launch}."
-    )
+    name = task.family or "an unknown family"
+    if task.revision is not None:
+        name = f"{task.family}:{task.revision}"
+    if task.launch_type is not None:
+        name += f" on {task.launch_type}"
+    text = f"Version {version} answers: task {task_id(task.arn)} of {name}."
     if version < _PREFERRED_VERSION:
         return note(
             _TASK,
@@ -203,10 +202,11 @@ def unseen_limits_findings(
     """
     visible = visible_of(host)
     size = task_size_of(task)
-    memory = unseen_memory_limit(
-        visible, size, size.memory_mb if size and not batch.memory_limit_bytes else None
-    )
-    limits = [limit for limit in (memory, unseen_cpu_limit(visible, size)) if limit is not None]
+    limit_mb = None
+    if size and not batch.memory_limit_bytes:
+        limit_mb = size.memory_mb
+    memory = unseen_memory_limit(visible, size, limit_mb)
+    limits = [*filter(None, (memory, unseen_cpu_limit(visible, size)))]
     if limits:
         seen, may_use = (" and ".join(texts) for texts in zip(*limits, strict=True))
         yield note(
@@ -374,7 +374,7 @@ def _gpu_selection(
     if configured:
         return GpuSelection(selectors=frozenset(configured), is_known=True)
     for batch in batches:
-        value = None if batch.docker_id is None else probes.visible_devices(batch.docker_id)
+        value = known(probes.visible_devices, batch.docker_id)
         if value is not None:
             return parse_visible_devices(value)
     return GpuSelection()
@@ -400,12 +400,12 @@ def log_finding(
             f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.",
         )
     if isinstance(target, LogTarget):
-        refused = may_put(target) if may_put else None
+        refused = None
+        what = "The report goes to the batch's stream:"
+        if may_put is not None:
+            refused = may_put(target)
+            what = "The monitor may write the report to"
         if refused is None:
-            if may_put:
-                what = "The monitor may write the report to"
-            else:
-                what = "The report goes to the batch's stream:"
             return ok(LOG, f"{what} {target.group}, stream {target.stream}.")
         target = refused
     return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")

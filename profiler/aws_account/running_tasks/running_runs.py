@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.line_trust import AccountTrust, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeLine, decode_notice
@@ -81,8 +82,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
         if not self.is_running:
             return measured_ms
         since_start_ms = span_ms(parse_ns(record.started_at), now_ns)
-        known = [value for value in (since_start_ms, measured_ms) if value is not None]
-        return max(known, default=None)
+        return max_known(since_start_ms, measured_ms)
 
 
 class RunningRuns(Struct):
@@ -137,38 +137,33 @@ class RunningRuns(Struct):
         ``tasks`` None: ECS was not asked.
         """
         if tasks is None:
-            found = [self._run(report, now_ns) for report in self._newest.values()]
-            running = {
-                _key(run.report): run
-                for run in found
-                if run.is_running and not is_silent(run.report, now_ns)
-            }
+            runs = [self._run(report, now_ns) for report in self._newest.values()]
         else:
-            found = [
-                run
-                for task in tasks
-                if self.selection.matches(task)
-                for run in self._of_task(task, now_ns)
-            ]
-            running = {_key(run.report): run for run in found if run.is_running}
-        ended = [run for run in found if not run.is_running and _key(run.report) in self._shown]
+            runs = []
+            for task in tasks:
+                if self.selection.matches(task):
+                    runs += self._of_task(task, now_ns)
+        running = {}
+        ended = []
+        for run in runs:
+            key = _key(run.report)
+            if not run.is_running and key in self._shown:
+                ended.append(run)
+            # ECS says of its tasks whether they run.
+            elif run.is_running and (tasks is not None or not is_silent(run.report, now_ns)):
+                running[key] = run
         self._shown = running
         return (*running.values(), *ended)
 
     def _of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
         """The runs of a task, from its monitor's lines; without lines, the task itself."""
-        lines = [
-            report
-            for (task_id, _), report in self._newest.items()
-            if task_id == task.record.task_id
-        ]
-        if not lines:
-            return (self._run(task, now_ns),)
-        status = known_status(task.record)
-        return [
-            self._run(_with_end(line, task) if status != _RUNNING else line, now_ns)
-            for line in lines
-        ]
+        has_ended = known_status(task.record) != _RUNNING
+        runs = []
+        for (task_id, _), report in self._newest.items():
+            if task_id == task.record.task_id:
+                line = _with_end(report, task) if has_ended else report
+                runs.append(self._run(line, now_ns))
+        return runs or [self._run(task, now_ns)]
 
     def notices_of(self, report: Report) -> tuple[SeenNotice, ...]:
         """The notices of a run, in the order of time.
@@ -227,7 +222,11 @@ class RunsInProgress(RunningRuns, kw_only=True):
 
     read: Callable[[], Iterable[Report]]
 
-    def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:  # noqa: ARG002
+    def refresh(
+        self,
+        now_ns: int,  # noqa: ARG002  as above
+        tasks: Sequence[Report] | None = None,  # noqa: ARG002  as above
+    ) -> tuple[RunningRun, ...]:
         return tuple(RunningRun(report=report) for report in self.read())
 
 

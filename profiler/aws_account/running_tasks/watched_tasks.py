@@ -76,14 +76,14 @@ class RunningTasks(Struct):
         """
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
-            found = read_tasks(
+            running_tasks = read_tasks(
                 self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running
             )
-            tasks = [
-                task
-                for task in sorted(found, key=itemgetter("taskArn"))
-                if self.with_services or not str(task.get("group", "")).startswith(SERVICE_GROUP)
-            ]
+            tasks = []
+            for task in sorted(running_tasks, key=itemgetter("taskArn")):
+                is_of_service = str(task.get("group", "")).startswith(SERVICE_GROUP)
+                if self.with_services or not is_of_service:
+                    tasks.append(task)
         self._running = {task["taskArn"] for task in tasks if task.get("lastStatus") != _STOPPED}
         problems: list[str] = []
         definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
@@ -125,13 +125,10 @@ def _read_definition(definition: Mapping[str, object]) -> _Definition:
         writers = tuple(
             container for container in containers if container.name in (monitor.name, known.batch)
         )
-    groups = (
-        *(log_target(container).group for container in writers),
-        monitor and monitor.own_log_group,
-    )
-    return replace(
-        known, groups=tuple(dict.fromkeys(group for group in groups if group is not None))
-    )
+    groups = [log_target(container).group for container in writers]
+    if monitor is not None:
+        groups.append(monitor.own_log_group)
+    return replace(known, groups=tuple(dict.fromkeys(filter(None, groups))))
 
 
 def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
@@ -141,6 +138,9 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
     size = definition_size(task)
     status: Status = "running"
     exit_code = None
+    started_at = None
+    if task.get("startedAt"):
+        started_at = format_datetime(task["startedAt"].astimezone(UTC))
     end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
     if end is not None:
         outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
@@ -158,9 +158,7 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         container=Container(name=definition.batch),
         status=status,
         exit_code=exit_code,
-        started_at=format_datetime(task["startedAt"].astimezone(UTC))
-        if task.get("startedAt")
-        else None,
+        started_at=started_at,
         metrics=Metrics(vcpu_size=size.vcpu, memory_size_mb=size.memory_mb),
     )
     return Report(time=time, type="task.checkpoint", record=record)
@@ -241,6 +239,6 @@ class WatchedTasks(Struct, kw_only=True):
         return tuple(
             sorted(
                 watched,
-                key=lambda one: (one.run.is_running, -(one.share or 0), -(one.elapsed_ms or 0)),
+                key=lambda task: (task.run.is_running, -(task.share or 0), -(task.elapsed_ms or 0)),
             )
         )

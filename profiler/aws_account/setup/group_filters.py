@@ -21,7 +21,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.registered_definitions import glob_prefix
-from profiler.aws_account.stack_state import StackState, monitor_log_group
+from profiler.aws_account.stack_state import StackState, listed_names, monitor_log_group
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -55,7 +55,9 @@ def delivery_of(values: Mapping[str, str], state: StackState) -> Delivery:
     """The delivery of a stack with these parameters, as in the template's own subscription."""
     pattern = _NOTICES
     if values["ElasticsearchUrl"]:
-        pattern = "" if values["ForwardLogLines"] == "true" else _REPORTS
+        pattern = _REPORTS
+        if values["ForwardLogLines"] == "true":
+            pattern = ""
     if values["ElasticsearchUrl"] and values["Ingestion"] == "stream":
         return Delivery(
             pattern=pattern,
@@ -127,25 +129,24 @@ class GroupFilters(Struct, frozen=True):
                 named.add(name)
             classes |= listed
         unfit = [f"{name} (missing)" for name in missing]
-        unfit += [
-            f"{name} ({group_class})"
-            for name, group_class in classes.items()
-            if group_class != STANDARD and (name in named or not are_given)
-        ]
+        groups = []
+        others = []
+        for name, group_class in classes.items():
+            if group_class == STANDARD:
+                groups.append(name)
+                continue
+            others.append(f"{name} ({group_class})")
+            if name in named or not are_given:
+                unfit.append(f"{name} ({group_class})")
         if unfit and are_given:
             raise TaskProfilerError(
                 "Only log groups that exist and have the class Standard can be subscribed, unlike "
                 f"{', '.join(unfit)}: create them, leave them out, or check --log-group and "
                 "--region."
             )
-        others = [
-            f"{name} ({group_class})"
-            for name, group_class in classes.items()
-            if group_class != STANDARD
-        ]
         left_out = sorted({*unfit, *others})
         return GroupSelection(
-            groups=tuple(name for name, found in classes.items() if found == STANDARD),
+            groups=tuple(groups),
             named=frozenset(named),
             left_out=tuple(f"{text} cannot be subscribed and is left out" for text in left_out),
         )
@@ -164,14 +165,14 @@ class GroupFilters(Struct, frozen=True):
             ):
                 group_class = log_group_class(self.open_client, name)
             return {} if group_class is None else {name: group_class}
-        found = {}
+        classes = {}
         for group in listed_groups(self.open_client, prefix):
             group_name = str(group["logGroupName"])
             is_of_function = group_name.startswith(_LAMBDA_GROUPS)
             if not is_of_function and fnmatchcase(group_name, name):
-                found[group_name] = str(group.get("logGroupClass", STANDARD))
-        found.pop(monitor_log_group(self.stack), None)
-        return found
+                classes[group_name] = str(group.get("logGroupClass", STANDARD))
+        classes.pop(monitor_log_group(self.stack), None)
+        return classes
 
     def plan(
         self, wanted: GroupSelection, before: Iterable[str], delivery: Delivery | None
@@ -199,7 +200,10 @@ class GroupFilters(Struct, frozen=True):
                 refused.append(problem)
             elif delivery is not None and not self._is_current(filters.get(group, ()), delivery):
                 put.append(group)
-        gone = [group for group in others if self._own(filters.get(group, ())) is not None]
+        gone = []
+        for group in others:
+            if self._own(filters.get(group, ())) is not None:
+                gone.append(group)
         return FilterPlan(
             name=self.name,
             groups=groups,
@@ -211,10 +215,10 @@ class GroupFilters(Struct, frozen=True):
 
     def plan_deletion(self, state: StackState) -> FilterPlan:
         """The filters of a stack that is to be deleted. Raises TaskProfilerError."""
-        names = state.parameters.get("LogGroups", "").split(",")
-        if state.parameters.get("Subscribe") == "account":
-            names = []
-        return self.plan(GroupSelection(), filter(None, names), None)
+        names: list[str] = []
+        if state.parameters.get("Subscribe") != "account":
+            names = listed_names(state.parameters.get("LogGroups", ""))
+        return self.plan(GroupSelection(), names, None)
 
     def _read_filters(self, groups: Iterable[str]) -> dict[str, list[Mapping[str, Any]]]:
         """The filters of each group, up to the first error: an unread group has none."""

@@ -20,8 +20,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
@@ -52,10 +52,10 @@ class ImageRepository:
 
     def uri(self) -> str | None:
         """The repository's URI; None if it does not exist."""
-        found = self._read(
+        answer = self._read(
             "describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name]
         )
-        return None if found is None else str(found["repositories"][0]["repositoryUri"])
+        return None if answer is None else str(answer["repositories"][0]["repositoryUri"])
 
     def create(self) -> str:
         """Create the repository, with immutable tags, and return its URI."""
@@ -128,18 +128,15 @@ class ImageRepository:
 
     def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""
-        from botocore.exceptions import ClientError  # slow to import
-
         if operation != "describe_repositories":
             arguments["repositoryName"] = self.name
         with aws_errors(f"The repository {self.name} cannot be read"):
-            try:
-                found: Mapping[str, Any] = getattr(self._ecr, operation)(**arguments)
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != missing:
-                    raise
-                return None
-        return found
+            answer: Mapping[str, Any] | None = answer_unless(
+                lambda error: error_code(error) == missing,
+                getattr(self._ecr, operation),
+                **arguments,
+            )
+        return answer
 
 
 def check_default_image(
@@ -261,10 +258,12 @@ class Docker:
         missing = [platform for platform in wanted if possible and platform not in possible]
         if missing:
             others = ",".join(platform for platform in wanted if platform in possible)
+            remedy = "install an emulator (docker run --privileged --rm tonistiigi/binfmt "
+            remedy += "--install all)"
+            if others:
+                remedy += f", or use --platform {others}"
             raise TaskProfilerError(
-                f"This Docker cannot build for {' and '.join(missing)}: install an emulator "
-                "(docker run --privileged --rm tonistiigi/binfmt --install all)"
-                + (f", or use --platform {others}." if others else ".")
+                f"This Docker cannot build for {' and '.join(missing)}: {remedy}."
             )
         stores_several = (
             _CONTAINERD_STORE in self._ask("info", "--format", "{{json .DriverStatus}}").stdout
@@ -400,10 +399,8 @@ def _pack_wheel(folder: Path) -> None:
     """Pack the installed package as a wheel again, so that the image runs the code of this
     installation.
     """
-    from importlib.metadata import (
-        PackageNotFoundError,
-        distribution,
-    )  # e-mail headers, which no other command needs
+    # E-mail headers, which no other command needs.
+    from importlib.metadata import PackageNotFoundError, distribution
 
     try:
         installed = distribution("task-profiler")
@@ -414,21 +411,19 @@ def _pack_wheel(folder: Path) -> None:
     name = f"task_profiler-{__version__}"
     left_out = _PACKAGE / _LEFT_OUT
     paths = [path for path in sorted(_PACKAGE.rglob("*")) if path.is_file() and path != left_out]
-    files = {
-        path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes()
-        for path in (*paths, _PACKAGE.with_name(_START))
-        if "__pycache__" not in path.parts
-    }
-    files |= {
-        f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA
-    }
+    files = {}
+    for path in (*paths, _PACKAGE.with_name(_START)):
+        if "__pycache__" not in path.parts:
+            files[path.relative_to(_PACKAGE.parent).as_posix()] = path.read_bytes()
+    for metadata_file in _METADATA:
+        content = installed.read_text(metadata_file) or ""
+        files[f"{name}.dist-info/{metadata_file}"] = content.encode()
     record = f"{name}.dist-info/RECORD"
-    digests = {
-        path: urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
-        for path, data in files.items()
-    }
-    rows = [f"{path},sha256={digests[path]},{len(data)}\n" for path, data in files.items()]
+    rows = []
+    for file, data in files.items():
+        digest = urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
+        rows.append(f"{file},sha256={digest},{len(data)}\n")
     files[record] = "".join([*rows, f"{record},,\n"]).encode()
     with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:
-        for path, data in files.items():
-            wheel.writestr(path, data)
+        for file, data in files.items():
+            wheel.writestr(file, data)

@@ -57,15 +57,12 @@ class SetupSteps(Struct):
         try:
             ecs = self.open_client("ecs")
             clusters = clusters or TaskDefinitions(ecs).clusters()
-            if clusters:
-                problem = ""
-            else:
+            if not clusters:
                 problem = f"There is no ECS cluster in {ecs.meta.region_name}: check the Region."
         except TaskProfilerError as error:
             problem = str(error)
-        self.hints += (
-            () if problem else tuple(container_insights_sentences(self.open_client, clusters))
-        )
+        if not problem:
+            self.hints += tuple(container_insights_sentences(self.open_client, clusters))
         options = [("--cluster", cluster) for cluster in clusters or ("NAME",)]
         add = (
             "taskdef",
@@ -75,9 +72,13 @@ class SetupSteps(Struct):
             "--attach-policy",
             "--register",
         )
-        yield self._step(
-            "monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add
-        )
+
+        def monitors() -> _Found:
+            if problem:
+                return None, problem, ()
+            return self._monitors(clusters)
+
+        yield self._step("monitors", monitors, add)
         checks = [("doctor", *option) for option in options]
         yield self._step(
             "check", lambda: (None, "It looks at every family when it runs.", ()), *checks
@@ -113,13 +114,14 @@ class SetupSteps(Struct):
     def _stack(self) -> _Found:
         state = read_state(self.open_client, DEFAULT_STACK)
         gap, options = find_gap(state.parameters)
-        self.hints = () if state.phase == "absent" else tuple(export_lines(state.parameters))
+        self.hints = tuple(export_lines(state.parameters))
         why_not = obstacle(state)
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
             return False, f"There is no stack {DEFAULT_STACK}. {advice}", options
         if why_not is not None:
-            return (None if state.phase == "in progress" else False), why_not, options
+            is_done = None if state.phase == "in progress" else False
+            return is_done, why_not, options
         if state.version not in (None, __version__):
             return (
                 False,

@@ -5,13 +5,14 @@ of both.
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import log_group_class
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.aws_account.setup.group_filters import (
@@ -43,6 +44,7 @@ from profiler.aws_account.stack_state import (
     CODE_PREFIX,
     DEFAULT_STACK,
     StackState,
+    listed_names,
     monitor_log_group,
     obstacle,
     read_state,
@@ -118,14 +120,14 @@ class CodeBucket:
 
         Also raises if the bucket belongs to another account or Region.
         """
-        found = self._head("s3:ListBucket", self._s3.head_bucket)
-        region = found and found.get("BucketRegion")
+        answer = self._head("s3:ListBucket", self._s3.head_bucket)
+        region = answer and answer.get("BucketRegion")
         here = self._s3.meta.region_name
         if region is not None and region != here:
             raise TaskProfilerError(
                 f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}."
             )
-        return found is not None
+        return answer is not None
 
     def create(self) -> None:
         """Create the bucket. S3 makes every new bucket private and encrypted."""
@@ -158,23 +160,25 @@ class CodeBucket:
             endpoint = s3.endpoint_url
         return f"{endpoint}/{self.name}/{key}"
 
-    # Boto3 has no types.
-    def _head(self, permission: str, call: Any, **arguments: str) -> dict[str, Any] | None:  # noqa: ANN401
+    def _head(
+        self,
+        permission: str,
+        call: Any,  # noqa: ANN401  boto3 has no types
+        **arguments: str,
+    ) -> dict[str, Any] | None:
         """The answer; None if there is nothing.
 
         HEAD requests have no error code but the HTTP status.
         """
-        from botocore.exceptions import ClientError  # slow to import
-
         allowed = f"{permission}, or name a bucket of this account with --bucket"
         with aws_errors(f"The bucket {self.name} cannot be used", allowed):
-            try:
-                found: dict[str, Any] = call(**self._owner, **arguments)
-            except ClientError as error:
-                if error_status(error) == 404:  # noqa: PLR2004  not found
-                    return None
-                raise
-        return found
+            answer: dict[str, Any] | None = answer_unless(
+                lambda error: error_status(error) == HTTPStatus.NOT_FOUND,
+                call,
+                **self._owner,
+                **arguments,
+            )
+        return answer
 
 
 class StackDeployment(Struct, frozen=True):
@@ -270,7 +274,7 @@ class StackDeployment(Struct, frozen=True):
         before = parameter_values(template, {}, state.parameters)
         values = parameter_values(template, given, state.parameters)
         are_given = "LogGroups" in given
-        names = _names(values["LogGroups"])
+        names = listed_names(values["LogGroups"])
         filters = GroupFilters(state.name, self.open_client, self.on_step)
         wanted = GroupSelection()
         delivery = None
@@ -284,7 +288,9 @@ class StackDeployment(Struct, frozen=True):
             values = parameter_values(template, given, state.parameters)
         if subscribes_groups(values):
             delivery = delivery_of(values, state)
-        dropped = _names(before["LogGroups"]) if before["Subscribe"] == "groups" else []
+        dropped = []
+        if before["Subscribe"] == "groups":
+            dropped = listed_names(before["LogGroups"])
         if delivery is not None:
             dropped = [name for name in dropped if name not in names]
         return filters.plan(wanted, dropped, delivery)
@@ -303,7 +309,6 @@ class StackDeployment(Struct, frozen=True):
         return bucket
 
     def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
-        is_new = plan.state.phase == "absent"
         exists = bucket.exists()
         yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
         for key in (plan.code_key, plan.template_key):
@@ -311,9 +316,12 @@ class StackDeployment(Struct, frozen=True):
             yield f"s3://{bucket.name}/{key} {verb}"
         for name in plan.secrets:
             yield f"would store the secret {name}"
-        version = f"version {plan.state.version}" if plan.state.version else "of an unknown version"
-        now = "absent" if is_new else version
-        yield f"would {'create' if is_new else 'update'} the stack {plan.state.name} (now {now})"
+        if plan.state.phase == "absent":
+            yield f"would create the stack {plan.state.name} (now absent)"
+        elif plan.state.version:
+            yield f"would update the stack {plan.state.name} (now version {plan.state.version})"
+        else:
+            yield f"would update the stack {plan.state.name} (now of an unknown version)"
         for name, value in plan.given.items():
             if name not in ("CodeBucket", "CodeKey"):
                 yield f"  {name}={value}"
@@ -325,7 +333,7 @@ class StackDeployment(Struct, frozen=True):
                 f"would remove the instance monitor of {monitored}; its log group "
                 f"{monitor_log_group(plan.state.name)} stays"
             )
-        kept = len([name for name in plan.state.parameters if name not in plan.given])
+        kept = len(plan.state.parameters.keys() - plan.given.keys())
         if kept:
             yield f"  {kept} other parameters keep their values"
         yield from filter_sentences(plan.filters)
@@ -372,12 +380,10 @@ class StackDeployment(Struct, frozen=True):
         Returns a sentence about each failure.
         """
         filters = plan.filters
-        changes = change_set.changes if change_set is not None else ()
-        removes_filters = any(
-            change.type == _FILTER_TYPE and change.action == "Remove" for change in changes
-        )
-        if removes_filters:  # of the template alone, maybe under the same name
-            filters = replace(filters, put=filters.groups)
+        for change in () if change_set is None else change_set.changes:
+            # The filter of the template alone, maybe under the same name.
+            if change.type == _FILTER_TYPE and change.action == "Remove":
+                filters = replace(filters, put=filters.groups)
         delivery: Delivery | None = delivery_of(plan.values, state)
         return GroupFilters(state.name, self.open_client, self.on_step).carry_out(
             filters, delivery, self.changes.clock, self.on_step
@@ -399,10 +405,6 @@ def filter_sentences(filters: FilterPlan) -> Iterator[str]:
         yield f"  subscribed already: {format_count(unchanged, 'log group')}"
     yield from filters.left_out
     yield from filters.refused
-
-
-def _names(parameter: str) -> list[str]:
-    return [name for name in parameter.split(",") if name]
 
 
 def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:

@@ -94,7 +94,8 @@ LIMITS = (
         maximum=4096,
         unit="bytes",
         way_out="shorten it, by patterns instead of names",
-        source="https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html",
+        source="https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/"
+        "cloudformation-limits.html",
     ),
     StackLimit(
         what="LogGroups and RetryOutOfMemory: the policies of task_stopped's role",

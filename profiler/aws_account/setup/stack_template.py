@@ -33,12 +33,15 @@ _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 def parameter_defaults(template: str) -> dict[str, str]:
     """The template's parameters with their defaults, empty where there is none."""
-    found = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
-    _, *parts = _NAME.split(found[1] if found else "")
-    defaults = (
-        (name, _DEFAULT.search(part)) for name, part in zip(parts[::2], parts[1::2], strict=True)
-    )
-    return {name: "" if default is None else default[1].strip('"') for name, default in defaults}
+    section = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
+    if section is None:
+        return {}
+    _, *parts = _NAME.split(section[1])
+    defaults = {}
+    for name, part in zip(parts[::2], parts[1::2], strict=True):
+        default = _DEFAULT.search(part)
+        defaults[name] = "" if default is None else default[1].strip('"')
+    return defaults
 
 
 def parameter_values(
@@ -88,13 +91,13 @@ def changed_parameters(
 
     It rejects those that the template no longer has.
     """
-    return [
-        {"ParameterKey": name, "ParameterValue": given[name]}
-        if name in given
-        else {"ParameterKey": name, "UsePreviousValue": True}
-        for name in names
-        if name in given or name in current
-    ]
+    parameters: list[dict[str, object]] = []
+    for name in names:
+        if name in given:
+            parameters.append({"ParameterKey": name, "ParameterValue": given[name]})
+        elif name in current:
+            parameters.append({"ParameterKey": name, "UsePreviousValue": True})
+    return parameters
 
 
 def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
@@ -140,7 +143,7 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
     with noted_errors(
         note, "Whether all log groups can be subscribed is unknown", "logs:DescribeAccountPolicies"
     ):
-        names += [one["policyName"] for one in account_subscriptions(open_client("logs"))]
+        names += [policy["policyName"] for policy in account_subscriptions(open_client("logs"))]
     if names:
         raise TaskProfilerError(
             f"The account-wide subscription {names[0]} exists already, and AWS allows one for "
@@ -161,12 +164,12 @@ def check_instance_monitor(
         note, f"It is unknown whether the cluster {cluster} exists", "ecs:DescribeClusters"
     ):
         statuses = [
-            one["status"]
-            for one in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]
+            description["status"]
+            for description in open_client("ecs").describe_clusters(clusters=[cluster])["clusters"]
         ]
     if "ACTIVE" not in statuses:
         raise TaskProfilerError(
-            f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region, or remove "
-            "its monitor with --no-instance-monitor."
+            f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region, or "
+            "remove its monitor with --no-instance-monitor."
         )
     check_default_image(open_client, "run task-profiler setup image", note, must_exist=True)

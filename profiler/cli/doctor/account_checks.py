@@ -31,8 +31,8 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import (
-    Column,
     Span,
+    folding,
     sentences_about,
     table,
     table_width,
@@ -65,7 +65,9 @@ def findings_of_file(file: str) -> Iterator[Finding]:
     """
     data = read_input(file)
     name = source_name(file)
-    command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
+    command = f"{_ADD} {quote(file)}"
+    if file != STANDARD_INPUT:
+        command += " --in-place"
     for definition, arn in read_definitions(data, name):
         yield from definition_findings(definition, command, default_image=default_image(arn))
 
@@ -86,12 +88,12 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
     try:
         targets = Schedules(open_client).targets()
-        pins = [
-            (one, one.pinned_revision or "") for one in targets if one.is_pin_of(document.arn or "")
-        ]
-        pinned = [
-            (one, read_document(definitions.describe(pin), pin).definition) for one, pin in pins
-        ]
+        pinned = []
+        for target in targets:
+            pin = target.pinned_revision
+            if pin is not None and target.is_pin_of(document.arn or ""):
+                started = read_document(definitions.describe(pin), pin)
+                pinned.append((target, started.definition))
     except TaskProfilerError as error:
         yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
@@ -145,35 +147,37 @@ def _last_reports(
 
     A group is read until its families have one.
     """
-    arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
+    arn = next(
+        (monitor.planned.revision_arn for monitor in monitors if monitor.planned.revision_arn), ""
+    )
     pages = LimitedPages(open_pages(options))
     trust = log_trust(options)
-    reporting = [one for one in healths if one.has_reports]
+    reporting = [health for health in healths if health.has_reports]
     urls = names_of(options, "search")
 
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
         if urls and reporting:
             yield open_source(replace(options, sources=urls)), reporting
-        readable = [
-            one for one in reporting if one.log_group_exists and one.log_group_class == STANDARD
-        ]
-        for group in () if urls else sorted({one.log_group for one in readable if one.log_group}):
-            yield (
-                LogGroupRuns(pages, (group,), now_ns, trust=trust),
-                [one for one in reporting if one.log_group == group],
-            )
+        if urls:
+            return
+        groups = set[str]()
+        for health in reporting:
+            if health.log_group and health.log_group_exists and health.log_group_class == STANDARD:
+                groups.add(health.log_group)
+        for group in sorted(groups):
+            of_group = [health for health in reporting if health.log_group == group]
+            yield LogGroupRuns(pages, (group,), now_ns, trust=trust), of_group
 
     newest_ns: dict[str, int] = {}
     try:
         with progress_row() as show:
             show("Looking for the last reports", None)
             for source, families in sources():
-                found = newest_reports(
-                    source, frozenset(one.family for one in families), arn, now_ns
+                newest_in_group = newest_reports(
+                    source, frozenset(health.family for health in families), arn, now_ns
                 )
-                newest_ns |= {
-                    family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()
-                }
+                for family, at_ns in newest_in_group.items():
+                    newest_ns[family] = max(at_ns, newest_ns.get(family, 0))
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return None
@@ -181,32 +185,28 @@ def _last_reports(
 
 
 def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[Span, ...]]:
-    columns = tuple(
-        Column(title, folds=True) for title in (*_TITLES, f"Last report ({local_zone()})")
-    )
+    columns = folding(*_TITLES, f"Last report ({local_zone()})")
     yield from table(columns, map(_cells, judged), width=width)
-    found = (
-        (
-            one.family,
-            f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip(),
-            _LEVEL_STYLES[finding.level],
-        )
-        for one in judged
-        for finding in one.findings
-    )
-    yield from sentences_about(found, width)
+    problems = []
+    for health in judged:
+        for finding in health.findings:
+            sentence = f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip()
+            problems.append((health.family, sentence, _LEVEL_STYLES[finding.level]))
+    yield from sentences_about(problems, width)
 
 
 def _cells(health: FamilyHealth) -> Sequence[str | Span]:
     levels: Mapping[str, str] = {
         finding.topic: finding.level for finding in reversed(health.findings)
     }
-    exists = "" if health.log_group_exists is not False else " (missing)"
+    group = health.log_group or UNKNOWN
+    if health.log_group is not None and health.log_group_exists is False:
+        group += " (missing)"
     cells = (
         health.family,
         health.monitor,
         health.permission or UNKNOWN,
-        UNKNOWN if health.log_group is None else f"{health.log_group}{exists}",
+        group,
         ", ".join(health.forwarded_to) or UNKNOWN,
         format_local(parse_ns(health.last_report)) or UNKNOWN,
     )

@@ -21,6 +21,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.build_collectors import metadata_source
 from profiler.cli.wiring.open_past_runs import names_of, open_search
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
@@ -29,12 +30,14 @@ from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.read_one_gpu import load_binding
 from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
+from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.threads import run_with_timeout
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.linux.host import read_host, read_kernel_view
+from profiler.search_setup.template_install import prefixed_name, setup_files
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
@@ -95,18 +98,15 @@ def doctor(
         )
     clock = SystemClock()
     if cluster is not None:
-        from profiler.cli.doctor.account_checks import (
-            check_cluster,
-        )  # not in the monitor's container
+        # Slow to import, and not for the monitor's container.
+        from profiler.cli.doctor.account_checks import check_cluster
 
         sys.exit(check_cluster(cluster, options, clock.wall_ns(), as_json=as_json))
     region = options.region
     profile = options.profile
     if name is not None:
-        from profiler.cli.doctor.account_checks import (
-            findings_of_family,
-            findings_of_file,
-        )  # as above
+        # As above.
+        from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file
 
         if is_file_name(name):
             findings = findings_of_file(name)
@@ -129,12 +129,8 @@ def doctor(
 
 
 def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) -> Iterator[Finding]:
-    from profiler.aws_account.doctor.deployment_checks import (
-        deployment_findings,
-        template_findings,
-    )  # slow to import
-    from profiler.cli.wiring.aws_options import open_clients
-    from profiler.search_setup.template_install import prefixed_name, setup_files
+    # Slow to import.
+    from profiler.aws_account.doctor.deployment_checks import deployment_findings, template_findings
 
     yield from deployment_findings(stack, open_clients(options.region, options.profile), clock)
     for url in names_of(options, "search"):
@@ -204,8 +200,6 @@ def _probes(
 
 
 def _py_spy_version() -> str | None:
-    from profiler.collectors.stacks.py_spy import PySpy, find_py_spy  # only with call stacks
-
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     if program is None:
         return None

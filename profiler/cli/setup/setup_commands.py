@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.replay import count_messages
+from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
     Docker,
     ImageBuild,
@@ -116,7 +119,7 @@ def setup(
     if context.invoked_subcommand is not None:
         return 0
     check_region(region, profile)
-    from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
+    from profiler.aws_account.setup.setup_steps import SetupSteps  # slow to import
 
     with progress_row() as show:
         steps = SetupSteps(
@@ -125,12 +128,12 @@ def setup(
             {"region": region, "profile": profile},
             lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
         )
-        found = list(steps.read())
-    code = 1 if all(step.is_done is None for step in found) else 0
+        setup_steps = list(steps.read())
+    code = int(all(step.is_done is None for step in setup_steps))
     if as_json:
-        write_json_lines(found)
+        write_json_lines(setup_steps)
         return code
-    for number, step in enumerate(found, 1):
+    for number, step in enumerate(setup_steps, 1):
         write_lines(_lines(number, step, terminal_columns()))
     for sentence in steps.hints:
         write_paragraph(sentence)
@@ -140,13 +143,16 @@ def setup(
 def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     word, colour = _STATES[step.is_done]
     yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
-    for words in () if step.is_done else step.commands:
-        has_spaces = any(" " in word for word in words)  # such a word stays whole
-        rows = wrapped(
-            shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), _INDENT
-        )
-        yield from ((*row, Span(_GOES_ON)) for row in rows[:-1])
-        yield rows[-1]
+    if step.is_done:
+        return
+    for words in step.commands:
+        room = width and width - len(_GOES_ON)
+        if any(" " in word for word in words):  # such a word stays whole
+            room = None
+        *rows, last = wrapped(shlex.join(words), room, _INDENT)
+        for row in rows:
+            yield *row, Span(_GOES_ON)
+        yield last
 
 
 @setup.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1 --yes")
@@ -160,10 +166,6 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     They are in the dead-letter queues of its stack. Without --yes, they are counted. Repeating the
     command does no harm.
     """
-    # These modules are slow to import.
-    from profiler.aws_account.aws_errors import aws_errors
-    from profiler.aws_account.replay import count_messages, redrive
-
     open_client = open_clients(region, profile)
     clock = SystemClock()
     outputs = existing_stack(open_client, name).outputs
@@ -179,7 +181,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
             _PERMISSIONS,
         ):
             if yes:
-                count, reasons = redrive(
+                count, reasons = redrive_queue(
                     open_client, queue, function, now_ms=clock.wall_ns() / NS_PER_MS
                 )
             else:
@@ -291,7 +293,9 @@ def _dry_run(
 
     The build context of an installation does not exist before the build.
     """
-    aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
+    aws = ["--region", ecr.region]
+    if profile:
+        aws += ("--profile", profile)
     registry, _, _ = ecr.login()
     if uri is None:
         words = ["--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE"]
@@ -486,6 +490,7 @@ def _secrets(
 
         parse_headers(otlp_headers, "--otlp-headers")
     search = {_CREDENTIALS[name]: value for name, value in credentials.items()}
-    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
-    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
+    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search}
+    if otlp_headers:
+        secrets["OtlpSecretId"] = {"otlp_headers": otlp_headers}
     return {parameter: values for parameter, values in secrets.items() if values}

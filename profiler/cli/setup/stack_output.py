@@ -28,7 +28,7 @@ from profiler.aws_account.setup.stack_deployment import (
 from profiler.aws_account.setup.stack_template import find_gap
 from profiler.aws_account.stack_state import StackState, export_lines, obstacle, read_state
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
-from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
+from profiler.cli.styled_text import Column, Span, folding, table, table_width, write_lines
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.record.units import format_count
@@ -279,10 +279,10 @@ def _print_remains(
 
 
 def _print_changes(changes: tuple[Change, ...]) -> None:
-    columns = [Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")]
     rows = []
     for change in changes:
         action = Span(change.action, _STYLES.get(change.action, ""))
         replacement = change.replacement or ""
         rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
+    columns = folding("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")
     write_lines(table(columns, rows, width=table_width()))

@@ -164,9 +164,8 @@ def accelerator_collectors(
         )
 
         period_seconds = neuron_period_seconds(interval_seconds)
-        if program is None:
-            source = None
-        else:
+        source = None
+        if program is not None:
             source = NeuronMonitorSource(program, period_seconds, clock, log)
         collectors.append(
             NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on")

@@ -58,8 +58,9 @@ def max_export_seconds(environment: Mapping[str, str]) -> float:
     than our limit.
     """
     text = environment.get(f"{_PREFIX}_TIMEOUT", "").strip()
-    milliseconds = int(text) if text.isascii() and text.isdigit() else 0
-    return min(milliseconds / 1000 or MAX_SECONDS, MAX_SECONDS)
+    if not (text.isascii() and text.isdigit()):
+        return MAX_SECONDS
+    return min(int(text) / 1000 or MAX_SECONDS, MAX_SECONDS)
 
 
 def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:

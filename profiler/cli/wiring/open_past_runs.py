@@ -10,20 +10,30 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import click
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.clusters_and_log_groups import matching_clusters, matching_log_groups
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, parse_tags, parse_time
 from profiler.cli.printing import warn
+from profiler.cli.progress import progress_row
+from profiler.cli.wiring.aws_options import open_clients, search_session
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
 from profiler.record.units import format_count
+from profiler.runs.history.history_file import history_path
+from profiler.runs.past_runs.joined_runs import JoinedRuns
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
+from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSource, no_progress
+from profiler.settings import SettingsReader, problems_message
+from profiler.sizing.prices import PriceOverrides, is_priced
 
 if TYPE_CHECKING:
-    from profiler.aws_account.aws_errors import OpenClient
-    from profiler.record.line_trust import AccountTrust
-    from profiler.runs.past_runs.log_group_runs import ReadPages
     from profiler.runs.past_runs.search_runs import IndexedRuns
-    from profiler.sizing.prices import PriceOverrides
 
 
 class Source(NamedTuple):
@@ -82,8 +92,6 @@ def open_source(
     open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
     if len(sources) == 1:
         return open_one(sources[0])
-    from profiler.runs.past_runs.joined_runs import JoinedRuns  # rarely needed
-
     opened = []
     for number, source in enumerate(sources, 1):
         try:
@@ -101,14 +109,10 @@ def _open(
     now_ns = SystemClock().wall_ns()
     match source.kind:
         case "file":
-            from profiler.runs.past_runs.record_files import FileRuns
-
             return FileRuns(source.name, now_ns, keeps_stacks=keeps_stacks)
         case "search":
             return open_search(source.name, options, show)
         case "logs":
-            from profiler.runs.past_runs.log_group_runs import LogGroupRuns
-
             groups = log_groups(options, (source.name,))
             read_pages = open_pages(options)
             return LogGroupRuns(read_pages, groups, now_ns, show, log_trust(options))
@@ -122,14 +126,12 @@ def _report_failure(error: TaskProfilerError) -> None:
 
     The command's exit code becomes 1: see PastRunsCommand.
     """
-    import click  # not for `run`
-
     warn(str(error))
     click.get_current_context().meta[SOURCE_FAILED] = True
 
 
 def _open_history(file: str) -> RunSource:
-    from profiler.runs.history.history_file import history_path
+    # SQLite, which other sources do not need.
     from profiler.runs.history.run_database import HistoryStore
     from profiler.runs.past_runs.local_history import LocalRuns
 
@@ -148,11 +150,8 @@ def open_search(
 
     The last part of the address's path is the prefix of the index names.
     """
-    from profiler.cli.wiring.aws_options import search_session
-
     # A missing Region is an error before the slow imports.
     session = search_session(url, options.region, options.profile, os.environ)
-    from profiler.core.index_names import DEFAULT_PREFIX
     from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.search_setup.search_servers import ClusterServer, checked_address
 
@@ -194,13 +193,10 @@ def run_filter(
 def _container_insights(
     cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress
 ) -> RunSource:
-    # Only for this source.
-    from profiler.aws_account.clusters_and_log_groups import matching_clusters
+    # Slow to import, and seldom needed.
     from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns
-    from profiler.settings import SettingsReader
-    from profiler.sizing.prices import PriceOverrides
 
-    open_client = _clients(options)
+    open_client = open_clients(options.region, options.profile)
     open_client("logs")  # not by several threads
     return ContainerInsightsRuns(
         open_pages(options, open_client),
@@ -215,8 +211,6 @@ def _container_insights(
 
 @contextmanager
 def _show_progress() -> Iterator[Callable[[int, float], None]]:
-    from profiler.cli.progress import progress_row  # only for reads that may take long
-
     with progress_row() as show:
         yield lambda runs, share: show(format_count(runs, "run"), share)
 
@@ -226,35 +220,29 @@ def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ..
 
     Raises TaskProfilerError if a pattern matches none.
     """
-    # Only for this source.
-    from profiler.aws_account.clusters_and_log_groups import matching_log_groups
-
-    return matching_log_groups(_clients(options), patterns)
+    return matching_log_groups(open_clients(options.region, options.profile), patterns)
 
 
-def log_trust(options: SourceOptions) -> "AccountTrust":
+def log_trust(options: SourceOptions) -> AccountTrust:
     """Which lines of the log groups count.
 
     The account is unknown if STS does not answer: then no run is confirmed.
     """
-    from profiler.aws_account.aws_errors import aws_errors  # boto3, only for this source
-    from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
-
     account_id: str | None = None
     with suppress(TaskProfilerError), aws_errors("The account of the log groups is unknown"):
         # It needs no permission.
-        account_id = str(_clients(options)("sts").get_caller_identity()["Account"])
+        account_id = str(
+            open_clients(options.region, options.profile)("sts").get_caller_identity()["Account"]
+        )
     groups = TrustedGroups(globs=read_trusted_globs(os.environ))
     return AccountTrust(account_id=account_id, groups=groups)
 
 
-def open_pages(options: SourceOptions, clients: "OpenClient | None" = None) -> "ReadPages":
+def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:
     """The function that reads log groups."""
-    open_client = clients or _clients(options)
+    open_client = clients or open_clients(options.region, options.profile)
 
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
-        from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
-
         client = open_client("logs")  # without a Region, botocore is not imported
         with aws_errors(
             f"{parameters['logGroupName']} cannot be read", "logs:FilterLogEvents on the log group"
@@ -264,13 +252,7 @@ def open_pages(options: SourceOptions, clients: "OpenClient | None" = None) -> "
     return read_pages
 
 
-def _clients(options: SourceOptions) -> "OpenClient":
-    from profiler.cli.wiring.aws_options import open_clients  # only for sources in AWS
-
-    return open_clients(options.region, options.profile)
-
-
-def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
+def price_overrides(on_fargate: str | None = None) -> PriceOverrides:
     """Read the prices that replace the table's; problems are warnings.
 
     Raises UsageError for what is not a Region.
@@ -279,10 +261,6 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
         raise UsageError(
             "--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out."
         )
-    # Only for commands that calculate costs.
-    from profiler.settings import SettingsReader, problems_message
-    from profiler.sizing.prices import PriceOverrides, is_priced
-
     reader = SettingsReader(os.environ)
     prices = reader.prices() or PriceOverrides()
     if reader.problems:

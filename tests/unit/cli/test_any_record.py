@@ -17,7 +17,7 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.record.activity_model import decode_stacks
 from profiler.record.record_model import decode
-from profiler.report_page.page_data import build_page_data
+from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
@@ -57,7 +57,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     assert render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="ascii")
     msgspec.json.encode(comparison_as_json(sets, changes))
     drawn = Run(past=run, steps=downsample(steps_of_record(report.record), 60))
-    page_data = build_page_data([drawn], generated_at="", version="")
+    page_data = build_page_data([drawn], PageRequest(generated_at="", version=""))
     for text in (page_data.text, page_data.series, *page_data.activity.split()):
         msgspec.json.decode(gzip.decompress(base64.b64decode(text)))  # JSON without NaN
 

@@ -22,6 +22,7 @@ from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, acti
 from profiler.report_page.page_data import (
     MAX_BYTES,
     PageData,
+    PageRequest,
     array_of,
     build_page_data,
     first_that_fit,
@@ -86,7 +87,7 @@ def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
         step(10_000 * number, vcpu=number / 60, memory_mb=3.0 * number) for number in range(1, 61)
     )
     runs = [run_of(report(f"{number:032x}"), steps=steps) for number in range(5000)]
-    made = build_page_data(runs, generated_at="", version="")
+    made = build_page_data(runs, PageRequest(generated_at="", version=""))
     series = parsed(made.series)
     assert len(series) == 5000
     assert all(series)
@@ -121,7 +122,7 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
         run_of(report(str(place), labels={"own": incompressible(10_000)}), (step(1000),))
         for place in range(100)
     ]
-    made = build_page_data(runs, generated_at="", version="", max_bytes=600_000)
+    made = build_page_data(runs, PageRequest(generated_at="", version="", max_bytes=600_000))
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 600_000
     assert made.runs == 100
@@ -142,7 +143,8 @@ def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
 def test_runs_that_do_not_fit_are_left_out_the_oldest_first_but_never_all() -> None:
     ids = [incompressible(10_000) for _ in range(100)]
     made = build_page_data(
-        [run_of(report(task_id)) for task_id in ids], generated_at="", version="", max_bytes=500_000
+        [run_of(report(task_id)) for task_id in ids],
+        PageRequest(generated_at="", version="", max_bytes=500_000),
     )
     shown = unpacked(made.text)
     assert len(made.text) + len(made.series) <= 500_000
@@ -151,7 +153,8 @@ def test_runs_that_do_not_fit_are_left_out_the_oldest_first_but_never_all() -> N
     assert [run["id"] for run in shown["runs"]] == ids[: made.runs]
 
     long = build_page_data(
-        [run_of(report(incompressible(10_000)))], generated_at="", version="", max_bytes=1000
+        [run_of(report(incompressible(10_000)))],
+        PageRequest(generated_at="", version="", max_bytes=1000),
     )
     assert long.runs == 1  # whatever its length
 
@@ -163,7 +166,9 @@ def test_a_missed_run_is_in_the_lane_of_its_family_unless_the_places_differ() ->
 
     def page_of(notice: ScheduleNoticeLine, account_id: str = "111122223333") -> Any:
         runs = [run_of(shown_runs.etl(account_id=account_id))]
-        return unpacked(build_page_data(runs, generated_at="", version="", notices=[notice]).text)
+        return unpacked(
+            build_page_data(runs, PageRequest(generated_at="", version="", notices=[notice])).text
+        )
 
     missed = shown_runs.missed_notice()
     data = page_of(replace(missed, cluster="arn:aws:ecs:us-west-2:111122223333:cluster/jobs"))
@@ -203,7 +208,7 @@ def test_a_task_that_came_late_is_no_longer_missed() -> None:
     notices = [late, missed, other, before]
     data = unpacked(
         build_page_data(
-            [run_of(shown_runs.etl())], generated_at="", version="", notices=notices
+            [run_of(shown_runs.etl())], PageRequest(generated_at="", version="", notices=notices)
         ).text
     )
     assert [notice.get("cameLate") for notice in data["notices"]] == [None, True, None, None]
@@ -430,7 +435,8 @@ def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
         runs.append(run_of(with_stacks(number), steps=tuple(steps)))
     for max_bytes in (150_000, 600_000):
         made = build_page_data(
-            runs, generated_at="", version="", stacks_of=long_stacks, max_bytes=max_bytes
+            runs,
+            PageRequest(generated_at="", version="", stacks_of=long_stacks, max_bytes=max_bytes),
         )
         assert len(made.text) + len(made.series) + len(made.activity) <= max_bytes
         has_series = [series is not None for series in parsed(made.series)]
