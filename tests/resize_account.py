@@ -20,12 +20,27 @@ from tools.moto_server import FakeAws
 ACCOUNT = "123456789012"
 CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
 DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
-BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
+LOG_GROUP = "/ecs/jobs"
+LOGS = {
+    "logDriver": "awslogs",
+    "options": {
+        "awslogs-group": LOG_GROUP,
+        "awslogs-region": "us-east-1",
+        "awslogs-stream-prefix": "ecs",
+    },
+}
+BATCH: dict[str, Any] = {
+    "name": "batch",
+    "image": "etl:26",
+    "memory": 1900,
+    "logConfiguration": LOGS,
+}
 MONITOR = {
     "name": "task-monitor",
     "image": "team/task-profiler:1",
     "memory": 128,
     "memoryReservation": 32,
+    "logConfiguration": LOGS,
 }
 OLD, NEW = (1.0, 2048), (0.25, 512)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
