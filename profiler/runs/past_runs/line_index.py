@@ -5,7 +5,7 @@ memory, and their lines 2 GB.
 import weakref
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from fnmatch import fnmatchcase
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
@@ -171,11 +171,15 @@ class LineIndex:
         return by_run[place:end]
 
     def runs(
-        self, selection: RunFilter, left_out: Container[FamilyKey] = ()
+        self,
+        selection: RunFilter,
+        add_invalid: Callable[[int], None],
+        left_out: Container[FamilyKey] = (),
     ) -> Iterator[list[RunLine]]:
         """The lines of each run that can match, newest first: see :func:`group_lines`.
 
-        ``left_out``: families without further runs; it may grow. Raises OSError.
+        ``add_invalid`` gets the number of a line that changed since. ``left_out``: families without
+        further runs; it may grow. Raises OSError.
         """
         kinds = self._kind_list
         can_match = [kind.matches(selection) for kind in kinds]
@@ -192,11 +196,16 @@ class LineIndex:
                 texts, selection.run
             ):
                 continue
-            found = [
-                run_line(text, self._numbers[line]) for line, text in zip(lines, texts, strict=True)
-            ]
+            found: list[RunLine] = []
+            for line, text in zip(lines, texts, strict=True):
+                number = self._numbers[line]
+                run = run_line(text, number)
+                if run is None:
+                    add_invalid(number)
+                else:
+                    found.append(run)
             # Two runs of the same digest, of which there are none among billions, are told apart.
-            yield from group_lines(filter(None, found))
+            yield from group_lines(found)
 
     def _places(self, selection: RunFilter) -> Iterator[int]:
         """The runs within the time of a filter, newest first."""

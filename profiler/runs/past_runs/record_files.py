@@ -92,8 +92,9 @@ class FileRuns(RunSource):
         with _named_errors(self._source):
             if self._index is None:
                 self._index = self._read()
-            groups = self._index.runs(selection, left_out)
-            yield from matching_runs(groups, selection, self._invalid_numbers.add, self._now_ns)
+            add_invalid = self._invalid_numbers.add
+            groups = self._index.runs(selection, add_invalid, left_out)
+            yield from matching_runs(groups, selection, add_invalid, self._now_ns)
 
     def _read(self) -> LineIndex:
         lines, kept = _opened(self._source)
