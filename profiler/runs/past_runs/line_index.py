@@ -13,6 +13,7 @@ from typing import IO, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, ReportHead
 from profiler.runs.past_runs.run_source import (
@@ -49,10 +50,16 @@ class KeptLines:
     def add(self, line: bytes) -> int:
         """Add the next line, with its newline if it has one; returns its number.
 
-        Raises OSError.
+        Raises TaskProfilerError if the temporary file is full.
         """
         if not self._is_own:
-            self._file.write(line)
+            try:
+                self._file.write(line)
+            except OSError as error:
+                raise TaskProfilerError(
+                    f"The lines cannot be kept in the temporary folder ({error.strerror}): set "
+                    "TMPDIR to a folder with more space."
+                ) from error
         self._ends.append(self._ends[-1] + len(line))
         return len(self._ends) - 1
 
