@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -170,6 +171,19 @@ class Account:
             FlexibleTimeWindow={"Mode": "OFF"},
             Target=target,
             **more,
+        )
+
+    def universal_schedule(self, name: str, request: str | Mapping[str, object]) -> None:
+        """A schedule that calls RunTask itself each night, with this request."""
+        self.aws.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression="cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:ecs:runTask",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+                "Input": request if isinstance(request, str) else json.dumps(request),
+            },
         )
 
     def rule(self, name: str, definition: str, bus: str = "default", **content: Any) -> None:

@@ -160,6 +160,13 @@ def resize(
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     runs = _RunsOfDays(options=options, span=span)
     output = _Output(format="json" if as_json else output_format)
+    is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
+    if is_advice and (request.register or files):
+        act = "--apply" if files else "--register"
+        raise UsageError(
+            f"{act} needs runs with peaks and ends, which Container Insights does not have: add a "
+            "source of reports (--from logs:GLOB, or a search cluster)."
+        )
     if files:
         if request != RolloutRequest() or revert or first is not None:
             raise UsageError(
@@ -173,12 +180,6 @@ def resize(
     if revert:
         _check_revert(request)
         return _revert(open_client, request, output)
-    is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
-    if is_advice and request.register:
-        raise UsageError(
-            "--register needs runs with peaks and ends, which Container Insights does not have: "
-            "add a source of reports (--from logs:GLOB, or a search cluster)."
-        )
     plan = _Planning(open_client=open_client, request=request, limits=limits, runs=runs)
     rollout, planned = plan.planned(output)
     if is_advice:

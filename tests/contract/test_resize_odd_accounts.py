@@ -87,6 +87,44 @@ def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
     assert account.newest("nightly") == [1]
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"Memory": "8 GB"},
+        {"ContainerOverrides": [{"Name": "batch", "Cpu": 900}]},
+        {"ContainerOverrides": [{"Name": "batch", "Memory": "<aws.scheduler.execution-id>"}]},
+    ],
+)
+def test_a_schedule_that_calls_run_task_itself_is_read_like_another_one(
+    account: Account, overrides: dict[str, object]
+) -> None:
+    account.oversized("nightly", "weekly")
+    account.universal_schedule("night", {"TaskDefinition": "nightly", "Overrides": overrides})
+    account.universal_schedule("week", {"TaskDefinition": "weekly:1", "Cluster": "jobs"})
+    rows = registered(account)
+    assert "the schedule night" in rows["nightly"]["reason"]
+    assert account.newest("nightly", "weekly") == [1, 2]
+
+
+def test_the_revision_in_a_request_of_run_task_is_named_and_not_moved(account: Account) -> None:
+    account.oversized("weekly")
+    request = {"TaskDefinition": "weekly:1", "Cluster": "jobs"}
+    account.universal_schedule("week", request)
+    done = account.resize("--register", "--update-schedules")
+    assert "The schedule week is pinned to weekly:1, by the input" in done.stdout
+    schedule = account.aws.client("scheduler").get_schedule(Name="week")
+    assert json.loads(schedule["Target"]["Input"]) == request
+    assert account.newest("control", "weekly") == [2, 2]
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[]", '{"TaskDefinition": 7}'])
+def test_a_request_of_run_task_that_cannot_be_read_is_not_in_the_way(
+    account: Account, text: str
+) -> None:
+    account.universal_schedule("odd", text)
+    registered(account)
+
+
 def test_a_transformer_that_may_override_a_size_is_named_and_another_is_not_in_the_way(
     account: Account,
 ) -> None:
@@ -440,12 +478,14 @@ def test_the_total_counts_what_was_registered_and_a_refusal_is_a_sentence(
     assert "ecs:RegisterTaskDefinition" in done.stderr
 
 
-def test_container_insights_alone_registers_nothing(account: Account) -> None:
+@pytest.mark.parametrize("act", [("--register",), ("--apply", "control.json")])
+def test_container_insights_alone_registers_and_writes_nothing(
+    account: Account, act: tuple[str, ...]
+) -> None:
     environment = account.aws.environment()
-    words = ("taskdef", "resize", "--from", "insights:jobs")
-    refused = run_here(environment, *words, "--register")
+    refused = run_here(environment, "taskdef", "resize", "--from", "insights:jobs", *act)
     assert refused.returncode == 2
-    assert "Container Insights does not have" in refused.stderr
+    assert f"{act[0]} needs runs with peaks and ends" in refused.stderr
     assert account.newest("control") == [1]
 
 
