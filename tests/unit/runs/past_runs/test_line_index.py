@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from errno import ENOSPC
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
 from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs import line_index
@@ -154,9 +156,24 @@ def test_a_file_that_was_cut_since_is_counted(tmp_path: Path) -> None:
     assert source.notes == (f"{file}: skipped 1 invalid line: 2",)
 
 
-def test_lines_that_cannot_be_read_again_are_kept() -> None:
+@pytest.mark.parametrize("memory_bytes", [1, 1000])
+def test_lines_that_cannot_be_read_again_are_kept(
+    monkeypatch: pytest.MonkeyPatch, memory_bytes: int
+) -> None:
+    monkeypatch.setattr(line_index, "_MEMORY_BYTES", memory_bytes)
     kept = KeptLines()
     numbers = [kept.add(line) for line in (b"a\n", b"  b \r\n", b"c")]
     assert kept.read(numbers[1]) == b"b"
     assert kept.read(kept.add(b"d")) == b"d"
     assert [kept.read(number) for number in numbers] == [b"a", b"b", b"c"]
+
+
+class FullFile(BytesIO):
+    def write(self, _text: object) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+
+def test_a_temporary_folder_without_space_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_index, "SpooledTemporaryFile", lambda **_: FullFile())
+    with pytest.raises(TaskProfilerError, match=r"No space left on device.*set TMPDIR"):
+        KeptLines().add(b"line")
