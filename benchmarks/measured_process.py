@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.figures import Figure
+
 _KIB_PER_MIB = 1024
 _POLL_SECONDS = 0.01
 
@@ -21,6 +23,38 @@ class ProcessMemory:
     rss_mib: float
     pss_mib: float
     peak_mib: float
+
+
+def process_figures(
+    name: str,
+    command: Sequence[str],
+    *,
+    expected: str | None = None,
+    max_seconds: float | None = None,
+    max_cpu_seconds: float | None = None,
+    max_memory_mib: float | None = None,
+) -> list[Figure]:
+    """The time, the CPU time and the peak memory of a process that succeeds.
+
+    ``expected`` is what it prints. The peak is at least that of this process. Raises RuntimeError.
+    """
+    begin_s = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    printed = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin_s
+    if status or (expected is not None and printed.strip() != expected):
+        raise RuntimeError(f"{name} ended with {status}: {printed[:500]!r}")
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    peak_mib = usage.ru_maxrss / _KIB_PER_MIB
+    return [
+        Figure(name=f"{name}: time", value=seconds, unit="s", digits=1, at_most=max_seconds),
+        Figure(
+            name=f"{name}: CPU time", value=cpu_seconds, unit="s", digits=1, at_most=max_cpu_seconds
+        ),
+        Figure(name=f"{name}: peak memory", value=peak_mib, unit="MiB", at_most=max_memory_mib),
+    ]
 
 
 @contextmanager

@@ -1,19 +1,22 @@
-"""Measure the memory and the time of the windows of runs by which sizes are decided.
+"""Measure the commands that read a file of many runs, such as ``taskdef resize``.
 
-    python -m benchmarks.resize_windows [--families 40] [--runs 100000] [--json FILE]
+    python -m benchmarks.resize_windows [--families 40] [--runs 100000] [--file-runs 1000000]
+        [--json FILE]
 
-Each run is decoded from a line of its own, as from a file, and each family is decided on. The
-memory is the peak of this process, all imports and the lines of one run included.
+Each command is a process of its own. A million runs take 2.3 GB in the temporary folder.
 """
 
 import argparse
+import json
 import random
-import resource
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.measured_process import process_figures
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import (
     Container,
@@ -25,28 +28,29 @@ from profiler.record.record_model import (
     Sampling,
     SlowdownBounds,
     TaskSize,
-    decode,
     encode,
 )
-from profiler.sizing.family_window import FamilyWindow, WindowSpan
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_decision import decide
-from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.run_facts import facts_of
-from profiler.sizing.sized_revision import Circumstances, SizedRevision
 
 NOW_NS = 1_763_600_000 * 1_000_000_000
-_MAX_MEMORY_MIB = 200.0
+_PROFILER = (sys.executable, "-m", "profiler")
+_MAX_RESIZE_MIB = 200.0
+_MAX_MEMORY_MIB = 300.0
+_MAX_CPU_SECONDS = 15.0
+_DEFINITION = {"cpu": "1024", "memory": "4096", "containerDefinitions": [{"name": "batch"}]}
+_SERIES = (
+    b',"series":{"startedAt":"2026-11-01T00:00:00.000Z","stepMs":6000,"vcpuUsed":[%s],'
+    b'"memoryUsedMB":[%s]}' % (b",".join([b"0.123"] * 75), b",".join([b"234.5"] * 75))
+)
 _SIZE = TaskSize(vcpu=1, memory_mb=4096)
 _DAYS = 35
 
 
-def lines(families: int, runs: int, rng: random.Random) -> Iterator[bytes]:
-    """The lines of all families in turn, each with three containers."""
+def lines(families: int, runs: int, rng: random.Random, now_ns: int = NOW_NS) -> Iterator[bytes]:
+    """The lines of all families in turn, each with three containers, until ``now_ns``."""
     of_family = runs // families
     step_ns = _DAYS * NS_PER_DAY // of_family
     for number in range(of_family):
-        began_ns = NOW_NS - _DAYS * NS_PER_DAY + (number + 1) * step_ns - NS_PER_MINUTE
+        began_ns = now_ns - _DAYS * NS_PER_DAY + (number + 1) * step_ns - NS_PER_MINUTE
         for family in range(families):
             yield encode(_report(f"family-{family}", number, began_ns, rng))
 
@@ -93,38 +97,41 @@ def _report(family: str, number: int, began_ns: int, rng: random.Random) -> Repo
     return Report(time=format_ms(began_ns), type="task.report", record=record)
 
 
-def measure(families: int, runs: int) -> BenchmarkResult:
-    """Read all runs into windows and decide on each family."""
-    span = WindowSpan(now_ns=NOW_NS, days=_DAYS)
-    windows: dict[str, FamilyWindow] = {}
-    add_s = 0.0
-    for line in lines(families, runs, random.Random(7)):
-        begin_s = time.perf_counter()
-        facts = facts_of(decode(line))
-        windows.setdefault(facts.family.name, FamilyWindow(span)).add(facts)
-        add_s += time.perf_counter() - begin_s
-    begin_s = time.perf_counter()
-    resized = 0
-    for window in windows.values():
-        window.close()
-        decision = decide(
-            window,
-            SizedRevision(revision="7", size=_SIZE),
-            Circumstances(),
-            ResizePolicy(),
-            PriceOverrides(),
-        )
-        resized += decision.action == "resize"
-    decide_s = time.perf_counter() - begin_s
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    title = f"Windows of {families} families with {runs:,} runs"
-    figures = (
-        Figure(name="peak memory", value=peak_mib, unit="MiB", at_most=_MAX_MEMORY_MIB),
-        Figure(name="decode and add a run", value=1e6 * add_s / runs, unit="µs", digits=0),
-        Figure(name="decide on a family", value=1e3 * decide_s / families, unit="ms", digits=1),
-        Figure(name="families resized", value=resized, unit="", digits=0, at_least=families),
-    )
-    return BenchmarkResult(title=title, figures=figures)
+def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
+    """Decide on each family by a file, and read a larger one with the three commands."""
+    now_ns = time.time_ns()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "runs.jsonl"
+        _write(file, families, runs, now_ns)
+        definitions = []
+        for family in range(families):
+            definition = Path(folder) / f"family-{family}.json"
+            definition.write_text(json.dumps({**_DEFINITION, "family": f"family-{family}"}))
+            definitions += ["--apply", str(definition)]
+        resize = [*_PROFILER, "taskdef", "resize", "--from", str(file), *definitions]
+        figures = process_figures("resize", resize, max_memory_mib=_MAX_RESIZE_MIB)
+        texts = [file.read_text() for file in Path(folder).glob("family-*.json")]
+        resized = sum('"4096"' not in text for text in texts)
+        name = "families resized"
+        figures.append(Figure(name=name, value=resized, unit="", digits=0, at_least=families))
+        if file_runs:
+            _write(file, families, file_runs, now_ns)
+            for command in ("history", "recommend", "show"):
+                figures += process_figures(
+                    f"{command} of {file_runs:,} runs",
+                    [*_PROFILER, command, "--from", str(file)],
+                    max_cpu_seconds=_MAX_CPU_SECONDS,
+                    max_memory_mib=_MAX_MEMORY_MIB,
+                )
+    title = f"Files of {families} families: resize with {runs:,} runs"
+    return BenchmarkResult(title=title, figures=tuple(figures))
+
+
+def _write(file: Path, families: int, runs: int, now_ns: int) -> None:
+    """A file with lines of 2.3 KB."""
+    with file.open("wb") as stream:
+        for line in lines(families, runs, random.Random(7), now_ns):
+            stream.write(line[:-2] + _SERIES + b"}}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -132,9 +139,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--families", type=int, default=40)
     parser.add_argument("--runs", type=int, default=100_000, help="of all families together")
+    parser.add_argument("--file-runs", type=int, default=0, help="of a second file")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    print_and_save(measure(options.families, options.runs), options.json)
+    result = measure(options.families, options.runs, options.file_runs)
+    print_and_save(result, options.json)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,26 @@ of its own.
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import requests
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, print_and_save
+from benchmarks.measured_process import process_figures
 from benchmarks.resize_windows import NOW_NS, lines
 from benchmarks.subscription import install_templates
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import decode
-from tools.search_engines import VERSION_8, running_elasticsearch, running_opensearch
+from tools.search_engines import VERSION_7, VERSION_8, running_elasticsearch, running_opensearch
 from tools.search_server import SearchServer
 
-_MAX_SECONDS = 20.0
-_MAX_MEMORY_MIB = 200.0
+_figures = partial(process_figures, max_seconds=20.0, max_memory_mib=200.0)
 _DOCUMENTS_A_REQUEST = 2_000
 _READ_WINDOWS = """
 import sys, requests
@@ -49,7 +47,7 @@ def started(engine: str) -> AbstractContextManager[SearchServer]:
     """The engine, which ends with the block."""
     if engine == "opensearch":
         return running_opensearch()
-    return running_elasticsearch(VERSION_8)
+    return running_elasticsearch(VERSION_7 if engine == "elasticsearch7" else VERSION_8)
 
 
 def _bulk_lines(families: int, runs: int) -> Iterator[bytes]:
@@ -84,27 +82,6 @@ def _send(session: requests.Session, url: str, batch: Sequence[bytes]) -> None:
         raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
 
 
-def _figures(name: str, command: Sequence[str], expected: str | None) -> tuple[Figure, Figure]:
-    """The time and the peak memory of a process, which prints the expected text."""
-    begin_s = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    printed = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin_s
-    if status or (expected is not None and printed.strip() != expected):
-        raise RuntimeError(f"{name} ended with {status}: {printed[:500]!r}")
-    return (
-        Figure(name=f"{name}: time", value=seconds, unit="s", digits=1, at_most=_MAX_SECONDS),
-        Figure(
-            name=f"{name}: peak memory",
-            value=usage.ru_maxrss / 1024,
-            unit="MiB",
-            at_most=_MAX_MEMORY_MIB,
-        ),
-    )
-
-
 def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
     """Index the runs, and read them as the two commands do."""
     with started(engine) as server:
@@ -114,8 +91,8 @@ def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
         recommend = [sys.executable, "-m", "profiler", "recommend", "--from", server.url, "--json"]
         counted = str(runs // families * families)
         figures = (
-            *_figures("windows of resize", windows, counted),
-            *_figures("recommend", recommend, None),
+            *_figures("windows of resize", windows, expected=counted),
+            *_figures("recommend", recommend),
         )
     title = f"{families} families with {runs:,} runs in {engine}"
     return BenchmarkResult(title=title, figures=figures)
@@ -124,7 +101,9 @@ def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--engine", choices=("elasticsearch8", "opensearch"), required=True)
+    parser.add_argument(
+        "--engine", choices=("elasticsearch7", "elasticsearch8", "opensearch"), required=True
+    )
     parser.add_argument("--families", type=int, default=40)
     parser.add_argument("--runs", type=int, default=1_000_000, help="of all families together")
     parser.add_argument("--json", type=Path)

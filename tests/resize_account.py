@@ -3,9 +3,12 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -20,12 +23,31 @@ from tools.moto_server import FakeAws
 ACCOUNT = "123456789012"
 CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
 DEFINITIONS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition"
-BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 1900}
+LOG_GROUP = "/ecs/jobs"
+
+
+def logs_to(group: str, prefix: str = "ecs") -> dict[str, Any]:
+    """A container's log configuration."""
+    options = {
+        "awslogs-group": group,
+        "awslogs-region": "us-east-1",
+        "awslogs-stream-prefix": prefix,
+    }
+    return {"logConfiguration": {"logDriver": "awslogs", "options": options}}
+
+
+BATCH: dict[str, Any] = {
+    "name": "batch",
+    "image": "etl:26",
+    "memory": 1900,
+    **logs_to(LOG_GROUP),
+}
 MONITOR = {
     "name": "task-monitor",
     "image": "team/task-profiler:1",
     "memory": 128,
     "memoryReservation": 32,
+    **logs_to(LOG_GROUP),
 }
 OLD, NEW = (1.0, 2048), (0.25, 512)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
@@ -85,28 +107,45 @@ class Account:
         assert after["memory"] == "2048"
         assert found == {"task-profiler:reverted-from": "2/256/512"}
 
-    def put_reports(self, group: str) -> None:
+    def moved_logs(self, name: str, group: str, prefix: str = "ecs") -> None:
+        """A family, or a new revision of it, that logs elsewhere."""
+        containers = [{**one, **logs_to(group, prefix)} for one in (BATCH, MONITOR)]
+        self.family(name, containerDefinitions=containers)
+
+    def put_reports(self, group: str, prefix: str = "ecs") -> None:
         """The runs as lines of a log group: each family's last 25, within 13 days, because
-        CloudWatch takes no line that is older than 14.
+        CloudWatch takes no line that is older than 14. The account has no runs afterwards.
         """
-        self.aws.create_log_group(group)
+        logs = self.aws.client("logs")
+        with suppress(logs.exceptions.ResourceAlreadyExistsException):
+            self.aws.create_log_group(group)
         now_ns = time.time_ns()
         ages: Counter[str | None] = Counter()
-        for number, made in enumerate(reversed(self.reports)):
+        for made in reversed(self.reports):
             ended_ns = now_ns - ages[made.record.family] * 13 * 3600 * NS_PER_SECOND
             ages[made.record.family] += 1
             record = replace(
                 made.record,
-                task_id=f"{number:032x}",
+                task_id=uuid4().hex,
                 started_at=format_ms(ended_ns - 590 * NS_PER_SECOND),
                 finished_at=format_ms(ended_ns),
             )
             line = encode(replace(made, time=format_ms(ended_ns), record=record)).decode()
-            put_in_own_streams(self.aws.client("logs"), group, line)
+            put_in_own_streams(logs, group, line, prefix=prefix)
+        self.reports = []
 
     def resize(self, *words: str) -> CompletedProcess[str]:
         environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.url}
         return run_here(environment, "taskdef", "resize", "--from", str(self.file), *words)
+
+    def resize_by_logs(self, *words: str) -> dict[str, dict[str, Any]]:
+        """The rows by their families, from all log groups."""
+        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.url}
+        call = ("taskdef", "resize", "--from", "logs:*", "--register", "--json")
+        done = run_here(environment, *call, *words)
+        assert done.returncode == 0, done.stderr
+        *families, _ = map(json.loads, done.stdout.splitlines())
+        return {one["family"]: one for one in families}
 
     def oversized(self, *names: str) -> None:
         """Families that need a quarter of their size."""
@@ -133,6 +172,19 @@ class Account:
             FlexibleTimeWindow={"Mode": "OFF"},
             Target=target,
             **more,
+        )
+
+    def universal_schedule(self, name: str, request: str | Mapping[str, object]) -> None:
+        """A schedule that calls RunTask itself each night, with this request."""
+        self.aws.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression="cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:ecs:runTask",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+                "Input": request if isinstance(request, str) else json.dumps(request),
+            },
         )
 
     def rule(self, name: str, definition: str, bus: str = "default", **content: Any) -> None:

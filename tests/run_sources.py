@@ -65,24 +65,24 @@ def text(made: Report) -> str:
 LAMBDA_STREAM = "2026/11/20/[$LATEST]7b3f0c2d9e1a4855b6d0aa41c7f2e893"
 
 
-def log_event(message: str) -> dict[str, Any]:
+def log_event(message: str, prefix: str = "ecs") -> dict[str, Any]:
     """An event of FilterLogEvents: a line of a task is in its monitor's stream, and another one in
     that of a Lambda function. It has the time of the line.
     """
     try:
         line = json.loads(message)
         record = line.get("record", line)
-        stream, moment = f"ecs/task-monitor/{record['taskId']}", line.get("time")
+        stream, moment = f"{prefix}/task-monitor/{record['taskId']}", line.get("time")
     except (ValueError, KeyError, AttributeError):
         stream, moment = LAMBDA_STREAM, None
     timestamp_ms = (parse_ns(moment) or 0) // NS_PER_MS
     return {"logStreamName": stream, "timestamp": timestamp_ms, "message": message}
 
 
-def put_in_own_streams(logs: Any, group: str, *messages: str) -> None:
+def put_in_own_streams(logs: Any, group: str, *messages: str, prefix: str = "ecs") -> None:
     """Put each line into the stream of its task's monitor: see :func:`log_event`."""
     for message in messages:
-        event = log_event(message)
+        event = log_event(message, prefix)
         stream = event.pop("logStreamName")
         with suppress(logs.exceptions.ResourceAlreadyExistsException):
             logs.create_log_stream(logGroupName=group, logStreamName=stream)

@@ -15,18 +15,28 @@ class BoundedReads:
 
     ``describe`` has the form of :meth:`TaskDefinitions.describe`. The newest revision of a family
     is read each time, because it may have changed. ``reads_twice``: one call is kept for that.
+    What was read ahead is the answer to the first question for it.
     """
 
     def __init__(self, describe: Callable[[str], bytes], *, reads_twice: bool) -> None:
         self._describe = describe
         self._reads_twice = reads_twice
         self._known: dict[str, bytes] = {}
+        self._ahead: dict[str, bytes] = {}
         self._reads: Counter[str] = Counter()
         self._newest_reads: Counter[str] = Counter()
+
+    def read_ahead(self, family: str) -> bytes:
+        """ECS's response for a family, before it is planned. Raises TaskProfilerError."""
+        response = self.describe(family)
+        self._ahead[family] = response
+        return response
 
     def describe(self, name: str) -> bytes:
         """ECS's response for a family, or for ``family:revision``. Raises TaskProfilerError."""
         family, _, revision = name.partition(":")
+        if family in self._ahead and not revision:
+            return self._ahead.pop(family)
         if not revision:
             self._newest_reads[family] += 1
             self._reads[family] += 1

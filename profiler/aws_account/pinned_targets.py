@@ -90,8 +90,13 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         For a size, a target is moved once: from the revision that this call replaces, or an equal
         older one. Somebody has put any other one there, and may have a reason.
         """
-        if pin_difference == "other":
-            return f", which differs by more than the {self.part}: --update-schedules skips it."
+        fixed = None
+        if target.request is not None:
+            fixed = "by the input of aws-sdk:ecs:runTask: set the revision there by hand"
+        elif pin_difference == "other":
+            fixed = f"which differs by more than the {self.part}: --update-schedules skips it"
+        if fixed is not None:
+            return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
         if any(fnmatchcase(planned.family, glob) for glob in self.globs):

@@ -17,6 +17,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
@@ -31,6 +32,9 @@ _WRITE = {
 }
 # The fields that GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
+# Scheduler's universal target for RunTask: the whole request is its input.
+# https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
+_RUN_TASK = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -45,6 +49,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         str, Any
     ]  # the rule's target, or the whole schedule, with fields that boto3 does not know
     rule: Mapping[str, Any] = {}  # as ListRules returns it
+    request: Mapping[str, Any] | None = None  # RunTask's, of a universal target
 
     @property
     def family(self) -> str:
@@ -102,7 +107,7 @@ class Schedules:
                 for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
                     targets += self.targets_of_rule(rule)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            for summary in self.summaries():
+            for summary in self.summaries(with_universal=True):
                 target = self.target_of_schedule(summary["Name"], summary["GroupName"])
                 if target is not None:
                     targets.append(target)
@@ -127,13 +132,16 @@ class Schedules:
                     kind="rule", name=name, group=bus, content=target, rule=rule, **_started(target)
                 )
 
-    def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
+    def summaries(
+        self, name_prefix: str = "", *, with_universal: bool = False
+    ) -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their
-        expressions.
+        expressions. ``with_universal``: also those with a universal target.
         """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
-            if ":cluster/" in str(summary.get("Target", {}).get("Arn")):
+            arn = str(summary.get("Target", {}).get("Arn"))
+            if ":cluster/" in arn or (with_universal and _is_run_task(arn)):
                 yield summary
 
     def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
@@ -144,11 +152,13 @@ class Schedules:
             return None
         schedule = _without_nulls(json.loads(self._schedule_body.content))
         target = schedule["Target"]
-        if _PARAMETERS not in target:
+        if _PARAMETERS in target:
+            started = _started(target)
+        elif _is_run_task(str(target.get("Arn"))):
+            started = _started_by_request(target)
+        else:
             return None
-        return ScheduledTarget(
-            kind="schedule", name=name, group=group, content=schedule, **_started(target)
-        )
+        return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> None:
         """Let a target that was just read start another revision. Only its revision changes."""
@@ -260,6 +270,23 @@ def _started(target: Mapping[str, Any]) -> dict[str, Any]:
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
+def _is_run_task(arn: str) -> bool:
+    return arn.partition(":scheduler:")[2] == _RUN_TASK.partition(":scheduler:")[2]
+
+
+def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
+    """As above, of a universal target. An input that cannot be read starts nothing."""
+    try:
+        request = mapping(json.loads(target.get("Input") or "{}"))
+    except (ValueError, RecursionError):
+        request = {}
+    return {
+        "cluster_arn": text(request.get("Cluster")) or "default",
+        "definition_arn": text(request.get("TaskDefinition")) or "",
+        "request": request,
+    }
+
+
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value without fields that are null, which the API does not accept."""
     if isinstance(value, dict):
@@ -292,6 +319,6 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         ends_ns=json_moment_ns(content.get("EndDate")),
         cluster_arn=target.cluster_arn,
         definition_arn=target.definition_arn,
-        task_count=started["EcsParameters"].get("TaskCount", 1),
+        task_count=started.get(_PARAMETERS, {}).get("TaskCount", 1),
         dead_letter_arn=started.get("DeadLetterConfig", {}).get("Arn"),
     )

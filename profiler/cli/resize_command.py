@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -56,16 +57,21 @@ from profiler.cli.rollout_progress import (
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import names_of, open_source, price_overrides
 from profiler.core.clock import SystemClock
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_fields import text
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
 from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import RunFilter, pattern_of
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.definition_json import (
+    ChangedDefinition,
+    TaskDefinitionDocument,
+    read_document,
+)
 from profiler.task_definitions.definition_texts import (
     change_text,
     read_bytes,
@@ -156,6 +162,13 @@ def resize(
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     runs = _RunsOfDays(options=options, span=span)
     output = _Output(format="json" if as_json else output_format)
+    is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
+    if is_advice and (request.register or files):
+        act = "--apply" if files else "--register"
+        raise UsageError(
+            f"{act} needs runs with peaks and ends, which Container Insights does not have: add a "
+            "source of reports (--from logs:GLOB, or a search cluster)."
+        )
     if files:
         if request != RolloutRequest() or revert or first is not None:
             raise UsageError(
@@ -169,12 +182,6 @@ def resize(
     if revert:
         _check_revert(request)
         return _revert(open_client, request, output)
-    is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
-    if is_advice and request.register:
-        raise UsageError(
-            "--register needs runs with peaks and ends, which Container Insights does not have: "
-            "add a source of reports (--from logs:GLOB, or a search cluster)."
-        )
     plan = _Planning(open_client=open_client, request=request, limits=limits, runs=runs)
     rollout, planned = plan.planned(output)
     if is_advice:
@@ -213,7 +220,9 @@ class _RunsOfDays(Struct, frozen=True, kw_only=True):
     options: SourceOptions
     span: WindowSpan
 
-    def read(self, families: Sequence[str]) -> Mapping[FamilyKey, FamilyWindow]:
+    def read(
+        self, families: Sequence[str], places: DefinedPlaces
+    ) -> Mapping[FamilyKey, FamilyWindow]:
         """The runs of the named families; of all without a name."""
         # CloudWatch is read by time: for rarer families, it would be read from its beginning.
         options = dataclasses.replace(self.options, since=f"{self.span.days}d")
@@ -221,7 +230,9 @@ class _RunsOfDays(Struct, frozen=True, kw_only=True):
         source = open_source(options)
         selection = RunFilter(families=tuple(map(pattern_of, families)))
         with warned_notes(source):
-            return read_windows(source, selection, self.span, reads_older=not is_by_time)
+            return read_windows(
+                source, selection, self.span, reads_older=not is_by_time, places=places
+            )
 
 
 class _Planning(Struct, frozen=True, kw_only=True):
@@ -263,12 +274,28 @@ class _Planning(Struct, frozen=True, kw_only=True):
         families = rollout.families()
         rollout.check_targets()
         is_selected = bool(self.request.globs or self.request.clusters or self.request.scheduled)
-        runs.update(self.runs.read(families if is_selected else ()))
+        places = _registered_places(families, reads)
+        runs.update(self.runs.read(families if is_selected else (), places))
         if not is_selected:
             names = {key.name for key in runs}
             families = tuple(family for family in families if family in names)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
         return rollout, sorted(planned, key=lambda plan: (-saving_of(plan), plan.family))
+
+
+def _registered_places(families: Sequence[str], reads: BoundedReads) -> DefinedPlaces:
+    """Where the account's families log. A line can name any family: others are not read."""
+    known = frozenset(families)
+
+    def log_options(family: str) -> LogOptions:
+        if family not in known:
+            return {}
+        with suppress(TaskProfilerError):  # the plan says why it cannot be read
+            document = read_document(reads.read_ahead(family), family)
+            return log_options_of(document.definition) or {}
+        return {}
+
+    return DefinedPlaces(log_options)
 
 
 def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:
@@ -390,13 +417,14 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
             resources += terraform_sizes(data, file)
         else:
             texts[file] = data
-    families: list[str] = []
-    for definition in (*_definitions_in(texts), *(resource.definition for resource in resources)):
-        family = text(definition.get("family"))
-        if family is not None and family not in families:
-            families.append(family)
+    definitions = list(_definitions_in(texts))
+    definitions.extend(resource.definition for resource in resources)
+    names = (text(definition.get("family")) for definition in definitions)
+    families = tuple(dict.fromkeys(filter(None, names)))
+    by_family = {text(definition.get("family")): definition for definition in definitions}
+    places = DefinedPlaces(lambda family: log_options_of(by_family.get(family, {})))
     plans = SizePlans(
-        runs=runs.read(families) if families else {},
+        runs=runs.read(families, places) if families else {},
         policy=policy,
         price_overrides=price_overrides(),
     )

@@ -33,8 +33,13 @@ failure each minute. Their indices lie at most 60 days before their own time. So
 stream can name at most four monthly or 79 daily indices of each kind, whoever writes them. An
 invalid line comes from a stream that may speak for its task: it is kept as a failure.
 
+**An act needs more.** A line names its family itself. ``taskdef resize`` counts a line of a log
+group only where the newest definition of this family sends it: in its group and under its prefix
+(``profiler.runs.past_runs.log_places``).
+
 Not defended: a batch can lie about its own numbers, because it shares the monitor's role and log
-stream. Whoever may call PutLogEvents on a task's stream counts as this task, and whoever may
+stream. Families that share a group, a prefix and the name of a container can resize each other.
+Whoever may call PutLogEvents on a task's stream counts as this task, and whoever may
 choose the names of streams in an account as all of its tasks.
 """
 

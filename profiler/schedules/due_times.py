@@ -278,26 +278,39 @@ def _read_zone(name: str) -> tzinfo:
 def shortest_gap_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
     """The shortest time between two of the next due times of schedules that start one family.
 
-    None without two. Schedules that are due at the same moment overlap by intention. An expression
+    None without two. Schedules that are due at the same moment overlap by intention. The earlier
+    one may start at the end of its flexible window, the later one at its due time. An expression
     that cannot be read, and the phase of a rate without a beginning, count as unknown.
     """
-    dues: list[Iterator[int]] = []
+    dues: list[Iterator[tuple[int, int]]] = []
     gaps_ns: list[int] = []
     for schedule in schedules:
         try:
             is_placed = are_times_known(schedule)
             known = schedule if is_placed else replace(schedule, created_ns=now_ns)
-            ahead = due_times(known, now_ns, now_ns + _GAPS_AHEAD_NS)
+            ahead = _start_windows(known, due_times(known, now_ns, now_ns + _GAPS_AHEAD_NS))
         except ScheduleExpressionError:
             continue
         if is_placed:
             dues.append(ahead)
         else:
-            first = list(islice(ahead, 2))
-            gaps_ns += [later_ns - due_ns for due_ns, later_ns in pairwise(first)]
-    merged = islice(merge(*dues), _MAX_GAPS)
-    gaps_ns += [later_ns - due_ns for due_ns, later_ns in pairwise(merged) if later_ns > due_ns]
+            gaps_ns += _gaps_ns(islice(ahead, 2))
+    gaps_ns += _gaps_ns(islice(merge(*dues), _MAX_GAPS))
     return min(gaps_ns) / NS_PER_MS if gaps_ns else None
+
+
+def _start_windows(schedule: Schedule, dues_ns: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last moment at which each run may start."""
+    for due_ns in dues_ns:
+        yield due_ns, due_ns + schedule.window_minutes * NS_PER_MINUTE
+
+
+def _gaps_ns(windows: Iterable[tuple[int, int]]) -> list[int]:
+    gaps_ns = []
+    for (due_ns, last_ns), (later_ns, _) in pairwise(windows):
+        if later_ns > due_ns:
+            gaps_ns.append(max(later_ns - last_ns, 0))
+    return gaps_ns
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:

@@ -34,7 +34,8 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
 
     ``peak_mb`` is the largest need of a run, which began at ``peak_at``. ``runs`` began on the last
     ``days``. ``duration`` has the bounds of the duration at the new size. ``unconfirmed`` runs do
-    not count, because nobody vouches for them.
+    not count: nobody vouches for their task, or their report is not in the log group and under
+    the prefix of the definition.
     """
 
     runs: int
@@ -51,7 +52,10 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
             return None
         runs = format_count(self.unconfirmed, "run")
         verb = "does" if self.unconfirmed == 1 else "do"
-        return f"{runs} {verb} not count: their task was not confirmed."
+        return (
+            f"{runs} {verb} not count: the task was not confirmed, or the report is not where the "
+            "definition sends it."
+        )
 
 
 class Resize(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import pytest
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
-from tests.resize_account import DEFINITIONS, KILLED, NEW, Account
+from tests.resize_account import BATCH, DEFINITIONS, KILLED, LOG_GROUP, MONITOR, NEW, Account
 from tools.moto_server import OwnedResource, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
@@ -85,6 +85,44 @@ def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
     assert rows["nightly"]["action"] == "none"
     assert "the schedule night" in rows["nightly"]["reason"]
     assert account.newest("nightly") == [1]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"Memory": "8 GB"},
+        {"ContainerOverrides": [{"Name": "batch", "Cpu": 900}]},
+        {"ContainerOverrides": [{"Name": "batch", "Memory": "<aws.scheduler.execution-id>"}]},
+    ],
+)
+def test_a_schedule_that_calls_run_task_itself_is_read_like_another_one(
+    account: Account, overrides: dict[str, object]
+) -> None:
+    account.oversized("nightly", "weekly")
+    account.universal_schedule("night", {"TaskDefinition": "nightly", "Overrides": overrides})
+    account.universal_schedule("week", {"TaskDefinition": "weekly:1", "Cluster": "jobs"})
+    rows = registered(account)
+    assert "the schedule night" in rows["nightly"]["reason"]
+    assert account.newest("nightly", "weekly") == [1, 2]
+
+
+def test_the_revision_in_a_request_of_run_task_is_named_and_not_moved(account: Account) -> None:
+    account.oversized("weekly")
+    request = {"TaskDefinition": "weekly:1", "Cluster": "jobs"}
+    account.universal_schedule("week", request)
+    done = account.resize("--register", "--update-schedules")
+    assert "The schedule week is pinned to weekly:1, by the input" in done.stdout
+    schedule = account.aws.client("scheduler").get_schedule(Name="week")
+    assert json.loads(schedule["Target"]["Input"]) == request
+    assert account.newest("control", "weekly") == [2, 2]
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[]", '{"TaskDefinition": 7}'])
+def test_a_request_of_run_task_that_cannot_be_read_is_not_in_the_way(
+    account: Account, text: str
+) -> None:
+    account.universal_schedule("odd", text)
+    registered(account)
 
 
 def test_a_transformer_that_may_override_a_size_is_named(
@@ -445,12 +483,14 @@ def test_the_total_counts_what_was_registered_and_a_refusal_is_a_sentence(
     assert "ecs:RegisterTaskDefinition" in done.stderr
 
 
-def test_container_insights_alone_registers_nothing(account: Account) -> None:
+@pytest.mark.parametrize("act", [("--register",), ("--apply", "control.json")])
+def test_container_insights_alone_registers_and_writes_nothing(
+    account: Account, act: tuple[str, ...]
+) -> None:
     environment = account.aws.environment()
-    words = ("taskdef", "resize", "--from", "insights:jobs")
-    refused = run_here(environment, *words, "--register")
+    refused = run_here(environment, "taskdef", "resize", "--from", "insights:jobs", *act)
     assert refused.returncode == 2
-    assert "Container Insights does not have" in refused.stderr
+    assert f"{act[0]} needs runs with peaks and ends" in refused.stderr
     assert account.newest("control") == [1]
 
 
@@ -464,6 +504,71 @@ def test_log_groups_are_read_for_the_days_alone(account: Account, proxy: AwsProx
     reads = [json.loads(body) for name, body in proxy.bodies if name == "FilterLogEvents"]
     assert reads
     assert {read["endTime"] > read["startTime"] for read in reads} == {True}
+
+
+# Whose lines: every family may write into the log group of another one
+
+
+def test_reports_of_another_family_from_tasks_with_another_prefix_change_nothing(
+    account: Account, proxy: AwsProxy
+) -> None:
+    account.family("victim")
+    account.runs("victim", 25, peak_mb=1800)
+    account.put_reports(LOG_GROUP)
+    account.runs("victim", 25)
+    account.put_reports(LOG_GROUP, prefix="attacker")
+    rows = account.resize_by_logs()
+    assert rows["victim"]["action"] == "none"
+    assert rows["victim"]["runs"] == 25
+    assert rows["victim"]["evidence"]["unconfirmed"] == 25
+    assert account.newest("control", "victim") == [2, 1]
+    assert proxy.operations.count("DescribeTaskDefinition") <= 3 * 2
+
+
+def test_reports_alone_that_are_not_where_the_definition_sends_them_are_counted(
+    account: Account,
+) -> None:
+    account.put_reports(LOG_GROUP)
+    account.oversized("victim")
+    account.put_reports("/ecs/web")
+    done = account.resize("--from", "logs:*")
+    assert "25 runs do not count" in done.stdout
+    rows = account.resize_by_logs()
+    assert rows["victim"]["action"] == "none"
+    assert account.newest("control", "victim") == [2, 1]
+
+
+def test_families_with_prefixes_of_their_own_in_one_group_are_resized(account: Account) -> None:
+    account.put_reports(LOG_GROUP)
+    for name in ("team-a", "team-b"):
+        account.moved_logs(name, LOG_GROUP, prefix=name)
+        account.runs(name, 25)
+        account.put_reports(LOG_GROUP, prefix=name)
+    rows = account.resize_by_logs()
+    assert {row["runs"] for row in rows.values()} == {25}
+    assert account.newest("control", "team-a", "team-b") == [2, 2, 2]
+
+
+def test_runs_in_the_group_of_an_older_revision_do_not_count(account: Account) -> None:
+    account.put_reports(LOG_GROUP)
+    account.oversized("moved")
+    account.put_reports(LOG_GROUP)
+    account.moved_logs("moved", "/ecs/moved")
+    rows = account.resize_by_logs()
+    assert rows["moved"]["evidence"]["unconfirmed"] == 25
+    assert account.newest("control", "moved") == [2, 2]
+
+
+def test_a_batch_with_another_driver_has_its_reports_in_the_monitors_stream(
+    account: Account,
+) -> None:
+    account.put_reports(LOG_GROUP)
+    fluent = {**BATCH, "logConfiguration": {"logDriver": "awsfirelens", "options": {}}}
+    account.family("nightly", containerDefinitions=[fluent, MONITOR])
+    account.runs("nightly", 25)
+    account.put_reports(LOG_GROUP)
+    account.resize_by_logs()
+    assert account.newest("control", "nightly") == [2, 2]
 
 
 # Two at once

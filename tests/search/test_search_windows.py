@@ -34,6 +34,7 @@ from tests.family_windows import decision_on
 from tests.runs import report
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Forward, search
+from tests.values import present
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
@@ -191,3 +192,84 @@ def test_documents_without_the_newer_fields_and_unconfirmed_ones_change_nothing_
     there, here = both(search_server)
     assert all(window.unconfirmed for window in here.values())
     assert_alike(there, here)
+
+
+def killed(vcpu: float, memory_mb: float, limit_mb: float | None = None) -> Report:
+    """A run that was killed in a task of this size, at a limit of its container if given."""
+    run = made("nightly", 1, random.Random(0), [(vcpu, memory_mb)])
+    metrics = replace(
+        run.record.metrics, memory_size_mb=limit_mb or memory_mb, max_memory_used_mb=limit_mb
+    )
+    record = replace(
+        run.record,
+        status="failure",
+        exit_code=137,
+        likely_out_of_memory=True,
+        revision="3",
+        started_at=format_ms(NOW_NS - NS_PER_DAY),
+        finished_at=format_ms(NOW_NS - NS_PER_DAY + 60 * NS_PER_SECOND),
+        task_size=TaskSize(vcpu=vcpu, memory_mb=memory_mb),
+        metrics=metrics,
+    )
+    return replace(run, record=record)
+
+
+def successes(count: int, vcpu: float, memory_mb: float, first: int = 1) -> list[Report]:
+    runs = [
+        made("nightly", number, random.Random(number), [(vcpu, memory_mb)])
+        for number in range(first, first + count)
+    ]
+    return [
+        replace(
+            run,
+            record=replace(
+                run.record, status="success", likely_out_of_memory=None, exit_code=0, revision="3"
+            ),
+        )
+        for run in runs
+    ]
+
+
+def test_a_kill_counts_although_its_retry_with_more_memory_succeeded(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    runs = [*successes(30, 0.25, 1024), killed(0.25, 512), *successes(5, 0.25, 512, first=40)]
+    documents = [fields_of(run) for run in runs]
+    documents[30][1]["task"]["retried_as"] = runs[0].record.task_id
+    documents[0][1]["task"]["retry_of"] = runs[30].record.task_id
+    put(search_server, documents)
+    there, here = both(search_server)
+    assert_alike(there, here)
+    (window,) = there.values()
+    size = TaskSize(vcpu=0.25, memory_mb=512)
+    decision = decision_on(window, SizedRevision(revision="3", size=size))
+    assert window.sizes[size].counts.outcomes["killed"] == 1
+    assert decision.action == "resize"
+    assert (present(decision.size).memory_mb or 0) > 512
+
+
+def test_a_kill_at_the_limit_of_a_container_is_known_with_its_limit(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    runs = [*successes(250, 1, 2048), killed(1, 2048, limit_mb=700)]
+    put(search_server, map(fields_of, runs))
+    there, here = both(search_server)
+    assert_alike(there, here)
+    for windows in (there, here):
+        (window,) = windows.values()
+        memory = window.sizes[TaskSize(vcpu=1, memory_mb=2048)].containers["batch"]
+        assert memory.killed_limit_mb == 700
+
+
+def test_a_document_that_is_in_two_indices_changes_no_decision(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    documents = [fields_of(run) for run in successes(40, 1, 2048)]
+    copies = [("task-reports-2026.09", fields) for _, fields in documents[:1]]
+    put(search_server, [*documents, *copies])
+    there, here = both(search_server)
+    (computed,) = there.values()
+    (window,) = here.values()
+    chosen = SizedRevision(revision="3", size=TaskSize(vcpu=1, memory_mb=2048))
+    assert window.counts.runs + 1 == computed.counts.runs
+    assert decision_on(computed, chosen).size == decision_on(window, chosen).size

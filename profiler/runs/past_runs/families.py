@@ -17,6 +17,7 @@ from profiler.record.family_identity import (
 )
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.units import format_count
+from profiler.runs.past_runs.log_places import DefinedPlaces
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
@@ -58,35 +59,47 @@ def read_families(
 
 
 def read_windows(
-    source: RunSource, selection: RunFilter, span: WindowSpan, *, reads_older: bool = True
+    source: RunSource,
+    selection: RunFilter,
+    span: WindowSpan,
+    *,
+    reads_older: bool = True,
+    places: DefinedPlaces | None = None,
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
     before it, if the source has no time of its own (``reads_older``).
+
+    Nobody vouches for a run that is in none of the ``places``; None: there are none to check.
     """
     windows: dict[FamilyKey, FamilyWindow] = {}
+
+    def add(run: PastRun) -> None:
+        is_misplaced = places is not None and not places.has(run)
+        _add_to_window(windows, run, span, is_misplaced=is_misplaced)
+
     since_ns = span.since_ns
     selected = replace(selection, since_ns=since_ns)
     if isinstance(source, IndexedRuns):
-        IndexedWindows(source, selected, span).read(
-            windows, lambda run: _add_to_window(windows, run, span)
-        )
+        IndexedWindows(source, selected, span).read(windows, add)
     else:
         for run in source.runs(selected):
-            _add_to_window(windows, run, span)
+            add(run)
     if reads_older:
         for run in source.last_runs(replace(selection, until_ns=since_ns), span.min_runs):
-            _add_to_window(windows, run, span)
+            add(run)
     for window in windows.values():
         window.close()
     return windows
 
 
-def _add_to_window(windows: dict[FamilyKey, FamilyWindow], run: PastRun, span: WindowSpan) -> None:
+def _add_to_window(
+    windows: dict[FamilyKey, FamilyWindow], run: PastRun, span: WindowSpan, *, is_misplaced: bool
+) -> None:
     """Add a run that has ended."""
     report = final_report(run)
     if report is None or not _counts(run, report):
         return
-    facts = facts_of(report, is_confirmed=run.is_confirmed)
+    facts = facts_of(report, is_confirmed=run.is_confirmed and not is_misplaced)
     windows.setdefault(facts.family, FamilyWindow(span)).add(facts)
 
 

@@ -24,6 +24,7 @@ from profiler.record.line_trust import AccountTrust, claim_of_head, claim_of_sta
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, ReportHead
 from profiler.record.units import format_count
+from profiler.runs.past_runs.line_index import KeptLines
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
     PastRun,
@@ -31,7 +32,6 @@ from profiler.runs.past_runs.run_source import (
     RunLine,
     RunSource,
     matching_runs,
-    newest_first,
     no_progress,
     run_line,
     start_ns,
@@ -55,23 +55,26 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 _RunKey = tuple[str, str]
 
 
-class _FoundLine(Struct, frozen=True):
-    """A line, and CloudWatch's timestamp, in milliseconds since 1970."""
+class _FoundLine(Struct, frozen=True, kw_only=True):
+    """What decides about a line, which itself is kept by its number: weeks have gigabytes.
 
-    line: RunLine
+    ``timestamp_ms`` is CloudWatch's.
+    """
+
+    number: int
+    key: _RunKey
+    start_ns: int
     timestamp_ms: int
-
-    @property
-    def key(self) -> _RunKey:
-        return _key(self.line.head)
+    is_report: bool
+    is_confirmed: bool
+    place: LogTarget
 
     @property
     def precedence(self) -> tuple[bool, bool, int]:
         """The line with the highest one counts: a batch can choose every time in its lines, but
         the monitor's report comes after the batch's end.
         """
-        is_report = self.line.head.type != CHECKPOINT
-        return self.line.is_confirmed, is_report, self.timestamp_ms
+        return self.is_confirmed, self.is_report, self.timestamp_ms
 
 
 class LogGroupRuns(RunSource):
@@ -127,7 +130,8 @@ class LogGroupRuns(RunSource):
             )
         else:
             start_ms = selection.since_ns // NS_PER_MS
-        pending: list[PastRun] = []
+        kept = KeptLines()
+        pending: list[list[_FoundLine]] = []
         seen: dict[_RunKey, bool] = {}
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
         # because most questions are about the last night.
@@ -135,14 +139,16 @@ class LogGroupRuns(RunSource):
         with self._open_progress() as show:
             while end_ms > start_ms:
                 begin_ms = max(end_ms - length_ms, start_ms)
-                pending += self._stretch(begin_ms, end_ms, selection, seen)
+                pending += self._stretch(begin_ms, end_ms, selection, seen, kept)
                 show(len(seen), (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1))
                 # A run in an older stretch ended before begin_ms, so it also started before it.
                 is_last = begin_ms == start_ms
-                yield from newest_first(
-                    run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS
-                )
-                pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
+                begin_ns = 0 if is_last else begin_ms * NS_PER_MS
+                pending.sort(key=_start_of, reverse=True)
+                for lines in pending:
+                    if _start_of(lines) >= begin_ns:
+                        yield from self._run_of(lines, selection, kept)
+                pending = [lines for lines in pending if _start_of(lines) < begin_ns]
                 end_ms, length_ms = begin_ms, length_ms * 4
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
@@ -200,10 +206,15 @@ class LogGroupRuns(RunSource):
         return stacks if verdict.counts else None
 
     def _stretch(
-        self, start_ms: int, end_ms: int, selection: RunFilter, seen: dict[_RunKey, bool]
-    ) -> Iterator[PastRun]:
-        """The runs with lines in this time. ``seen``: the runs with newer lines, and whether one
-        of those is confirmed; an unconfirmed line never replaces or hides a confirmed one.
+        self,
+        start_ms: int,
+        end_ms: int,
+        selection: RunFilter,
+        seen: dict[_RunKey, bool],
+        kept: KeptLines,
+    ) -> Sequence[list[_FoundLine]]:
+        """The lines in this time by their runs. ``seen``: the runs with newer lines, and whether
+        one of those is confirmed; an unconfirmed line never replaces or hides a confirmed one.
         """
         window = {
             "startTime": start_ms,
@@ -212,40 +223,42 @@ class LogGroupRuns(RunSource):
         }
         new: list[_FoundLine] = []
         for group in self._groups:
-            for found in self._lines(selection, logGroupName=group, **window):
-                is_older = found.key in seen and seen[found.key] >= found.line.is_confirmed
+            for found in self._lines(selection, kept, logGroupName=group, **window):
+                is_older = found.key in seen and seen[found.key] >= found.is_confirmed
                 if not is_older:
                     new.append(found)
         groups = self._by_run(new)
         for lines in groups:
-            seen[_key(lines[0].head)] = lines[0].is_confirmed
-        for run in self._matching(groups, selection):
+            seen[lines[0].key] = lines[0].is_confirmed
+        return groups
+
+    def _run_of(
+        self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines
+    ) -> Iterator[PastRun]:
+        """The run of these lines, if it matches."""
+        for run in self._matching([lines], selection, kept):
             if run.report.type != CHECKPOINT or selection.run is not None:
                 yield run
             # Where the report belongs to a group that is not read, nothing is known about it.
             elif run.report.record.log_group in (None, *self._groups):
                 yield from self._with_checkpoints(run, selection)
 
-    def _by_run(self, lines: Iterable[_FoundLine]) -> list[list[RunLine]]:
-        """The lines of each run, newest run first. In a group, the first line counts: the last
-        report, else the last checkpoint.
+    def _by_run(self, lines: Iterable[_FoundLine]) -> list[list[_FoundLine]]:
+        """The lines of each run. In a group, the first line counts: the last report, else the last
+        checkpoint.
         """
         by_run: dict[_RunKey, list[_FoundLine]] = {}
         for found in lines:
             by_run.setdefault(found.key, []).append(found)
-        groups: list[list[RunLine]] = []
+        groups: list[list[_FoundLine]] = []
         for of_run in by_run.values():
             of_run.sort(key=lambda found: found.precedence, reverse=True)
-            chosen = of_run[0].line
             # Who may not speak for the run may not add to it, either.
-            kept = [
-                found.line
-                for found in of_run
-                if found.line.is_confirmed or found.line.place == chosen.place
-            ]
-            self._untrusted += len(of_run) - len(kept)
-            groups.append(kept)
-        return sorted(groups, key=lambda group: start_ns(group[0].head), reverse=True)
+            place = of_run[0].place
+            trusted = [found for found in of_run if found.is_confirmed or found.place == place]
+            self._untrusted += len(of_run) - len(trusted)
+            groups.append(trusted)
+        return groups
 
     def _with_checkpoints(self, run: PastRun, selection: RunFilter) -> Iterator[PastRun]:
         """The run without a report, with all its checkpoints, unless the last of them does not
@@ -254,34 +267,50 @@ class LogGroupRuns(RunSource):
         if run.place is None:
             return
         key = _key(run.report)
+        kept = KeptLines()
         lines = self._lines(
             selection,
+            kept,
             logGroupName=run.place.group,
             logStreamNames=[run.place.stream],
             startTime=run.started_ns // NS_PER_MS,
             filterPattern=f'{{ $.type = "{CHECKPOINT}" }}',
         )
         of_run = [found for found in lines if found.key == key]
-        yield from self._matching(self._by_run(of_run), selection)
+        yield from self._matching(self._by_run(of_run), selection, kept)
 
     def _matching(
-        self, groups: Sequence[Sequence[RunLine]], selection: RunFilter
+        self, groups: Iterable[Sequence[_FoundLine]], selection: RunFilter, kept: KeptLines
     ) -> Iterator[PastRun]:
+        def read(found: _FoundLine) -> RunLine | None:
+            line = run_line(kept.read(found.number))
+            if line is None:
+                return None
+            return replace(line, is_confirmed=found.is_confirmed, place=found.place)
+
         invalid: list[int] = []
-        yield from matching_runs(groups, selection, invalid.append, self._now_ns)
+        read_groups = ([*filter(None, map(read, lines))] for lines in groups)
+        yield from matching_runs(read_groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
 
-    def _lines(self, selection: RunFilter, **parameters: Any) -> Iterator[_FoundLine]:  # noqa: ANN401  boto3's own
+    def _lines(
+        self,
+        selection: RunFilter,
+        kept: KeptLines,
+        **parameters: Any,  # noqa: ANN401  boto3's own
+    ) -> Iterator[_FoundLine]:
         for page in self._read_pages(**parameters):
             for event in page["events"]:
-                found = self._line(event, str(parameters["logGroupName"]), selection)
+                found = self._line(event, str(parameters["logGroupName"]), selection, kept)
                 if found is not None:
                     yield found
 
     def _line(
-        self, event: Mapping[str, Any], group: str, selection: RunFilter
+        self, event: Mapping[str, Any], group: str, selection: RunFilter, kept: KeptLines
     ) -> _FoundLine | None:
-        """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
+        """Judge a line, and keep it. An implementation of CloudWatch Logs may ignore the filter
+        pattern.
+        """
         message = event["message"]
         place = LogTarget(group=group, stream=event["logStreamName"])
         trust = self._trust.of_stream(group, place.stream)
@@ -293,7 +322,8 @@ class LogGroupRuns(RunSource):
             if not (trust.task or trust.is_container_id):
                 self._notices += read_notices([message])
             return None
-        line = run_line(message.strip().encode(errors="replace"))
+        content = message.strip().encode(errors="replace")
+        line = run_line(content)
         if line is None:
             self._unreadable += trust.speaks_for_tasks
             self._untrusted += not trust.speaks_for_tasks
@@ -303,9 +333,19 @@ class LogGroupRuns(RunSource):
             self._untrusted += verdict.untrusted is not None
             self._invalid_times += verdict.invalid is not None
             return None
-        is_confirmed = verdict.is_confirmed and self._trust.account_id is not None
-        vouched = replace(line, is_confirmed=is_confirmed, place=place)
-        return _FoundLine(vouched, event["timestamp"])
+        return _FoundLine(
+            number=kept.add(content),
+            key=_key(line.head),
+            start_ns=start_ns(line.head),
+            timestamp_ms=event["timestamp"],
+            is_report=line.head.type != CHECKPOINT,
+            is_confirmed=verdict.is_confirmed and self._trust.account_id is not None,
+            place=place,
+        )
+
+
+def _start_of(lines: Sequence[_FoundLine]) -> int:
+    return lines[0].start_ns
 
 
 def _key(report: Report | ReportHead) -> _RunKey:

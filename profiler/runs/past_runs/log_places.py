@@ -1,14 +1,60 @@
 """Whether CloudWatch Logs has the line of a run where its family's definition sends it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, awslogs_target
+from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, awslogs_target
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.record.family_identity import family_key
 from profiler.runs.past_runs.run_source import PastRun
 
+# The options of awslogs by the container's name.
+LogOptions = Mapping[str, Mapping[str, str]]
+_PLACE_OPTIONS = ("awslogs-group", "awslogs-stream-prefix")
 
-def is_where_defined(
-    run: PastRun, log_options: Mapping[str, Mapping[str, str]], monitor: str = MONITOR_NAME
-) -> bool:
+
+def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
+    """The awslogs options of a definition's containers; those with another driver are left out.
+
+    None: the definition is a file's that computes them, or that has no containers in it.
+    """
+    if not isinstance(definition.get("containerDefinitions"), list):
+        return None
+    found: dict[str, Mapping[str, str]] = {}
+    for container in mappings(definition["containerDefinitions"]):
+        configuration = mapping(container.get("logConfiguration"))
+        if configuration.get("logDriver") != AWSLOGS:
+            continue
+        options = mapping(configuration.get("options"))
+        if any(name in options and text(options[name]) is None for name in _PLACE_OPTIONS):
+            return None
+        texts = {name: value for name, value in options.items() if isinstance(value, str)}
+        found[text(container.get("name")) or ""] = texts
+    return found
+
+
+class DefinedPlaces:
+    """Where the families' newest definitions send their lines. Each family is read once.
+
+    Older revisions are not read: a run in the place that only those name is left out.
+    ``read_options``: of a family; None if any place is as good as another.
+    """
+
+    def __init__(self, read_options: Callable[[str], LogOptions | None]) -> None:
+        self._read_options = read_options
+        self._options: dict[str, LogOptions | None] = {}
+
+    def has(self, run: PastRun) -> bool:
+        """Whether the run's line is where its family's definition sends it."""
+        if run.place is None:
+            return True
+        family = family_key(run.report.record).name
+        if family not in self._options:
+            self._options[family] = self._read_options(family)
+        options = self._options[family]
+        return options is None or is_where_defined(run, options)
+
+
+def is_where_defined(run: PastRun, log_options: LogOptions, monitor: str = MONITOR_NAME) -> bool:
     """Whether the group and the stream are those that the definition names.
 
     ``log_options``: the awslogs options of each container by its name; a container with another

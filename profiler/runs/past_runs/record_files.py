@@ -6,9 +6,14 @@ are lines as in a file.
 """
 
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from heapq import merge
+from itertools import chain, islice
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -16,15 +21,16 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
+from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
-from profiler.record.record_model import Report
+from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
+from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunLine,
     RunSource,
-    group_lines,
     matching_runs,
     run_line,
     stacks_of,
@@ -32,6 +38,7 @@ from profiler.runs.past_runs.run_source import (
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 
 STANDARD_INPUT = "-"
+_LISTED_NUMBERS = 10  # more than a sentence has
 
 
 class FileRuns(RunSource):
@@ -51,23 +58,51 @@ class FileRuns(RunSource):
             maxlen=300 if keeps_stacks else 0
         )  # of at most 200 KB each
         self.place = source_name(source)
-        self._invalid_lines: set[int] = set()
-        self._runs: list[list[RunLine]] | None = None
+        self._unreadable_numbers = array("Q")
+        self._invalid_numbers: set[int] = set()  # of lines that begin as a record does
+        self._index: LineIndex | None = None
         self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
     def notes(self) -> Sequence[str]:
-        numbers = sorted(self._invalid_lines)
-        if not numbers:
+        count = len(self._unreadable_numbers) + len(self._invalid_numbers)
+        if not count:
             return ()
-        listed = first_names([*map(str, numbers)])
-        return (f"{self.place}: skipped {format_count(len(numbers), 'invalid line')}: {listed}",)
+        numbers = merge(self._unreadable_numbers, sorted(self._invalid_numbers))
+        listed = first_names([*map(str, islice(numbers, _LISTED_NUMBERS))])
+        return (f"{self.place}: skipped {format_count(count, 'invalid line')}: {listed}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        """Yield the matching runs. The file is read once: standard input cannot be read again."""
-        if self._runs is None:
-            self._runs = group_lines(self.run_lines(read_lines(self._source)))
-        return matching_runs(self._runs, selection, self._invalid_lines.add, self._now_ns)
+        """Yield the matching runs. The file is read once, and then only the runs that count:
+        standard input cannot be read again.
+        """
+        return self._matching(selection, ())
+
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
+        ended: Counter[FamilyKey] = Counter()
+        complete: set[FamilyKey] = set()
+        for run in self._matching(selection, complete):
+            yield run
+            family = family_key(run.report.record)
+            ended[family] += run.report.type != CHECKPOINT
+            if ended[family] >= last:
+                complete.add(family)
+
+    def _matching(self, selection: RunFilter, left_out: Container[FamilyKey]) -> Iterator[PastRun]:
+        with _named_errors(self._source):
+            if self._index is None:
+                self._index = self._read()
+            add_invalid = self._invalid_numbers.add
+            groups = self._index.runs(selection, add_invalid, left_out)
+            yield from matching_runs(groups, selection, add_invalid, self._now_ns)
+
+    def _read(self) -> LineIndex:
+        lines, kept = _opened(self._source)
+        index = LineIndex(kept)
+        for line in self.run_lines(_added(lines, kept)):
+            index.add(line)
+        index.sort()
+        return index
 
     def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
         """The record lines.
@@ -89,7 +124,7 @@ class FileRuns(RunSource):
             elif is_notice_line(text):
                 self._notices.extend(read_notices([text.decode(errors="replace")]))
             else:
-                self._invalid_lines.add(number)
+                self._unreadable_numbers.append(number)
 
     def stacks(self, report: Report) -> StacksLine | None:
         return stacks_of(report, reversed(self._stacks))
@@ -103,16 +138,36 @@ def source_name(source: str) -> str:
     return "standard input" if source == STANDARD_INPUT else source
 
 
-def read_lines(source: str) -> Iterator[bytes]:
-    """Yield the lines of a file or standard input, or the messages in the AWS CLI's JSON. Raises
-    TaskProfilerError.
+def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
+    """The lines of a file or standard input, or the messages in the AWS CLI's JSON, and where
+    they are kept. Raises OSError.
     """
+    if source == STANDARD_INPUT:
+        return messages(sys.stdin.buffer), KeptLines()
+    stream = Path(source).open("rb")  # noqa: SIM115  it is read again
+    beginning, texts = _beginning(stream)
+    if texts or not stream.seekable():
+        return _until_closed(stream, texts or beginning), KeptLines()
+    return chain(beginning, stream), KeptLines(stream)
+
+
+def _until_closed(stream: IO[bytes], beginning: Iterable[bytes]) -> Iterator[bytes]:
+    with stream:
+        yield from beginning
+        yield from stream
+
+
+def _added(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
+    for line in lines:
+        kept.add(line)
+        yield line
+
+
+@contextmanager
+def _named_errors(source: str) -> Iterator[None]:
+    """Raise TaskProfilerError for errors of reading."""
     try:
-        if source == STANDARD_INPUT:
-            yield from messages(sys.stdin.buffer)
-        else:
-            with Path(source).open("rb") as stream:
-                yield from messages(stream)
+        yield
     except FileNotFoundError as error:
         raise TaskProfilerError(
             f"{source}: no such file; for CloudWatch Logs write logs:{source}"
@@ -128,6 +183,15 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     line.
     """
     remaining = iter(lines)
+    beginning, texts = _beginning(remaining)
+    yield from texts or beginning
+    yield from remaining
+
+
+def _beginning(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The first lines, which are taken from ``remaining``; the messages, if they are the AWS CLI's
+    JSON.
+    """
     beginning: list[bytes] = []
     for line in remaining:
         beginning.append(line)
@@ -141,8 +205,7 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
             pass
         case {"events": [*found]} | {"results": [*found]} | [*found]:
             rows = found
-    yield from _flat(rows) or beginning
-    yield from remaining
+    return beginning, _flat(rows)
 
 
 def _flat(rows: Sequence[object]) -> list[bytes]:

@@ -210,6 +210,7 @@ class IndexedRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
+        self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
 
     @property
@@ -222,7 +223,16 @@ class IndexedRuns(RunSource):
             f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series "
             "begins later."
         )
-        return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
+        slow = (
+            f"{self.place}: {format_count(self.read_one_by_one, 'document')} had to be read one by "
+            "one: an older forwarder wrote them, or the task's size or end is unknown."
+        )
+        sentences = (
+            (unreadable, bool(self._unreadable)),
+            (cut, self._is_cut),
+            (slow, self.read_one_by_one > 0),
+        )
+        return tuple(sentence for sentence, is_true in sentences if is_true)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         is_found = False

@@ -185,7 +185,9 @@ class IndexedWindows:
         """The confirmed runs over which the cluster cannot compute."""
         started = [*self._conditions(_START), exists(_START), term(_CONFIRMED, value=True)]
         incomplete = none_of([{"bool": {"filter": _complete()}}])
-        yield from self._runs.all_runs([*started, incomplete], _START, _READ_PAGE)
+        for run in self._runs.all_runs([*started, incomplete], _START, _READ_PAGE):
+            self._runs.read_one_by_one += 1
+            yield run
         never_started = [*self._conditions(_TIME), none_of([exists(_START)])]
         yield from self._runs.all_runs(never_started, _TIME, _READ_PAGE)
 

@@ -4,7 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
-from profiler.runs.past_runs.log_places import is_where_defined
+from profiler.runs.past_runs.log_places import (
+    DefinedPlaces,
+    LogOptions,
+    is_where_defined,
+    log_options_of,
+)
 from profiler.runs.past_runs.run_source import PastRun
 from tests.runs import report
 
@@ -58,3 +63,47 @@ def test_docker_names_the_stream_of_a_definition_without_a_prefix() -> None:
 
 def test_a_run_of_a_file_has_no_place_to_check() -> None:
     assert is_where_defined(PastRun(report=report()), {})
+
+
+def container(name: str, driver: str, **options: object) -> dict[str, object]:
+    return {"name": name, "logConfiguration": {"logDriver": driver, "options": options}}
+
+
+def test_a_definition_names_the_places_of_its_containers_with_awslogs() -> None:
+    batch = container("batch", "awsfirelens", Name="s3")
+    definition = {"containerDefinitions": [batch, container("task-monitor", "awslogs", **OPTIONS)]}
+    assert log_options_of(definition) == {"task-monitor": OPTIONS}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {},
+        {
+            "containerDefinitions": [
+                container("batch", "awslogs", **{**OPTIONS, "awslogs-group": {"Ref": "Logs"}})
+            ]
+        },
+    ],
+)
+def test_a_file_that_computes_its_places_names_none(definition: dict[str, object]) -> None:
+    assert log_options_of(definition) is None
+
+
+def test_a_family_is_read_once_and_runs_without_a_place_not_at_all() -> None:
+    reads: list[str] = []
+
+    def read(family: str) -> LogOptions:
+        reads.append(family)
+        return {"batch": OPTIONS}
+
+    places = DefinedPlaces(read)
+    assert places.has(PastRun(report=report()))
+    assert not reads
+    assert places.has(run_in("/ecs/jobs", "ecs/batch/task-0"))
+    assert not places.has(run_in("/ecs/others", "ecs/batch/task-0"))
+    assert reads == ["nightly"]
+
+
+def test_where_a_file_computes_its_places_any_place_counts() -> None:
+    assert DefinedPlaces(lambda _: None).has(run_in("/ecs/others", "ecs/batch/task-0"))

@@ -407,6 +407,21 @@ def test_a_rate_without_a_beginning_has_its_own_gap_alone() -> None:
     assert shortest_gap_ms(given[:1], now_ns) == 120 * 60_000
 
 
+@pytest.mark.parametrize(("window_minutes", "minutes"), [(0, 15), (10, 5), (15, 0), (60, 0)])
+def test_a_flexible_window_of_the_earlier_run_shortens_the_gap(
+    window_minutes: int, minutes: int
+) -> None:
+    now_ns = ns("2026-11-20T00:00")
+    flexible = schedule("cron(0 2 * * ? *)", created_ns=now_ns, window_minutes=window_minutes)
+    other = schedule("cron(15 2 * * ? *)", created_ns=now_ns)
+    assert shortest_gap_ms([flexible, other], now_ns) == minutes * 60_000
+
+
+def test_a_flexible_window_shortens_the_gap_of_a_rate_without_a_beginning() -> None:
+    flexible = schedule("rate(15 minutes)", window_minutes=5)
+    assert shortest_gap_ms([flexible], ns("2026-11-20T00:00")) == 10 * 60_000
+
+
 @settings(max_examples=50)
 @given(st.text(max_size=30) | st.text(alphabet="cronatei()*?,-/LW#0123456789 MOND", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:

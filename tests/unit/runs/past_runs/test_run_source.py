@@ -175,7 +175,7 @@ def test_any_bytes_are_lines_or_counted(lines: list[bytes]) -> None:
     source = FileRuns("lines", 0)
     assert [*source.run_lines(lines)] == []
     invalid = [line for line in lines if line.strip() and not is_stacks_line(line.strip())]
-    assert len(source._invalid_lines) == len(invalid)
+    assert len(source._unreadable_numbers) == len(invalid)
 
 
 def local_runs(folder: Path, *reports: Report) -> LocalRuns:

@@ -1,0 +1,237 @@
+"""The record lines of a file, which stay there: of a million runs, their places take 50 MB of
+memory, and their lines 2 GB.
+"""
+
+import weakref
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterator, Sequence
+from fnmatch import fnmatchcase
+from tempfile import SpooledTemporaryFile
+from typing import IO, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError
+from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.record_model import CHECKPOINT, ReportHead
+from profiler.runs.past_runs.run_source import (
+    RunFilter,
+    RunLine,
+    group_lines,
+    run_key,
+    run_line,
+    start_ns,
+)
+
+# More of what cannot be read again goes to the disk.
+_MEMORY_BYTES: Final = 16 * 1024 * 1024
+# A task's id can be escaped in JSON in one way only if it has none of these.
+_ESCAPED: Final = frozenset('"\\/')
+
+
+class KeptLines:
+    """Lines by their numbers from 1 on, in the file where they are, or in a temporary one.
+
+    ``file`` is closed with this object. Without one, lines are written to a temporary file.
+    """
+
+    def __init__(self, file: IO[bytes] | None = None) -> None:
+        self._is_own = file is not None
+        self._file: IO[bytes]
+        if file is None:
+            self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115  see below
+        else:
+            self._file = file
+        weakref.finalize(self, self._file.close)
+        self._ends = array("q", [0])
+
+    def add(self, line: bytes) -> int:
+        """Add the next line, with its newline if it has one; returns its number.
+
+        Raises TaskProfilerError if the temporary file is full.
+        """
+        if not self._is_own:
+            try:
+                self._file.write(line)
+            except OSError as error:
+                raise TaskProfilerError(
+                    f"The lines cannot be kept in the temporary folder ({error.strerror}): set "
+                    "TMPDIR to a folder with more space."
+                ) from error
+        self._ends.append(self._ends[-1] + len(line))
+        return len(self._ends) - 1
+
+    def read(self, number: int) -> bytes:
+        """The line without spaces around it. Raises OSError."""
+        begin = self._ends[number - 1]
+        self._file.seek(begin)
+        line = self._file.read(self._ends[number] - begin).strip()
+        if not self._is_own:
+            self._file.seek(self._ends[-1])
+        return line
+
+
+class _Kind(Struct, frozen=True, kw_only=True):
+    """What many runs have in common of what filters read."""
+
+    head: ReportHead
+    family: FamilyKey
+    is_checkpoint: bool
+
+    def matches(self, selection: RunFilter) -> bool:
+        """Whether a run of this kind can match, whatever its id, its tags and its time."""
+        if self.is_checkpoint:
+            selection = replace(selection, statuses=())  # it may be lost
+        return replace(selection, run=None, tags=(), since_ns=None, until_ns=None).matches(
+            self.head
+        )
+
+
+class LineIndex:
+    """Where the lines of each run are; the runs in the order of time.
+
+    All lines are added before the first run is asked for.
+    """
+
+    def __init__(self, lines: KeptLines) -> None:
+        self._lines = lines
+        # Of each line: a digest of its run's identity, its start, its number, its kind.
+        self._digests = array("q")
+        self._starts_ns = array("q")
+        self._numbers = array("I")
+        self._kinds = array("I")
+        self._known_kinds: dict[tuple[str | None, ...], int] = {}
+        self._kind_list: list[_Kind] = []
+        # The lines in the order of their digests; of each run, the place of its first line there.
+        self._by_run = array("I")
+        self._newest_first = array("I")
+        self._run_starts_ns = array("q")
+
+    def add(self, line: RunLine) -> None:
+        self._digests.append(hash(run_key(line.head)))
+        self._starts_ns.append(start_ns(line.head))
+        self._numbers.append(line.number)
+        self._kinds.append(self._kind_of(line.head))
+
+    def _kind_of(self, head: ReportHead) -> int:
+        record = head.record
+        values = (
+            head.type,
+            record.family,
+            record.account_id,
+            record.region,
+            record.cluster,
+            record.status,
+            record.container.name,
+        )
+        kind = self._known_kinds.get(values)
+        if kind is not None:
+            return kind
+        kind = len(self._kind_list)
+        self._known_kinds[values] = kind
+        general = replace(
+            record, task_id="", task_arn=None, started_at=None, finished_at=None, tags=None
+        )
+        self._kind_list.append(
+            _Kind(
+                head=replace(head, record=general),
+                family=family_key(record),
+                is_checkpoint=head.type == CHECKPOINT,
+            )
+        )
+        return kind
+
+    def sort(self) -> None:
+        """Find the lines of each run, and sort the runs: those of one start in the lines' order."""
+        digests = self._digests
+        self._by_run = array("I", sorted(range(len(digests)), key=digests.__getitem__))
+        starts_ns = self._run_starts_ns = array("q", bytes(8 * len(digests)))
+        firsts: list[int] = []
+        for place, line in enumerate(self._by_run):
+            if place == 0 or digests[line] != digests[self._by_run[place - 1]]:
+                firsts.append(place)
+                starts_ns[place] = self._start_of(place)
+        firsts.sort(key=self._by_run.__getitem__)
+        firsts.sort(key=starts_ns.__getitem__, reverse=True)
+        self._newest_first = array("I", firsts)
+
+    def _start_of(self, place: int) -> int:
+        """The start of a run: without one, the time of its report, else of its last checkpoint."""
+        lines = self._lines_at(place)
+        if len(lines) == 1:
+            return self._starts_ns[lines[0]]
+        return max(
+            (not self._kind_list[self._kinds[line]].is_checkpoint, self._starts_ns[line])
+            for line in lines
+        )[1]
+
+    def _lines_at(self, place: int) -> Sequence[int]:
+        """The lines of the run whose first one is at this place."""
+        digests = self._digests
+        by_run = self._by_run
+        end = place + 1
+        digest = digests[by_run[place]]
+        while end < len(by_run) and digests[by_run[end]] == digest:
+            end += 1
+        return by_run[place:end]
+
+    def runs(
+        self,
+        selection: RunFilter,
+        add_invalid: Callable[[int], None],
+        left_out: Container[FamilyKey] = (),
+    ) -> Iterator[list[RunLine]]:
+        """The lines of each run that can match, newest first: see :func:`group_lines`.
+
+        ``add_invalid`` gets the number of a line that changed since. ``left_out``: families without
+        further runs; it may grow. Raises OSError.
+        """
+        kinds = self._kind_list
+        can_match = [kind.matches(selection) for kind in kinds]
+        names_family = [
+            selection.run is None or fnmatchcase(kind.family.name, selection.run) for kind in kinds
+        ]
+        for place in self._places(selection):
+            lines = self._lines_at(place)
+            of_run = [self._kinds[line] for line in lines]
+            if not any(can_match[kind] and kinds[kind].family not in left_out for kind in of_run):
+                continue
+            texts = [self._lines.read(self._numbers[line]) for line in lines]
+            if not any(names_family[kind] for kind in of_run) and not _may_name(
+                texts, selection.run
+            ):
+                continue
+            found: list[RunLine] = []
+            for line, text in zip(lines, texts, strict=True):
+                number = self._numbers[line]
+                run = run_line(text, number)
+                if run is None:
+                    add_invalid(number)
+                else:
+                    found.append(run)
+            # Two runs of the same digest, of which there are none among billions, are told apart.
+            yield from group_lines(found)
+
+    def _places(self, selection: RunFilter) -> Iterator[int]:
+        """The runs within the time of a filter, newest first."""
+        starts_ns = self._run_starts_ns
+        begin = 0
+        if selection.until_ns is not None:
+            begin = bisect_left(
+                self._newest_first, 1 - selection.until_ns, key=lambda place: -starts_ns[place]
+            )
+        for number in range(begin, len(self._newest_first)):
+            place = self._newest_first[number]
+            if selection.since_ns is not None and starts_ns[place] < selection.since_ns:
+                return
+            yield place
+
+
+def _may_name(texts: Sequence[bytes], run: str | None) -> bool:
+    """Whether a line of a run may have an id that begins so: to decode them takes longer."""
+    beginning = (run or "").partition("/")[0]
+    if not beginning.isascii() or not beginning.isprintable() or _ESCAPED & set(beginning):
+        return True
+    return any(beginning.encode() in text for text in texts)
