@@ -447,7 +447,7 @@ class TimeAccount:
         unread_ns = 0 if sample.is_behind or sample.growth is None else run_ns - read_run_ns
         step.has_unread = unread_ns > _MAX_UNREAD_SHARE * length_ns
         step.shows_work = sample.shows_work
-        if sample.pressure is not None:
+        if step.has_unread and sample.pressure is not None:
             step.cpu_wait = sample.pressure.limits_since(self._pressure)
         self._pressure = sample.pressure
         self._steps.append(step)

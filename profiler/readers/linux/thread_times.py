@@ -11,12 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
-from profiler.readers.linux.cpu_pressure import CpuPressure, PressureFiles, parse_pressure_ns
+from profiler.readers.linux.cpu_pressure import (
+    CpuPressure,
+    PressureFiles,
+    open_machine_pressure,
+)
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.waited_target import (
     TIMER,
@@ -226,8 +229,7 @@ class ThreadReader:
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
         self._open_pressure = open_pressure
-        self._group_pressure: PressureFiles | None = None
-        self._pressure_file: int | None = None
+        self._pressure_files: PressureFiles | None = None
         self._last: _Moment | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
@@ -284,12 +286,9 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
-        if self._pressure_file is not None:
-            os.close(self._pressure_file)
-            self._pressure_file = None
-        if self._group_pressure is not None:
-            self._group_pressure.close()
-            self._group_pressure = None
+        if self._pressure_files is not None:
+            self._pressure_files.close()
+            self._pressure_files = None
 
     def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
         shown = [
@@ -308,23 +307,16 @@ class ThreadReader:
             pressure=self._pressure(),
         )
 
-    def _pressure(self) -> CpuPressure:
+    def _pressure(self) -> CpuPressure | None:
         """The counters of the group of the first process that was read, else the machine's."""
-        if self._group_pressure is None and self._open_pressure is not None and self._processes:
-            self._group_pressure = self._open_pressure(next(iter(self._processes)))
-        pressure = CpuPressure()
-        if self._group_pressure is not None:
-            pressure = self._group_pressure.read()
-        if pressure.waited_ns is not None:
-            return pressure
-        return replace(pressure, waited_ns=self._machine_waited_ns())
-
-    def _machine_waited_ns(self) -> int | None:
-        if self._pressure_file is None:
-            self._pressure_file = open_or_none(f"{self._folder}/pressure/cpu")
-        if self._pressure_file is None:
-            return None
-        return parse_pressure_ns(proc.reread(self._pressure_file))
+        if self._pressure_files is None:
+            if not self._processes:
+                return None
+            if self._open_pressure is None:
+                self._pressure_files = PressureFiles(open_machine_pressure(self._folder))
+            else:
+                self._pressure_files = self._open_pressure(next(iter(self._processes)))
+        return self._pressure_files.read()
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
         """Note the processes whose threads may have run since the last reading."""
