@@ -231,7 +231,8 @@ class TaskTags:
             return RecordPart(values={"tags": answer or None})
         if answer is None and record.status == "running":
             return RecordPart()
-        reason = (
-            "/taskWithTags had not answered when the run ended" if answer is None else answer.reason
-        )
+        if answer is None:
+            reason = "/taskWithTags had not answered when the run ended"
+        else:
+            reason = answer.reason
         return RecordPart(warnings=(f"The task's tags are missing: {reason}.",))

@@ -180,7 +180,8 @@ class _Gpm:
                 return sample
             self._samples = (*self._samples, sample)
         self._request = self._nvml.c_nvmlGpmMetricsGet_t()
-        self._request.version, self._request.numMetrics = 1, len(_METRICS)
+        self._request.version = 1
+        self._request.numMetrics = len(_METRICS)
         for position, number in enumerate(_METRICS.values()):
             self._request.metrics[position].metricId = number
         return None

@@ -33,7 +33,8 @@ from profiler.readers.linux.thread_times import ThreadSample
 
 # On Fargate the task stats are up to 10 s old on arrival.
 _MAX_PENDING = 64
-_CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
+_CPU_TOLERANCE = 0.05
+_CPU_TOLERANCE_SECONDS = 0.5
 
 
 class SourceComparison:
@@ -143,20 +144,20 @@ class SourceComparison:
         if earlier is None:
             return
         if sample.cpu_ns is not None:
-            step_ns, before_ns = max(later.read_ns - earlier.read_ns, 1), earlier.cpu_ns or 0
+            step_ns = max(later.read_ns - earlier.read_ns, 1)
+            before_ns = earlier.cpu_ns or 0
             grown_ns = (
                 ((later.cpu_ns or 0) - before_ns) * (sample.read_ns - earlier.read_ns) // step_ns
             )
-            processes_ns, last = before_ns + grown_ns, self._last_cpu_ns
+            processes_ns = before_ns + grown_ns
+            last = self._last_cpu_ns
             if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
                 self._stats_cpu_ns += sample.cpu_ns - last[0]
                 self._processes_cpu_ns += processes_ns - last[1]
             self._last_cpu_ns = sample.cpu_ns, processes_ns
-        used_bytes, before, after = (
-            sample.memory_used_bytes,
-            earlier.memory_used_bytes,
-            later.memory_used_bytes,
-        )
+        used_bytes = sample.memory_used_bytes
+        before = earlier.memory_used_bytes
+        after = later.memory_used_bytes
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
             held_bytes = min(max(used_bytes, low), high)
@@ -246,7 +247,8 @@ class BatchProcesses:
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
         used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
-        group_kills, self._group_kills = self._group_kills, None
+        group_kills = self._group_kills
+        self._group_kills = None
         has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
         self.kills.add(
             group_kills,
@@ -260,7 +262,8 @@ class BatchProcesses:
         self._tree_cpu.add(processes, 0)
         self.totals.add(processes, read_ns if is_alive else None, cpu_ns=self.cpu_ns)
         if processes or self._is_cpu_new:  # a zombie has its final CPU time
-            self.cpu_read_ns, self._is_cpu_new = read_ns, False
+            self.cpu_read_ns = read_ns
+            self._is_cpu_new = False
         if is_alive:
             self._threads = sum(process.threads for process in processes)
             mapped = (

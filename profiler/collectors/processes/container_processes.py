@@ -82,11 +82,9 @@ class ContainerProcesses:
 
     def _track_new_processes(self) -> int:
         """Returns the number of new ids that no present process has."""
-        last_pid, before, now_ns = (
-            proc.read_last_pid(self._folder),
-            self._last_pid,
-            self._monotonic_ns(),
-        )
+        last_pid = proc.read_last_pid(self._folder)
+        before = self._last_pid
+        now_ns = self._monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return 0
@@ -116,7 +114,8 @@ class ContainerProcesses:
             is_full_scan
         ):  # again in a minute: a process that is moved into the container's group gets no new id
             self._next_full_scan_ns = now_ns + 60 * NS_PER_SECOND
-        self._known_pids, self._last_pid = listed, last_pid
+        self._known_pids = listed
+        self._last_pid = last_pid
         if last_pid is None or before is None:
             return 0
         return max(last_pid - before - len(appeared), 0) + ending

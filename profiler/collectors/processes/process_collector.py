@@ -207,10 +207,8 @@ class _TrackedContainer(Struct):
             if self.group is not None or self.attempts_left == 0:
                 break
             self.attempts_left -= 1
-            self.group, self.group_main_pid = (
-                machine.open_cgroup(process.pid, self.docker_id),
-                snapshot.main_pid,
-            )
+            self.group = machine.open_cgroup(process.pid, self.docker_id)
+            self.group_main_pid = snapshot.main_pid
         return snapshot
 
     def read_group(self) -> GroupReading | None:
@@ -373,12 +371,12 @@ class ProcessCollector:
             tracked.add_group(read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
-        snapshot, machine_bytes = (
-            tracked.read_processes(self._machine),
-            self._machine.machine_memory(),
-        )
+        snapshot = tracked.read_processes(self._machine)
+        machine_bytes = self._machine.machine_memory()
         group = tracked.read_group()
-        threads, threads_cpu_ns = None, 0  # the reading of threads has its own limit
+        # The reading of threads has its own limit.
+        threads = None
+        threads_cpu_ns = 0
         if tracked.threads is not None:
             began_ns = self._machine.own_cpu_ns()
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)

@@ -149,7 +149,8 @@ class CommandCgroup:
             self._delegation.revert()
         for group in self._groups:
             group.remove(self._filesystem, sleep)
-        self._groups, self._delegation = (), None
+        self._groups = ()
+        self._delegation = None
 
     def _counted_ns(self) -> int | None:
         return next((group.cpu_ns() for group in self._groups if group.counts_cpu), None)
@@ -167,7 +168,8 @@ def make_command_cgroup(
     filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
-    delegation, limits = None, cgroups.limits()
+    delegation = None
+    limits = cgroups.limits()
     for above, counts_cpu, counts_memory in _candidates(cgroups, limits):
         if any(group.counts_cpu for group in groups):
             break

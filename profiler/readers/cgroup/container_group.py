@@ -68,13 +68,13 @@ class ContainerCgroup(GroupCounters):
         """
         names = self._names
         # Parsed later: every moment counts.
-        events, peak = (
-            proc.reread_file(self._files, names.events),
-            proc.reread_file(self._files, names.peak),
-        )
-        memory, cpu_ns = self.memory(self.usage()), self.cpu_ns()
+        events = proc.reread_file(self._files, names.events)
+        peak = proc.reread_file(self._files, names.peak)
+        memory = self.memory(self.usage())
+        cpu_ns = self.cpu_ns()
         # 1 while a living process is in the group or in a group below it
-        populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
+        populated = proc.number_after(events, b"populated ")
+        peak_bytes = parse_number(peak)
         self._was_empty = not populated
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None

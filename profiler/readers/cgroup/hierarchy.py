@@ -18,7 +18,9 @@ from profiler.readers.memory_usage import (
     without_reclaimable_kernel,
 )
 
-MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
+# Controllers of version 1.
+MEMORY = "memory"
+CPUACCT = "cpuacct"
 MEMORY_STAT = "memory.stat"
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.

@@ -96,14 +96,16 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
     state, config, host = (
         mapping(document.get(name)) for name in ("State", "Config", "HostConfig")
     )
-    docker_id, labels = text(document.get("Id")), _labels(config.get("Labels"))
+    docker_id = text(document.get("Id"))
+    labels = _labels(config.get("Labels"))
     if docker_id is None or labels is None:
         return Unavailable(
             "Docker's description of the container lacks its id or the labels of the ECS agent"
         )
     is_running = state.get("Running") is True
     finished_ns = None if is_running else parse_ns(state.get("FinishedAt"))
-    logs, environment = mapping(host.get("LogConfig")), config.get("Env")
+    logs = mapping(host.get("LogConfig"))
+    environment = config.get("Env")
     options = mapping(logs.get("Config"))
     return EcsContainer(
         docker_id=docker_id,
@@ -154,10 +156,8 @@ def parse_stop_signal(name: str) -> int:
 
 def _labels(document: Json) -> EcsLabels | None:
     labels = mapping(document)
-    task_arn, container_name = (
-        text(labels.get(TASK_ARN_LABEL)),
-        text(labels.get(f"{_LABELS}container-name")),
-    )
+    task_arn = text(labels.get(TASK_ARN_LABEL))
+    container_name = text(labels.get(f"{_LABELS}container-name"))
     if task_arn is None or container_name is None:
         return None
     return EcsLabels(

@@ -20,9 +20,12 @@ from profiler.readers.ecs.container_stats import BlockEntry, sum_block_bytes
 from profiler.readers.linux import proc
 
 _GONE = Unavailable("the control group does not exist", is_gone=True)
-_BLKIO, _PIDS = "blkio", "pids"
-_V1_BLOCKS, _V2_BLOCKS = "blkio.throttle.io_service_bytes_recursive", "io.stat"
-_LIMIT_HITS, _PIDS_NOW = "memory.failcnt", "pids.current"
+_BLKIO = "blkio"
+_PIDS = "pids"
+_V1_BLOCKS = "blkio.throttle.io_service_bytes_recursive"
+_V2_BLOCKS = "io.stat"
+_LIMIT_HITS = "memory.failcnt"
+_PIDS_NOW = "pids.current"
 _SLICE = ".slice"
 # The kernel brings memory.stat up to date every 2 s; before, it may lack 256 KiB for each CPU of
 # the machine.
@@ -51,7 +54,8 @@ class OpenGroup(ContainerCgroup):
         self._device_mapper_majors = device_mapper_majors
         self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
         self._last: ContainerSample | None = None
-        self._last_usage, self._changed_ns = b"", 0
+        self._last_usage = b""
+        self._changed_ns = 0
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
         self._memory_limit_bytes = parse_bytes(
@@ -64,17 +68,21 @@ class OpenGroup(ContainerCgroup):
         Without CPU time and changes of the memory, only blocks can differ: version 2 counts what is
         written later.
         """
-        last, cpu_ns, usage = self._last, self.cpu_ns(), self.usage()
+        last = self._last
+        cpu_ns = self.cpu_ns()
+        usage = self.usage()
         if last is None or cpu_ns is None or cpu_ns != last.cpu_ns or usage != self._last_usage:
             self._changed_ns = read_ns
         elif read_ns - self._changed_ns > _MAX_LATE_NS:
             blocks = self._last_blocks[1] if self._is_v1 else self._block_bytes()
-            read_bytes, write_bytes = blocks.get("read"), blocks.get("write")
+            read_bytes = blocks.get("read")
+            write_bytes = blocks.get("write")
             self._last = replace(
                 last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes
             )
             return self._last
-        memory, peak_bytes = self.memory(usage), self.mark_bytes()
+        memory = self.memory(usage)
+        peak_bytes = self.mark_bytes()
         if cpu_ns is None and memory is None and peak_bytes is None:
             return _GONE
         blocks = self._block_bytes()
@@ -99,7 +107,8 @@ class OpenGroup(ContainerCgroup):
         """Below half the limit there is no new one: the kernel asks for only some pages more
         than it needs.
         """
-        last, limit_bytes = self._last, self._memory_limit_bytes
+        last = self._last
+        limit_bytes = self._memory_limit_bytes
         if last is not None and (
             limit_bytes is None or (peak_bytes is not None and 2 * peak_bytes < limit_bytes)
         ):

@@ -221,11 +221,13 @@ def sum_block_bytes(
     nodes: dict[tuple[str, int], int] = {}
     if device_mapper_majors is None:  # the usual major number, unless all devices have it
         has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
-        device_mapper_majors = (
-            frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
-        )
+        if has_others:
+            device_mapper_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,))
+        else:
+            device_mapper_majors = frozenset()
     for entry in entries:
-        operation, value = entry.op.lower(), count(entry.value)
+        operation = entry.op.lower()
+        value = count(entry.value)
         if (
             operation not in ("read", "write") or value is None
         ):  # v1 writes ``Read``; both also list sums (``Total``)

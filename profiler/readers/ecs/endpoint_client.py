@@ -29,7 +29,8 @@ from profiler.readers.linux.kernel_memory import KernelMemoryEstimate, pinned_sl
 # (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
-_HTTP_OK, _HTTP_NOT_FOUND = 200, 404
+_HTTP_OK = 200
+_HTTP_NOT_FOUND = 404
 
 _T = TypeVar("_T")
 
@@ -102,11 +103,10 @@ class HttpEndpoint:
             cause = error if isinstance(error, HttpError) else type(error).__name__
             return Unavailable(f"{shown} cannot be read: {cause}")
         if response.body is None or response.status != _HTTP_OK:
-            answer = (
-                f"more than {self._max_response_bytes} bytes"
-                if response.body is None
-                else f"HTTP {response.status}"
-            )
+            if response.body is None:
+                answer = f"more than {self._max_response_bytes} bytes"
+            else:
+                answer = f"HTTP {response.status}"
             return Unavailable(
                 f"{shown} answered {answer}", is_gone=response.status == _HTTP_NOT_FOUND
             )

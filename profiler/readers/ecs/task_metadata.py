@@ -234,9 +234,9 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
 def _mebibytes(value: Json) -> int | None:
     """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
     mebibytes = number(value)
-    return (
-        None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * 1024 * 1024)
-    )
+    if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB:
+        return None
+    return int(mebibytes * 1024 * 1024)
 
 
 def joined_attempt(
@@ -250,12 +250,11 @@ def joined_attempt(
     """
     started_ns = container.attempt_started_ns or container.started_ns
     before = before or replace(container, attempt_started_ns=started_ns)
-    seen_restarts, attempt_started_ns = (
-        before.seen_restarts,
-        before.attempt_started_ns or started_ns,
-    )
+    seen_restarts = before.seen_restarts
+    attempt_started_ns = before.attempt_started_ns or started_ns
     if _is_new_attempt(before, container, started_ns):
-        seen_restarts, attempt_started_ns = seen_restarts + 1, started_ns
+        seen_restarts = seen_restarts + 1
+        attempt_started_ns = started_ns
     return replace(
         container,
         first_docker_id=before.first_docker_id or container.docker_id,

@@ -15,7 +15,8 @@ from profiler.readers.linux import proc
 ROOT = "/"
 MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
-_STATM_RESIDENT, _STATM_SHARED = 1, 2
+_STATM_RESIDENT = 1
+_STATM_SHARED = 2
 _MEMORY_TOTAL = b"MemTotal:"
 # ARM machines have no model's name, but the numbers of the implementer and the part.
 _ARM_MODELS = {
@@ -76,7 +77,8 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
 
 def read_host() -> Host:
     """The facts of the machine that are visible to this process."""
-    cpus, machine = os.cpu_count(), os.uname().machine
+    cpus = os.cpu_count()
+    machine = os.uname().machine
     return Host(
         vcpu=float(cpus) if cpus else None,
         memory_bytes=proc.bytes_after(proc.read(_MEMINFO) or b"", _MEMORY_TOTAL),
@@ -113,7 +115,8 @@ def memory_of_others() -> int | None:
 
     Each page counts once.
     """
-    memory, own = proc.read(_MEMINFO) or b"", (proc.read("/proc/self/statm") or b"").split()
+    memory = proc.read(_MEMINFO) or b""
+    own = (proc.read("/proc/self/statm") or b"").split()
     anonymous_bytes, tmpfs_bytes = (
         proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:")
     )
@@ -144,11 +147,10 @@ def read_instance() -> InstanceReading | Unavailable:
 
 def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone, which count pages; None if the kernel has none."""
-    vmstat, page_bytes = proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE")
-    out_pages, in_pages = (
-        proc.number_after(vmstat, b"pswpout "),
-        proc.number_after(vmstat, b"pswpin "),
-    )
+    vmstat = proc.read("/proc/vmstat") or b""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    out_pages = proc.number_after(vmstat, b"pswpout ")
+    in_pages = proc.number_after(vmstat, b"pswpin ")
     if out_pages is None or in_pages is None:
         return None
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)

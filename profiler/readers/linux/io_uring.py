@@ -11,7 +11,10 @@ _FIELD = re.compile(rb"^(\w+):\s*(\w+)", re.MULTILINE)
 _REGISTERED_FILE = re.compile(rb"^\s+(\d+): (.+)$", re.MULTILINE)
 # In a line of /proc/PID/maps: where the queue begins, and the ring's inode.
 _QUEUE = re.compile(rb"^(\w+)-\w+ \S+ 10000000 \S+ (\d+) +anon_inode:\[io_uring\]", re.MULTILINE)
-_ENTRY_BYTES, _OPERATION, _FLAGS, _DESCRIPTOR = 64, 0, 1, slice(4, 8)
+_ENTRY_BYTES = 64
+_OPERATION = 0
+_FLAGS = 1
+_DESCRIPTOR = slice(4, 8)
 _HAS_REGISTERED_FILE = 1
 _MAX_REQUESTS = 8
 _MAX_KNOWN_RINGS = 256

@@ -85,12 +85,14 @@ class MemoryShares:
             process.identity: process for process in processes if process.rss_bytes is not None
         }
         self.has_lost = not self._bases.keys() <= living.keys()
-        unsure_before, shares = self.unsure_bytes, self._shares(living)
+        unsure_before = self.unsure_bytes
+        shares = self._shares(living)
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
         if self.unsure_bytes > max_unsure_bytes:
-            now_ns, began_ns = self._monotonic_ns(), self._cpu_ns()
+            now_ns = self._monotonic_ns()
+            began_ns = self._cpu_ns()
             if self._budget.allows(now_ns, is_urgent=has_settled):
                 self._read(living)
                 cost_ns = self._cpu_ns() - began_ns
@@ -100,7 +102,8 @@ class MemoryShares:
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:
-            known, share_bytes = before.get(process.pid), shares.get(process.identity)
+            known = before.get(process.pid)
+            share_bytes = shares.get(process.identity)
             if known is None or known[0] is not process or known[1].share_bytes != share_bytes:
                 known = process, replace(process, share_bytes=share_bytes)
             self._divided[process.pid] = known
@@ -112,24 +115,21 @@ class MemoryShares:
         if len(living) <= 1:
             self.unsure_bytes = 0
             return {identity: process.rss_bytes or 0 for identity, process in living.items()}
-        page_bytes, shares, inheritance = (
-            self._page_bytes,
-            dict[_Identity, int](),
-            self._inheritance,
-        )
-        unsure_bytes, shared_files, unread_files, largest_bytes = self._ended_bytes, 0, 0, 0
+        page_bytes = self._page_bytes
+        shares = dict[_Identity, int]()
+        inheritance = self._inheritance
+        unsure_bytes = self._ended_bytes
+        shared_files = 0
+        unread_files = 0
+        largest_bytes = 0
         mapping = largest = next(iter(living))
         most_mapped = 0
         for identity, process in living.items():
-            base, rss_bytes, anonymous_bytes = (
-                self._bases[identity],
-                process.rss_bytes or 0,
-                _anonymous(process),
-            )
-            mapped_bytes, growth_bytes = (
-                rss_bytes - anonymous_bytes,
-                anonymous_bytes - base.anonymous_bytes,
-            )
+            base = self._bases[identity]
+            rss_bytes = process.rss_bytes or 0
+            anonymous_bytes = _anonymous(process)
+            mapped_bytes = rss_bytes - anonymous_bytes
+            growth_bytes = anonymous_bytes - base.anonymous_bytes
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
             file_bytes = min(base.file_bytes, mapped_bytes)
             shares[identity] = own_bytes + file_bytes
@@ -139,9 +139,11 @@ class MemoryShares:
             shared_files += file_bytes
             unread_files += max(mapped_bytes - base.mapped_bytes, 0)
             if mapped_bytes > most_mapped:
-                mapping, most_mapped = identity, mapped_bytes
+                mapping = identity
+                most_mapped = mapped_bytes
             if rss_bytes > largest_bytes:
-                largest, largest_bytes = identity, rss_bytes
+                largest = identity
+                largest_bytes = rss_bytes
         lacking_files = max(most_mapped - shared_files, 0)
         shares[mapping] += lacking_files
         unsure_bytes += max(unread_files - lacking_files, 0)
@@ -190,10 +192,8 @@ class MemoryShares:
         self._inheritance = inheritance = dict[int, int]()
         for process in living.values():
             if process.is_forked:
-                base, before_bytes = (
-                    self._bases[process.identity],
-                    inheritance.get(process.parent_pid, 0),
-                )
+                base = self._bases[process.identity]
+                before_bytes = inheritance.get(process.parent_pid, 0)
                 inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
 
     def _read(self, living: Mapping[_Identity, ProcessReading]) -> None:
@@ -205,10 +205,8 @@ class MemoryShares:
             )
             if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
                 continue
-            own_bytes, private_bytes = (
-                proc.bytes_after(rollup, b"Pss_Anon:"),
-                proc.parse_private(rollup) or 0,
-            )
+            own_bytes = proc.bytes_after(rollup, b"Pss_Anon:")
+            private_bytes = proc.parse_private(rollup) or 0
             # Before Linux 5.4, the PSS was not divided.
             own_bytes = min(anonymous_bytes if own_bytes is None else own_bytes, pss_bytes)
             self._bases[identity] = _Base(

@@ -16,13 +16,18 @@ from profiler.readers.linux import proc
 # Up to this number of threads, reading each thread's children is cheaper than listing all
 # processes. Beyond it, listing one thread's children costs as much as the entries of this many
 # processes.
-_MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
+_MAX_THREADS_TO_LIST = 64
+_PROCESSES_PER_THREAD = 8
 # Beyond this number of processes and threads, a reading costs too much.
 _MAX_THREADS = 64
 # After this time, processes that have not run are read, too.
-_ALL_READ_NS, _OUT_OF_DATE = 10 * NS_PER_SECOND, -1
+_ALL_READ_NS = 10 * NS_PER_SECOND
+_OUT_OF_DATE = -1
 # Positions in /proc/PID/statm, in pages.
-_SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
+_SIZE = 0
+_RESIDENT = 1
+_SHARED = 2
+_DATA = 5
 _Fallback = TypeVar("_Fallback", int, None)
 
 
@@ -108,7 +113,8 @@ class ProcessTree:
         return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
     def _reading(self, pid: int, process: _Process) -> ProcessReading:
-        before, stat = process.reading, process.stat
+        before = process.reading
+        stat = process.stat
         if before is not None and process.is_read:
             return before
         process.is_read = True
@@ -140,7 +146,8 @@ class ProcessTree:
 
         ``is_again``: read it, even if the process has not run.
         """
-        process, ran_ns = self._processes.get(pid), own_cpu_ns(pid, None)
+        process = self._processes.get(pid)
+        ran_ns = own_cpu_ns(pid, None)
         if process is not None and ran_ns is not None and ran_ns == process.ran_ns and not is_again:
             return process.stat
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
@@ -211,7 +218,8 @@ class ProcessTree:
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
         others = self._others if last_pid >= self._last_pid > 0 else ()
-        self._last_pid, known = last_pid, tuple(self._processes)
+        self._last_pid = last_pid
+        known = tuple(self._processes)
         read = ((pid, self._stat(pid)) for pid in pids if pid not in others)
         stats = {pid: stat for pid, stat in read if stat is not None}
         for pid in known:

@@ -302,9 +302,9 @@ def _long(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
         return _Found(value if has_value else next(words, ""))
     if option in options.long_values and not has_value:
         next(words, None)
-    return (
-        None if has_value or option in options.long_values or option in options.long else _UNKNOWN
-    )
+    if has_value or option in options.long_values or option in options.long:
+        return None
+    return _UNKNOWN
 
 
 def _short(options: _Options, word: str, words: Iterator[str]) -> _Found | None:

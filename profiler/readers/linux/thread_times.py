@@ -33,21 +33,29 @@ from profiler.readers.linux.waited_target import (
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
 # Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
-_MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
+_MAX_OPEN_FILES = 256
+_MAX_SHARE_OF_FILES = 4
 # Without system calls there is little to see: of the threads of processes that have several, this
 # many are read at a time, but each of them at least every tenth time.
-_IN_TURN, _MAX_TURNS = 4, 10
+_IN_TURN = 4
+_MAX_TURNS = 10
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. Half of it is for the counters. A reading checks its cost after this many
 # threads.
-_MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
+_MAX_CPU_SHARE = 0.002
+_ADVANCE_NS = 20 * NS_PER_MS
+_UNCHECKED = 16
 # Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
 # machine with much to do. So a thread that was blocked when it was asked, and has not run since,
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
-_DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
-_DISK, _OTHER, _ENDED = Wait("disk"), Wait("other"), Wait("ended")
+_DISK_STATE = "D"
+_STOPPED_STATES = ("T", "t")
+_ENDED_STATES = ("Z", "X", "x", "")
+_DISK = Wait("disk")
+_OTHER = Wait("other")
+_ENDED = Wait("ended")
 _LOCK = Wait("lock")
 _FOR_THREADS = (TIMER, _LOCK)
 # Threads of the Java virtual machine that look at something now and then: the program does not
@@ -129,11 +137,10 @@ class _Thread(Struct, eq=False):
             since = self.read_at
         self.read_at = now
         descriptor = self.descriptor
-        text = (
-            proc.read(f"{self.path}/schedstat") or b""
-            if descriptor is None
-            else proc.reread(descriptor)
-        )
+        if descriptor is None:
+            text = proc.read(f"{self.path}/schedstat") or b""
+        else:
+            text = proc.reread(descriptor)
         if text == self.text:
             self.is_stale = (
                 self.is_stale or not text
@@ -143,7 +150,9 @@ class _Thread(Struct, eq=False):
         wait, separator, _ = rest.partition(b" ")
         if not separator:
             raise ProcessLookupError(self.path)
-        run_ns, wait_ns, is_new = int(run), int(wait), not self.text
+        run_ns = int(run)
+        wait_ns = int(wait)
+        is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
         waited_ns = max(wait_ns - self.wait_ns, 0)
@@ -158,7 +167,10 @@ class _Thread(Struct, eq=False):
         growth = ThreadGrowth(
             max(run_ns - self.run_ns, 0), waited_ns, steps, self.thread_id, is_new
         )
-        self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
+        self.text = text
+        self.run_ns = run_ns
+        self.wait_ns = wait_ns
+        self.is_stale = True
         return growth
 
 
@@ -267,7 +279,8 @@ class ThreadReader:
         for process in () if is_busy else self._processes.values():
             for wait, count in process.waits.items() if process.waits else ():
                 waits[wait] = waits.get(wait, 0) + count
-        self._last, self._budget_ns = now, budget_ns - spent_ns()
+        self._last = now
+        self._budget_ns = budget_ns - spent_ns()
         return self._sample(waits, is_busy=is_busy)
 
     def read_last(self, now_ns: int) -> ThreadSample:
@@ -357,7 +370,9 @@ class ThreadReader:
         )
         for process in changed:
             if not process.is_refused:
-                process.waits, process.seen, process.is_running = {}, (), False
+                process.waits = {}
+                process.seen = ()
+                process.is_running = False
             if budget.is_spent:
                 continue
             if not process.is_refused or process.reading.threads == 1 or is_required:
@@ -371,7 +386,8 @@ class ThreadReader:
 
     def _continue(self, process: _Process, budget: _Budget, now: _Moment, limit: int | None) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
-        pid, is_first = process.reading.pid, not process.left
+        pid = process.reading.pid
+        is_first = not process.left
         if is_first:
             process.has_run = False
             process.left = list(reversed(process.threads.values()))
@@ -379,7 +395,8 @@ class ThreadReader:
         has_looked = False
         while process.left or not has_looked:
             if not process.left:
-                has_looked, process.left = True, self._find_threads(process, now)
+                has_looked = True
+                process.left = self._find_threads(process, now)
             elif len(read) == limit or not budget.allows():
                 break
             elif self._read_thread(process, thread := process.left.pop(), now):
@@ -406,22 +423,22 @@ class ThreadReader:
 
     def _find_threads(self, process: _Process, now: _Moment) -> list[_Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
-        known, reading = process.threads, process.reading
+        known = process.threads
+        reading = process.reading
         if len(known) == reading.threads:
             if (
                 len(known) == 1
             ):  # its state may have changed without a run: a signal has stopped the process
                 next(iter(known.values())).is_stale = True
             return []
-        folder, found = f"{self._folder}/{reading.pid}/task", []
+        folder = f"{self._folder}/{reading.pid}/task"
+        found = []
         for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
-                descriptor = (
-                    open_or_none(f"{path}/schedstat")
-                    if self._open_files < self._max_files
-                    else None
-                )
+                descriptor = None
+                if self._open_files < self._max_files:
+                    descriptor = open_or_none(f"{path}/schedstat")
                 self._open_files += descriptor is not None
                 known[thread_id] = _Thread(
                     thread_id, path, descriptor, self._last or _Moment(0, now.at_ns)
@@ -448,7 +465,8 @@ class ThreadReader:
             for thread in process.seen:
                 if thread.is_stale or thread.is_postponed:
                     if left and budget.allows():
-                        thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
+                        thread.wait = self._ask(process, thread, now_ns)
+                        thread.is_stale = False
                         left -= not process.is_refused  # reading a state costs little
                     is_open = is_open or thread.is_stale or thread.is_postponed
                 wait = thread.wait

@@ -80,10 +80,13 @@ _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _ARGUMENTS = 6
 # From linux/futex.h: the operations that may have a timeout, without their flags, and the timeout's
 # position among the arguments. LOCK_PI and its like always wait for a lock that a thread holds.
-_FUTEX_COMMAND, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x7F, 0, 9
+_FUTEX_COMMAND = 0x7F
+_FUTEX_WAIT = 0
+_FUTEX_WAIT_BITSET = 9
 _FUTEX_TIMEOUTS = {"futex": 3, "futex_waitv": 3, "futex_wait": 4}
 # glibc's and musl's pthread_mutex_t: a thread waits for it with this value; glibc's has its owner.
-_MUTEX_WITH_WAITERS, _MUTEX_OWNER = 2, slice(8, 12)
+_MUTEX_WITH_WAITERS = 2
+_MUTEX_OWNER = slice(8, 12)
 _MAX_UINT = 0xFFFF_FFFF
 _POLLFD_BYTES = 8
 _MAX_LIST_BYTES = 65_536
@@ -94,7 +97,8 @@ _MAX_DESCRIPTORS = 256
 _MAX_PATH_CHARS = 256
 _MAX_OWN_PAIRS = 256
 _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
-_SOCKET, _PIPE = "socket:[", "pipe:["
+_SOCKET = "socket:["
+_PIPE = "pipe:["
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
@@ -129,7 +133,8 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     """
     words = text.split()
     try:
-        number, values = int(words[0]), tuple(int(word, 16) for word in words[1:])
+        number = int(words[0])
+        values = tuple(int(word, 16) for word in words[1:])
     except (IndexError, ValueError):
         return None
     # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a
@@ -146,7 +151,8 @@ class Wait(Struct, frozen=True):
     target: str | None = None
 
 
-_OTHER, _LOCK = Wait("other"), Wait("lock")
+_OTHER = Wait("other")
+_LOCK = Wait("lock")
 # A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
 # condition variable. It is no kind of the record, but a weak sleep.
 TIMER = Wait("timer")
@@ -259,13 +265,15 @@ class WaitResolver:
         for a limited time.
         """
         if name.startswith("epoll"):
-            has_timeout = (
-                bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
-            )
+            if name == "epoll_pwait2":
+                has_timeout = bool(call.arguments[3])
+            else:
+                has_timeout = call.int_argument(3) >= 0
             text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")
-            numbers = (
-                None if text is None else [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
-            )
+            if text is None:
+                numbers = None
+            else:
+                numbers = [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
         elif name in ("poll", "ppoll"):
             has_timeout = bool(call.arguments[2]) if name == "ppoll" else call.int_argument(2) >= 0
             size = min(call.arguments[1] * _POLLFD_BYTES, _MAX_LIST_BYTES)
@@ -286,11 +294,9 @@ class WaitResolver:
 
     def _read_memory(self, pid: int, address: int, size: int) -> bytes | None:
         """The list of descriptors in the memory of the process; None if it is not readable."""
-        return (
-            (proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None)
-            if size > 0
-            else b""
-        )
+        if size > 0:
+            return proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None
+        return b""
 
     def _wait_for_any(
         self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool
