@@ -95,17 +95,16 @@ def find_container_cgroup(
     """
     process = f"{proc_folder}/{pid}"
     paths = parse_membership(proc.read_text(f"{process}/cgroup"))
-    groups = {
-        name: group
-        for name, path in paths.items()
-        if (group := container_group(path, docker_id)) is not None
-    }
+    groups: dict[str, str] = {}
+    for name, path in paths.items():
+        group = container_group(path, docker_id)
+        if group is not None:
+            groups[name] = group
     cgroups = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
-    memory, cpu = (
-        next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT)
-    )
-    found = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
-    return found if found.is_open else None
+    memory_folder = next(iter(cgroups.folders(MEMORY)), None)
+    cpu_folder = next(iter(cgroups.folders(CPUACCT)), None)
+    counters = ContainerCgroup(memory_folder, cpu_folder, is_v1=MEMORY in groups)
+    return counters if counters.is_open else None
 
 
 def container_group(path: str, docker_id: str) -> str | None:

@@ -97,8 +97,10 @@ def with_processor(host: Host) -> Host:
 
 def parse_processor_model(cpuinfo: str) -> str | None:
     """The first CPU's model in ``/proc/cpuinfo``; None if it is unknown."""
-    lines = (line.partition(":") for line in reversed(cpuinfo.splitlines()))
-    fields = {name.strip(): value.strip() for name, _, value in lines}
+    fields: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
     return (of_arm or fields.get("model name", ""))[:200] or None
 
@@ -117,9 +119,8 @@ def memory_of_others() -> int | None:
     """
     memory = proc.read(_MEMINFO) or b""
     own = (proc.read("/proc/self/statm") or b"").split()
-    anonymous_bytes, tmpfs_bytes = (
-        proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:")
-    )
+    anonymous_bytes = proc.bytes_after(memory, b"AnonPages:")
+    tmpfs_bytes = proc.bytes_after(memory, b"Shmem:")
     if anonymous_bytes is None or tmpfs_bytes is None or len(own) <= _STATM_SHARED:
         return None
     own_pages = int(own[_STATM_RESIDENT]) - int(own[_STATM_SHARED])
@@ -131,10 +132,8 @@ def read_instance() -> InstanceReading | Unavailable:
     memory = proc.read(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
-    disks = (
-        _read_disk(point)
-        for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
-    )
+    points = disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
+    disks = map(_read_disk, points)
     return InstanceReading(
         memory_size_bytes=proc.bytes_after(memory, _MEMORY_TOTAL),
         memory_available_bytes=proc.bytes_after(memory, b"MemAvailable:"),
@@ -163,14 +162,11 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
     """
     # If several mounts are on the same folder, the last one is visible.
     mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
-    volumes = [
-        point
-        for point in sorted(mounts, key=lambda point: (len(point), point))
-        if _is_disk(mounts[point])
-        and point != ROOT
-        and not point.startswith(_ECS_AGENT_FOLDERS)
-        and is_folder(point)
-    ]
+    volumes = []
+    for point in sorted(mounts, key=lambda point: (len(point), point)):
+        is_hidden = point == ROOT or point.startswith(_ECS_AGENT_FOLDERS)
+        if not is_hidden and _is_disk(mounts[point]) and is_folder(point):
+            volumes.append(point)
     return (ROOT, *sorted(volumes[: MAX_DISKS - 1]))
 
 
@@ -218,10 +214,9 @@ def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> Kern
     groups = proc.read_text(f"{process}/cgroup").splitlines()
     # The version whose hierarchies have the controllers: with both versions mounted, version 1.
     version = 2 if all(group.startswith("0::") for group in groups) else 1
+    counters = (proc.read(f"{process}/schedstat") or b"").split()
     return KernelView(
-        schedstat=any(
-            field != b"0" for field in (proc.read(f"{process}/schedstat") or b"").split()
-        ),
+        schedstat=bool(set(counters) - {b"0"}),
         system_calls=bool(proc.read(f"{process}/syscall")),
         pressure=bool(proc.read(f"{proc_folder}/pressure/cpu")),
         ptrace_scope=int(scope) if scope.isdecimal() else None,

@@ -195,10 +195,10 @@ def bytes_after(text: bytes, name: bytes) -> int | None:
 
 
 def _word_after(text: bytes, name: bytes) -> bytes:
-    found = text.find(b"\n" + name) + 1
-    if not found and not text.startswith(name):
+    line_at = text.find(b"\n" + name) + 1
+    if not line_at and not text.startswith(name):
         return b""
-    start = found + len(name)
+    start = line_at + len(name)
     words = text[start : start + _MAX_NUMBER_BYTES].split(None, 1)
     return words[0] if words else b""
 
@@ -219,19 +219,20 @@ def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, 
     """The bytes received and sent by the interfaces of ``/proc/PID/net/dev``; None if it has
     none.
     """
-    lines = (line.partition(b":") for line in net_dev.splitlines())
-    counts = [
-        after.split()
-        for name, colon, after in lines
-        if colon and (with_loopback or name.strip() != b"lo")
-    ]
-    try:
-        found = [(int(count[_RECEIVED]), int(count[_SENT])) for count in counts]
-    except (IndexError, ValueError):
+    counts: list[tuple[int, int]] = []
+    for line in net_dev.splitlines():
+        name, colon, after = line.partition(b":")
+        if not colon or (name.strip() == b"lo" and not with_loopback):
+            continue
+        words = after.split()
+        try:
+            counts.append((int(words[_RECEIVED]), int(words[_SENT])))
+        except (IndexError, ValueError):
+            return None
+    if not counts:
         return None
-    if found:
-        return (sum(received for received, _ in found), sum(sent for _, sent in found))
-    return None
+    received, sent = zip(*counts, strict=True)
+    return sum(received), sum(sent)
 
 
 def parse_pids(children: bytes) -> tuple[int, ...]:
@@ -259,9 +260,9 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
 
 def _unescape(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
-    if "\\" in path:
-        return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
-    return path
+    if "\\" not in path:
+        return path
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def parse_command_line(cmdline: bytes) -> tuple[str, ...]:
@@ -274,11 +275,6 @@ def parse_command_line(cmdline: bytes) -> tuple[str, ...]:
     if is_cut and len(words) > 1:
         words[-1] = "…"
     return tuple(words)
-
-
-def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The words after the program; see :func:`parse_command_line`."""
-    return parse_command_line(cmdline)[1:]
 
 
 def read_command_line(process_folder: str) -> tuple[str, ...]:
@@ -364,8 +360,14 @@ def open_files(folder: str, names: Iterable[str | None]) -> dict[str | None, int
     """The descriptors of those files of a folder that can be opened, by name; a name is None
     where there is no file.
     """
-    opened = ((name, open_or_none(f"{folder}/{name}")) for name in names if name is not None)
-    return {name: descriptor for name, descriptor in opened if descriptor is not None}
+    opened: dict[str | None, int] = {}
+    for name in names:
+        descriptor = None
+        if name is not None:
+            descriptor = open_or_none(f"{folder}/{name}")
+        if descriptor is not None:
+            opened[name] = descriptor
+    return opened
 
 
 def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:

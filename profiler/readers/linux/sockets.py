@@ -195,7 +195,8 @@ def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[in
 
     It is read only up to the last one.
     """
-    parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
+    parse = parse_unix if is_unix else parse_inet
+    position = _UNIX_INODE if is_unix else _INODE
     for lines in _pieces(path):
         for inode in tuple(missing):
             line = _line_of(lines, inode, position)
@@ -208,11 +209,8 @@ def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[in
 
 def parse_inet(line: bytes) -> Socket:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
-    from socket import (
-        AF_INET,
-        AF_INET6,
-        inet_ntop,
-    )  # not for a run whose threads never wait for a connection
+    # Not for a run whose threads never wait for a connection.
+    from socket import AF_INET, AF_INET6, inet_ntop
 
     address, _, port_text = line.split()[_REMOTE].partition(b":")
     port = int(port_text, 16)
@@ -222,20 +220,20 @@ def parse_inet(line: bytes) -> Socket:
     if not port:
         return Socket()
     packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
-    is_v4 = len(packed) == _V4_BYTES
-    return Socket(
-        f"{inet_ntop(AF_INET, packed)}:{port}"
-        if is_v4
-        else f"[{inet_ntop(AF_INET6, packed)}]:{port}"
-    )
+    if len(packed) == _V4_BYTES:
+        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}")
+    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}")
 
 
 def parse_unix(line: bytes) -> Socket:
     """Parse a line of ``/proc/net/unix``. Only the server's end has a path."""
     words = line.split(None, _UNIX_PATH)
-    path = words[_UNIX_PATH].strip().decode(errors="replace") if len(words) > _UNIX_PATH else ""
-    is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
-    return Socket(None if is_listening else path or _UNIX_SOCKET, is_unix=True)
+    if int(words[_UNIX_FLAGS], 16) & 0x10000:  # it listens
+        return Socket(is_unix=True)
+    path = ""
+    if len(words) > _UNIX_PATH:
+        path = words[_UNIX_PATH].strip().decode(errors="replace")
+    return Socket(path or _UNIX_SOCKET, is_unix=True)
 
 
 def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
@@ -244,8 +242,12 @@ def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
     The same number in another column does not count.
     """
     number = b"%d" % inode
-    lines = (line for line in table.splitlines() if number in line) if number in table else ()
-    return next((line for line in lines if line.split()[position : position + 1] == [number]), None)
+    if number not in table:
+        return None
+    for line in table.splitlines():
+        if number in line and line.split()[position : position + 1] == [number]:
+            return line
+    return None
 
 
 def _pieces(path: str) -> Iterator[bytes]:

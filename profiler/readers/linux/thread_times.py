@@ -142,9 +142,8 @@ class _Thread(Struct, eq=False):
         else:
             text = proc.reread(descriptor)
         if text == self.text:
-            self.is_stale = (
-                self.is_stale or not text
-            )  # without counters nothing shows that the thread did not run
+            # Without counters nothing shows that the thread did not run.
+            self.is_stale = self.is_stale or not text
             return None
         run, _, rest = text.partition(b" ")
         wait, separator, _ = rest.partition(b" ")
@@ -270,15 +269,17 @@ class ThreadReader:
         growth = self._growth = []
         self._read_changed(reads, now, is_required=is_required)
         # In this time certainly no thread was blocked.
-        busy_ns = sum([one.run_ns / one.steps for one in growth])
-        busy_ns += max([one.wait_ns / one.steps for one in growth], default=0.0)
+        busy_ns = sum([grown.run_ns / grown.steps for grown in growth])
+        busy_ns += max([grown.wait_ns / grown.steps for grown in growth], default=0.0)
         is_busy = self._last is not None and 0 < length_ns <= busy_ns
+        waits: dict[Wait, int] = {}  # a Counter takes several times as long
         if not is_busy:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
-        waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        for process in () if is_busy else self._processes.values():
-            for wait, count in process.waits.items() if process.waits else ():
-                waits[wait] = waits.get(wait, 0) + count
+            for process in self._processes.values():
+                if not process.waits:
+                    continue
+                for wait, count in process.waits.items():
+                    waits[wait] = waits.get(wait, 0) + count
         self._last = now
         self._budget_ns = budget_ns - spent_ns()
         return self._sample(waits, is_busy=is_busy)
@@ -290,7 +291,8 @@ class ThreadReader:
         last = self._last or _Moment(0, now_ns)
         self._growth = []
         for pid, process in self._processes.items():
-            process.still_at = process.still_at if pid in self._changed else last
+            if pid not in self._changed:
+                process.still_at = last
             for thread in tuple(process.threads.values()):
                 self._read_thread(process, thread, _Moment(last.number + 1, now_ns))
         return self._sample({})
@@ -304,18 +306,23 @@ class ThreadReader:
             self._pressure_files = None
 
     def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
-        shown = [
-            (pid, process) for pid, process in self._processes.items() if not process.is_refused
-        ]
+        has_refused = is_partial = has_running = False
+        shows_work = is_busy
+        for pid, process in self._processes.items():
+            shows_work = shows_work or process.is_running
+            if process.is_refused:
+                has_refused = True
+                continue
+            is_partial = is_partial or pid in self._changed or pid in self._stale
+            has_running = has_running or process.is_running
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
-            has_refused=len(shown) < len(self._processes),
+            has_refused=has_refused,
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls
-            and any(pid in self._changed or pid in self._stale for pid, _ in shown),
-            has_running=self._sees_calls and any(process.is_running for _, process in shown),
-            shows_work=is_busy or any(process.is_running for process in self._processes.values()),
+            is_partial=self._sees_calls and is_partial,
+            has_running=self._sees_calls and has_running,
+            shows_work=shows_work,
             is_behind=bool(self._changed),
             pressure=self._pressure(),
         )
@@ -338,9 +345,8 @@ class ThreadReader:
             process = known.get(reading.pid)
             if process is not None:
                 before = process.reading
-                if (
-                    before is reading
-                ):  # the reader of another container's processes returns an unchanged one again
+                # The reader of another container's processes returns an unchanged one again.
+                if before is reading:
                     continue
                 if before.started_ticks == reading.started_ticks:
                     process.reading = reading
@@ -426,14 +432,16 @@ class ThreadReader:
         known = process.threads
         reading = process.reading
         if len(known) == reading.threads:
-            if (
-                len(known) == 1
-            ):  # its state may have changed without a run: a signal has stopped the process
+            # A state may have changed without a run: a signal has stopped the process.
+            if len(known) == 1:
                 next(iter(known.values())).is_stale = True
             return []
         folder = f"{self._folder}/{reading.pid}/task"
-        found = []
-        for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
+        appeared = []
+        thread_ids = [reading.pid]
+        if reading.threads > 1:
+            thread_ids = proc.all_pids(folder)
+        for thread_id in thread_ids:
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
                 descriptor = None
@@ -443,8 +451,8 @@ class ThreadReader:
                 known[thread_id] = _Thread(
                     thread_id, path, descriptor, self._last or _Moment(0, now.at_ns)
                 )
-                found.append(known[thread_id])
-        return found
+                appeared.append(known[thread_id])
+        return appeared
 
     def _forget(self, process: _Process) -> None:
         self._stale.pop(process.reading.pid, None)
@@ -491,7 +499,10 @@ class ThreadReader:
             return _OTHER
         if process.is_refused or not self._calls:
             process.is_refused = True
-            return _wait_in_state(reading.state if reading.threads == 1 else _state(thread))
+            state = reading.state
+            if reading.threads > 1:
+                state = _state(thread)
+            return _wait_in_state(state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -500,7 +511,9 @@ class ThreadReader:
         except OSError:
             return _ENDED
         self._sees_calls = True
-        return None if call is None else self._wait_in_call(reading.pid, thread, call, now_ns)
+        if call is None:
+            return None
+        return self._wait_in_call(reading.pid, thread, call, now_ns)
 
     def _wait_in_call(
         self, pid: int, thread: _Thread, call: SystemCall, now_ns: int
@@ -526,7 +539,9 @@ def _state(thread: _Thread) -> str:
 def _wait_in_state(state: str) -> Wait | None:
     if state in _ENDED_STATES:
         return _ENDED
-    return None if state == "R" else _DISK if state == _DISK_STATE else _OTHER
+    if state == "R":
+        return None
+    return _DISK if state == _DISK_STATE else _OTHER
 
 
 def _read_once(path: str) -> bytes:
