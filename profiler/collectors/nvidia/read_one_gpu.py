@@ -79,7 +79,10 @@ class Device:
         failure = self._failure
         self._failure = None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)
-        self.silent_reads = self.silent_reads + 1 if is_silent else 0
+        if is_silent:
+            self.silent_reads += 1
+        else:
+            self.silent_reads = 0
         if failure is not None and (is_silent or failure.action in _DEVICE_WIDE):
             return failure
         return self.gpm.added_to(sample, is_complete=counters)

@@ -50,9 +50,8 @@ class SourceComparison:
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque()  # since the last one before the last stats
-        self._machine_bytes: dict[
-            int, tuple[int, ...]
-        ] = {}  # by time of reading: without and with the mapped files
+        # By time of reading: without and with the mapped files.
+        self._machine_bytes: dict[int, tuple[int, ...]] = {}
         self._outside_bytes: tuple[int, ...] = ()  # what is not the batch's
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
@@ -119,28 +118,32 @@ class SourceComparison:
         if held_bytes is None:
             return reading
         total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
-        if lacks_memory(
-            total_bytes, held_bytes
-        ):  # the processes are much smaller than at the stats
+        # The processes are much smaller than at the stats.
+        if lacks_memory(total_bytes, held_bytes):
             total_bytes = held_bytes
+        own_bytes = total_bytes
         sums = zip(self._machine_bytes.get(reading.read_ns, ()), self._outside_bytes, strict=False)
-        own_bytes = max(
-            held_bytes, min((size - outside for size, outside in sums), default=total_bytes)
-        )
-        is_notable = lacks_memory(
-            *sorted((total_bytes, own_bytes))
-        )  # other programs use a few MB more or less
-        return replace(reading, memory_used_bytes=own_bytes if is_notable else max(total_bytes, 0))
+        parts = [size_bytes - outside_bytes for size_bytes, outside_bytes in sums]
+        if parts:
+            own_bytes = min(parts)
+        own_bytes = max(held_bytes, own_bytes)
+        # Other programs use a few MB more or less.
+        if lacks_memory(*sorted((total_bytes, own_bytes))):
+            return replace(reading, memory_used_bytes=own_bytes)
+        return replace(reading, memory_used_bytes=max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
         """Compare the stats with the readings before and after them; the latter is the newest
         reading at most.
         """
-        later = next(reading for reading in self._readings if reading.read_ns >= sample.read_ns)
-        earlier = next(
-            (reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns),
-            None,
-        )
+        earlier = None
+        later = self._readings[-1]
+        for reading in self._readings:
+            if reading.read_ns <= sample.read_ns:
+                earlier = reading
+            if reading.read_ns >= sample.read_ns:
+                later = reading
+                break
         if earlier is None:
             return
         if sample.cpu_ns is not None:
@@ -167,11 +170,13 @@ class SourceComparison:
             self.lacking_bytes = min(
                 max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low
             )
-            sums = (self._machine_bytes.get(one.read_ns, ()) for one in (earlier, later))
-            self._outside_bytes = tuple(
-                min(max(used_bytes + outside, min(ends)), max(ends)) - used_bytes
-                for outside, *ends in zip(self._outside_bytes, *sums, strict=False)
-            )
+            outside_bytes: list[int] = []
+            sums_before = self._machine_bytes.get(earlier.read_ns, ())
+            sums_after = self._machine_bytes.get(later.read_ns, ())
+            for outside, *ends in zip(self._outside_bytes, sums_before, sums_after, strict=False):
+                machine_bytes = min(max(used_bytes + outside, min(ends)), max(ends))
+                outside_bytes.append(machine_bytes - used_bytes)
+            self._outside_bytes = tuple(outside_bytes)
             if lacks_memory(used_bytes, held_bytes):
                 self.lacking_bytes = 0
                 self.lacking_in_stats_bytes = max(
@@ -269,12 +274,16 @@ class BatchProcesses:
             mapped = (
                 (process.rss_bytes or 0) - (process.anonymous_bytes or 0) for process in processes
             )
-            machine_bytes = machine_bytes if used_bytes is None else None
-            used_bytes = tree_bytes if used_bytes is None else used_bytes
+            if used_bytes is None:
+                used_bytes = tree_bytes
+            else:
+                machine_bytes = None
             self._add_sample(used_bytes, read_ns, machine_bytes, max(mapped, default=0))
         if threads is not None and (is_alive or self._is_alive):
-            add_step = self.time.add if is_alive else self.time.finish
-            add_step(read_ns, self.cpu_ns, threads, self.usage.series)
+            if is_alive:
+                self.time.add(read_ns, self.cpu_ns, threads, self.usage.series)
+            else:
+                self.time.finish(read_ns, self.cpu_ns, threads, self.usage.series)
             self._is_alive = is_alive
 
     def add_group(self, group: GroupReading, read_ns: int | None = None) -> None:
@@ -308,9 +317,8 @@ class BatchProcesses:
         bound of the peak.
         """
         peak_bytes = self.memory.peak_bytes
-        if (
-            peak_bytes is not None
-        ):  # the marks, too, count a few file pages of other containers that the stats do not
+        # The marks, too, count a few file pages of other containers that the stats do not.
+        if peak_bytes is not None:
             peak_bytes += min(self.comparison.lacking_bytes, 0)
         return max_known(peak_bytes, self.usage.memory_max_bytes)
 

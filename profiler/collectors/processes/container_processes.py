@@ -61,19 +61,21 @@ class ContainerProcesses:
         if self._first_pid not in self._tracked:
             # The oldest process with a parent outside of the container; ``docker exec`` starts
             # others later.
-            entry_processes = (
-                (tracked.reading.started_ticks, tracked.pid)
-                for tracked in self._tracked.values()
-                if tracked.reading is not None and tracked.parent_pid not in self._tracked
-            )
-            self._first_pid = min(entry_processes, default=(0, None))[1]
-        readings = (tracked.reading for tracked in self._tracked.values())
+            self._first_pid = self._oldest_entry()
+        readings = [tracked.reading for tracked in self._tracked.values()]
         return ProcessSnapshot(
             processes=tuple(reading for reading in readings if reading is not None),
             ended=tuple(ended),
             missed_pids=missed_pids + never_alive,
             main_pid=self._first_pid,
         )
+
+    def _oldest_entry(self) -> int | None:
+        entries: list[tuple[int, int]] = []
+        for tracked in self._tracked.values():
+            if tracked.reading is not None and tracked.parent_pid not in self._tracked:
+                entries.append((tracked.reading.started_ticks, tracked.pid))
+        return min(entries)[1] if entries else None
 
     def close(self) -> None:
         for tracked in self._tracked.values():
@@ -146,24 +148,28 @@ class ContainerProcesses:
         allocated themselves. Files and shared memory count for the process that maps most. All hold
         at least as much as the largest.
         """
-        tracked = self._tracked.items()
-        living = {pid: one.reading for pid, one in tracked if one.reading and one.reading.rss_bytes}
-        shares = {
-            pid: one.allocated_bytes(living.get(one.parent_pid))
-            for pid, one in tracked
-            if pid in living
-        }
+        living: dict[int, ProcessReading] = {}
+        for pid, process in self._tracked.items():
+            if process.reading is not None and process.reading.rss_bytes:
+                living[pid] = process.reading
+        shares: dict[int, int] = {}
+        mapping_pid = largest_pid = 0
+        most_mapped_bytes = largest_bytes = -1
+        for pid, reading in living.items():
+            process = self._tracked[pid]
+            shares[pid] = process.allocated_bytes(living.get(process.parent_pid))
+            rss_bytes = reading.rss_bytes or 0
+            mapped_bytes = rss_bytes - (reading.anonymous_bytes or 0)
+            if mapped_bytes > most_mapped_bytes:
+                mapping_pid = pid
+                most_mapped_bytes = mapped_bytes
+            if rss_bytes > largest_bytes:
+                largest_pid = pid
+                largest_bytes = rss_bytes
         if living:
-            sizes = [
-                (pid, reading.rss_bytes or 0, reading.anonymous_bytes or 0)
-                for pid, reading in living.items()
-            ]
-            mapping, resident_bytes, anonymous_bytes = max(
-                sizes, key=lambda size: size[1] - size[2]
-            )
-            shares[mapping] += resident_bytes - anonymous_bytes
-            largest, resident_bytes, _ = max(sizes, key=lambda size: size[1])
-            shares[largest] += max(resident_bytes - sum(shares.values()), 0)
-        for pid, one in tracked:
-            if one.reading is not None and one.reading.share_bytes != shares.get(pid):
-                one.reading = replace(one.reading, share_bytes=shares.get(pid))
+            shares[mapping_pid] += most_mapped_bytes
+            shares[largest_pid] += max(largest_bytes - sum(shares.values()), 0)
+        for pid, process in self._tracked.items():
+            share_bytes = shares.get(pid)
+            if process.reading is not None and process.reading.share_bytes != share_bytes:
+                process.reading = replace(process.reading, share_bytes=share_bytes)

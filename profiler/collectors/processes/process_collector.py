@@ -286,9 +286,9 @@ class ProcessCollector:
 
     def forget(self, batch: str) -> None:
         """Read the batch no longer; the thread, which may be reading it, closes its files."""
-        self._containers = {
-            one: container for one, container in self._containers.items() if one != batch
-        }
+        containers = dict(self._containers)
+        containers.pop(batch, None)
+        self._containers = containers
 
     def final_reading(self, max_seconds: float) -> None:
         if self._reader.is_started:
@@ -337,8 +337,9 @@ class ProcessCollector:
             with self._lock:
                 forgotten = self._tracked.pop(batch_id)
             forgotten.close()
-        for tracked in self._tracked.values() if is_complete else ():
-            tracked.add_group()
+        if is_complete:
+            for tracked in self._tracked.values():
+                tracked.add_group()
         for batch_id, container in self._containers.items():
             if container.docker_id:
                 if batch_id not in self._tracked:
@@ -351,17 +352,14 @@ class ProcessCollector:
                         self._tracked[batch_id] = _TrackedContainer(batch, self._lock)
                 self._tracked[batch_id].begin(container.docker_id, self._machine)
                 self._read(self._tracked[batch_id], is_complete=is_complete)
-        main_pids = [
-            tracked.main_pid for tracked in self._tracked.values() if tracked.main_pid is not None
-        ]
-        events = [
-            tracked.group.events_descriptor
-            for tracked in self._tracked.values()
-            if tracked.group is not None
-        ]
-        self._machine.exit_waiter.watch(
-            main_pids, [descriptor for descriptor in events if descriptor is not None]
-        )
+        main_pids: list[int] = []
+        events: list[int] = []
+        for tracked in self._tracked.values():
+            if tracked.main_pid is not None:
+                main_pids.append(tracked.main_pid)
+            if tracked.group is not None and tracked.group.events_descriptor is not None:
+                events.append(tracked.group.events_descriptor)
+        self._machine.exit_waiter.watch(main_pids, events)
         return True
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
