@@ -350,17 +350,20 @@ class BatchProcesses:
             return None
         self._is_mark_current = group.has_mark
         if group.has_mark:
-            self._is_end_observed = not is_alive if group.is_empty is None else group.is_empty
+            self._is_end_observed = not is_alive
+            if group.is_empty is not None:
+                self._is_end_observed = group.is_empty
         self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
-        cache_bytes = None if group.memory is None else group.memory.cache_bytes
-        self._max_cache_bytes = max(self._max_cache_bytes, cache_bytes or 0)
         if group.cpu_ns is not None:
             self._group_cpu.add(group.cpu_ns)
             self._is_cpu_new = True
         if group.oom_kills is not None:
             self._group_kills = group.oom_kills
-        used_bytes = None if group.memory is None else group.memory.used_bytes
-        if group.memory is not None and is_alive:
+        if group.memory is None:
+            return None
+        self._max_cache_bytes = max(self._max_cache_bytes, group.memory.cache_bytes or 0)
+        used_bytes: int | None = group.memory.used_bytes
+        if is_alive:
             largest = max(processes, key=lambda process: process.rss_bytes or 0, default=None)
             if largest is None or largest.rss_bytes is None:
                 used_bytes = self._group_total.between(group.memory, self._largest_bytes, 0)
