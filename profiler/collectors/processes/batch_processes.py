@@ -61,6 +61,7 @@ class SourceComparison:
         self.lacking_in_stats_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
+        """Note task stats, which are compared when the processes were read after them."""
         self._pending.append(sample)
 
     def on_reading(
@@ -99,6 +100,7 @@ class SourceComparison:
 
     @property
     def cpu_agrees(self) -> bool:
+        """Whether both differ by at most 5 %, or half a second, over the same time."""
         tolerance_ns = max(
             _CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND
         )
@@ -114,6 +116,10 @@ class SourceComparison:
             )
 
     def _completed(self, reading: ContainerSample) -> ContainerSample:
+        """The reading with what the processes lack of the memory.
+
+        The machine's memory counts instead where it shows notably more or less.
+        """
         held_bytes = reading.memory_used_bytes
         if held_bytes is None:
             return reading

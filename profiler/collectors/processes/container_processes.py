@@ -55,12 +55,11 @@ class ContainerProcesses:
         self._first_pid: int | None = None
 
     def read(self) -> ProcessSnapshot:
+        """All processes now; a process that has just ended is in the snapshot once."""
         missed_pids = self._track_new_processes()
         ended, never_alive = self._refresh_tracked()
         self._divide_memory()
         if self._first_pid not in self._tracked:
-            # The oldest process with a parent outside of the container; ``docker exec`` starts
-            # others later.
             self._first_pid = self._oldest_entry()
         readings = [tracked.reading for tracked in self._tracked.values()]
         return ProcessSnapshot(
@@ -71,6 +70,10 @@ class ContainerProcesses:
         )
 
     def _oldest_entry(self) -> int | None:
+        """The process that started first among those whose parent is outside of the container.
+
+        ``docker exec`` starts others later.
+        """
         entries: list[tuple[int, int]] = []
         for tracked in self._tracked.values():
             if tracked.reading is not None and tracked.parent_pid not in self._tracked:

@@ -186,6 +186,7 @@ class _TrackedContainer(Struct):
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
+        """Continue with another control group: the container's first one, or that of a restart."""
         with self.lock:
             self.batch.begin_incarnation()
         self.is_group_gone = False
@@ -212,11 +213,13 @@ class _TrackedContainer(Struct):
         return snapshot
 
     def read_group(self) -> GroupReading | None:
+        """The group's counters; None without a group, or after the kernel has removed it."""
         reading = None if self.group is None else self.group.read()
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
     def add_group(self, read_ns: int | None = None) -> None:
+        """Read the group alone, without its processes; without a time this adds no sample."""
         group = self.read_group()
         if group is not None:
             with self.lock:
@@ -298,6 +301,7 @@ class ProcessCollector:
         self._reader.stop(max_seconds)
 
     def part(self, record: Record, batch: str) -> RecordPart:
+        """The evidence so far; only a warning after the thread has stopped early."""
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
@@ -315,10 +319,12 @@ class ProcessCollector:
             return RecordPart(evidence=evidence, source=name, warnings=stopped)
 
     def _with_commands(self, batch: BatchProcesses, series: Series | None) -> Series | None:
+        """The series with the rows of the commands, which the reading thread may be adding to."""
         with self._lock:
             return batch.totals.with_commands(series)
 
     def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
+        """What the batch waited for longest since then (wall clock); None if unknown."""
         with self._lock:
             tracked = self._tracked.get(batch)
             return None if tracked is None else tracked.batch.time.recent_waits.longest(since_ns)
@@ -363,6 +369,9 @@ class ProcessCollector:
         return True
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
+        """Read one container; only its group while the processes have cost more than their share,
+        unless the reading has to be complete.
+        """
         now_ns = self._clock.monotonic_ns()
         read_ns = now_ns + self._wall_offset_ns
         if not (tracked.budget.allows(now_ns) or is_complete):

@@ -206,6 +206,7 @@ class _Budget:
         self.is_spent = False
 
     def allows(self) -> bool:
+        """Whether one more thread may be read."""
         self._count += 1
         if self._count % _UNCHECKED == 0:
             self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
@@ -455,6 +456,7 @@ class ThreadReader:
         return appeared
 
     def _forget(self, process: _Process) -> None:
+        """Close the files of a process that has ended."""
         self._stale.pop(process.reading.pid, None)
         self._changed.pop(process.reading.pid, None)
         for thread in process.threads.values():
@@ -466,6 +468,7 @@ class ThreadReader:
             self._open_files -= 1
 
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
+        """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
             waits: dict[Wait, int] = {}
@@ -537,6 +540,7 @@ def _state(thread: _Thread) -> str:
 
 
 def _wait_in_state(state: str) -> Wait | None:
+    """What the letter of a state shows without the system call; None for a thread that can run."""
     if state in _ENDED_STATES:
         return _ENDED
     if state == "R":

@@ -233,12 +233,14 @@ class WaitResolver:
         return TIMER
 
     def _link(self, pid: int, descriptor: int) -> str:
+        """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""
         try:
             return os.readlink(f"{self._folder}/{pid}/fd/{descriptor}")  # noqa: PTH115  faster
         except OSError:
             return ""
 
     def _wait_for(self, pid: int, link: str, now_ns: int) -> Wait:
+        """The wait for one descriptor, by its link."""
         if link.startswith(_SOCKET):
             (socket,) = self.sockets.find(pid, [int(link[len(_SOCKET) : -1])], now_ns)
             if socket.pair_inode is not None:
@@ -291,6 +293,7 @@ class WaitResolver:
         return self._watched_by_select(pid, call), bool(call.arguments[4])
 
     def _watched_by_epoll(self, pid: int, call: SystemCall) -> Sequence[int] | None:
+        """The descriptors in the list of an epoll descriptor; None if not readable."""
         text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")
         if text is None:
             return None
