@@ -21,7 +21,8 @@ def counters(
     return CpuPressure(pressure=pressure, cpu_stat=cpu_stat, is_of_group=is_of_group, cpus=4)
 
 
-def test_a_throttled_group_waited_at_least_the_mean_and_at_most_the_sum_of_its_cpus() -> None:
+def test_a_throttled_group_waited_at_least_the_mean_of_its_cpus() -> None:
+    """A throttled group waited at least the mean and at most the sum of its CPUs."""
     before = counters(waited_us=5, throttled_us=100)
     limits = counters(waited_us=7, throttled_us=500).limits_since(before)
     assert limits == CpuWaitLimits(least_ns=100 * NS_PER_US, most_ns=402 * NS_PER_US)
