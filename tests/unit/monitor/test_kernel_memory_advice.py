@@ -10,10 +10,10 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import decode_stats
 from tests.fakes import START_NS, seconds
-from tests.monitor_world import MIB, World
+from tests.monitor_world import MIB, PlayedMonitor
 
 
-class FileWalk(World):
+class FileWalk(PlayedMonitor):
     """A batch on Fargate whose directory entries and inodes grow to 400 MiB beside 20 MiB."""
 
     def __init__(self, *, is_reclaimable: bool) -> None:
