@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.nvml_calls import Nvml, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.read_one_gpu import Nvml, load_binding
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.log import Log
 from tools.moto_server import fake_aws

@@ -1,8 +1,10 @@
-"""Puts the readings of commands on the steps of the run's series. No row is above the run's.
+"""Puts the readings of commands on the steps of the run's series. The rows of a step together are
+not above the run's.
 
 The run is read more often than its commands. So a step's CPU time is divided as that of all
 processes between their two readings. Of a step's memory, each command has what it held at both
 readings; what the run held beyond that belongs to the commands that grew or shrank between them.
+Where they held more than the run, which was at other moments, each has its share of the run's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -97,14 +99,18 @@ def _memory_column(run: RunCells, row: CommandCells, rows: Sequence[CommandCells
             column.append(None)
             continue
         run_mb = None if run.memory_used_mb is None else run.memory_used_mb[index]
-        least_bytes = row.least_bytes[index]
+        size_bytes: float = row.least_bytes[index]
         if run_mb is None:
-            column.append(least_bytes / MIB)
+            column.append(size_bytes / MIB)
             continue
         present = [other for other in rows if index >= other.first_step and other.has_memory]
+        together_bytes = sum(other.least_bytes[index] for other in present)
         room_bytes = sum(other.most_bytes[index] - other.least_bytes[index] for other in present)
-        left_bytes = run_mb * MIB - sum(other.least_bytes[index] for other in present)
-        part = min(max(left_bytes / room_bytes, 0.0), 1.0) if room_bytes else 0.0
-        size_bytes = least_bytes + part * (row.most_bytes[index] - least_bytes)
-        column.append(min(size_bytes / MIB, run_mb))
+        left_bytes = run_mb * MIB - together_bytes
+        if left_bytes < 0:
+            size_bytes *= run_mb * MIB / together_bytes
+        elif room_bytes:
+            part = min(left_bytes / room_bytes, 1.0)
+            size_bytes += part * (row.most_bytes[index] - row.least_bytes[index])
+        column.append(size_bytes / MIB)
     return tuple(column)

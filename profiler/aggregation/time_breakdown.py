@@ -85,6 +85,7 @@ class _Shown(Struct, frozen=True, gc=False):
         return self.kind == other.kind and dict(self.targets).keys() == dict(other.targets).keys()
 
     def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
+        """Divide a time among the targets, by the number of threads that wait for each."""
         threads = sum(count for _, count in self.targets)
         return (
             (Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets
@@ -269,6 +270,7 @@ class _Parts(Struct):
         )
 
     def _waiting_for(self, percents: Mapping[str, float]) -> tuple[WaitTarget, ...]:
+        """The longest waits with a target, and a row of the rest; no row is above its kind's part."""
         rest_ns = self.targets_ns[_REST]
         ordered = [(key, time_ns) for key, time_ns in self.targets_ns.most_common() if key != _REST]
         rest_ns += sum(time_ns for _, time_ns in ordered[_MAX_TARGETS_SHOWN:])
@@ -406,6 +408,7 @@ class TimeAccount:
         )
 
     def _idle_part_ns(self, step: _Step) -> int:
+        """For how long of the step all GPUs were idle; 0 without GPUs."""
         return (
             min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns) if self._idle_ns else 0
         )
@@ -423,6 +426,9 @@ class TimeAccount:
     def _add_step(
         self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None
     ) -> _Step | None:
+        """Add a step up to a reading; None for the first reading of a run whose start is unknown,
+        and for one that is not later than the last.
+        """
         growth = sample.growth or ()
         self._is_sampled = True
         self._sees_calls = self._sees_calls or sample.sees_calls
@@ -447,7 +453,7 @@ class TimeAccount:
         unread_ns = 0 if sample.is_behind or sample.growth is None else run_ns - read_run_ns
         step.has_unread = unread_ns > _MAX_UNREAD_SHARE * length_ns
         step.shows_work = sample.shows_work
-        if sample.pressure is not None:
+        if step.has_unread and sample.pressure is not None:
             step.cpu_wait = sample.pressure.limits_since(self._pressure)
         self._pressure = sample.pressure
         self._steps.append(step)

@@ -141,9 +141,13 @@ class Collectors:
 
     def on_batch_started(self, container: "ContainerMetadata") -> None:
         for follower in self._batch_followers:
-            found = follower.on_batch_started(container)
-            if found is not None:
-                self._use(tuple(found if id(one) == id(follower) else one for one in self._all))
+            replacement = follower.on_batch_started(container)
+            if replacement is None:
+                continue
+            collectors = list(self._all)
+            position = [id(collector) for collector in collectors].index(id(follower))
+            collectors[position] = replacement
+            self._use(tuple(collectors))
 
     def take_readings(self, batch: str = COMMAND) -> DeviceReadings:
         readings = DeviceReadings()
@@ -161,12 +165,15 @@ class Collectors:
             collector.forget(batch)
 
     def startup_errors(self) -> tuple[str, ...]:
-        errors = (collector.startup_error for collector in self.required)
+        errors = [collector.startup_error for collector in self.required]
         return tuple(error for error in errors if error is not None)
 
     def longest_wait(self, batch: str, since_ns: int) -> "Wait | None":
-        waits = (collector.longest_wait(batch, since_ns) for collector in self._waits)
-        return next((wait for wait in waits if wait is not None), None)
+        for collector in self._waits:
+            wait = collector.longest_wait(batch, since_ns)
+            if wait is not None:
+                return wait
+        return None
 
     def final_readings(self) -> None:
         for collector in self.threads:
@@ -231,7 +238,8 @@ class TaskTags:
             return RecordPart(values={"tags": answer or None})
         if answer is None and record.status == "running":
             return RecordPart()
-        reason = (
-            "/taskWithTags had not answered when the run ended" if answer is None else answer.reason
-        )
+        if answer is None:
+            reason = "/taskWithTags had not answered when the run ended"
+        else:
+            reason = answer.reason
         return RecordPart(warnings=(f"The task's tags are missing: {reason}.",))

@@ -1,6 +1,10 @@
 """The usage of one container, or of one local command, at one moment, and its limits."""
 
+from typing import Any
+
 from msgspec import Struct
+
+from profiler.readers.memory_usage import MemoryReading
 
 
 class ResourceLimits(Struct, frozen=True, kw_only=True):
@@ -38,3 +42,15 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     block_write_bytes: int | None = None
     pids: int | None = None
     is_mark_complete: bool = False
+
+
+def memory_fields(reading: MemoryReading | None) -> dict[str, Any]:
+    """The fields of a :class:`ContainerSample` that a group's memory has; none if it is unknown."""
+    if reading is None:
+        return {}
+    return {
+        "memory_used_bytes": reading.used_bytes,
+        "memory_cache_bytes": reading.unmapped_cache_bytes,
+        "memory_reclaimable_bytes": reading.reclaimable_bytes,
+        "memory_kernel_bytes": reading.kernel_bytes,
+    }

@@ -240,7 +240,8 @@ def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
     if status is None:
         raise HttpError("the response is not HTTP/1.x")
     length: int | None = None
-    is_chunked, closes = False, status[1] == b"0"
+    is_chunked = False
+    closes = status[1] == b"0"
     for name, value in _USED_HEADERS.findall(head):
         match name.lower():
             case b"content-length":

@@ -19,8 +19,8 @@ import pytest
 
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.nvml_calls import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.read_one_gpu import load_binding
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.core.clock import SystemClock
 from profiler.record.record_model import Container, Gpu, Record, decode

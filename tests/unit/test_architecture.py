@@ -213,7 +213,7 @@ _READERS = tuple(
                     "profiler.cli.wiring.build_stacks",
                     "profiler.collectors.stacks",
                 ),
-                "profiler.collectors.nvidia.read_one_gpu",
+                "profiler.collectors.nvidia.nvml_calls",
                 "profiler.core.stop_request",
                 "profiler.readers.ecs.container_stats",
                 "profiler.readers.ecs.task_metadata",

@@ -26,8 +26,8 @@ from profiler.cli.wiring.build_collectors import metadata_source
 from profiler.cli.wiring.open_past_runs import names_of, open_search
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
+from profiler.collectors.nvidia.nvml_calls import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.read_one_gpu import load_binding
 from profiler.collectors.nvidia.visible_gpus import DriverReading
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy

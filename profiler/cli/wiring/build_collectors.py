@@ -121,8 +121,8 @@ def accelerator_collectors(
     ):
         # See the module's docstring.
         from profiler.collectors.nvidia.gpu_collector import GpuCollector
+        from profiler.collectors.nvidia.nvml_calls import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
-        from profiler.collectors.nvidia.read_one_gpu import load_binding
         from profiler.collectors.nvidia.visible_gpus import GpuScope
 
         # Other programs may use the visible GPUs, so only the environment shows which are the

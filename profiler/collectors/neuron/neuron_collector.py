@@ -94,18 +94,22 @@ class NeuronUsage:
             for percent in accepted.values():
                 self._recent_percent.add(percent)
             # Runtime 1.x reports no memory by core.
-            have_memory = (
-                one.device_memory_bytes is not None or one.core_memory_bytes
-                for one in report.runtimes
-            )
-            readable = report.runtimes if all(have_memory) else ()
+            readable = report.runtimes
+            if not all(map(_has_memory, readable)):
+                readable = ()
             core_bytes, device_bytes = self._add_memory(readable)
             categories: Counter[str] = Counter()
             for runtime in readable:
                 categories.update(runtime.memory_bytes_by_category)
-            latency = _max_latency(*(runtime.latency for runtime in report.runtimes))
-            self._latency = _max_latency(self._latency, latency)
             last = self._latest
+            completed = last.completed
+            failed = last.failed
+            latency = Latency()
+            for runtime in report.runtimes:
+                completed = sum_known(completed, runtime.completed)
+                failed = sum_known(failed, runtime.failed)
+                latency = _max_latency(latency, runtime.latency)
+            self._latency = _max_latency(self._latency, latency)
             size_bytes = (report.device_count or 0) * (report.device_memory_size_bytes or 0)
             self._latest = LiveNeuron(
                 reports=last.reports + 1,
@@ -114,10 +118,8 @@ class NeuronUsage:
                 device_memory_bytes=device_bytes,
                 device_memory_size_bytes=size_bytes or last.device_memory_size_bytes,
                 memory_bytes_by_category=categories,
-                completed=sum_known(
-                    last.completed, *(runtime.completed for runtime in report.runtimes)
-                ),
-                failed=sum_known(last.failed, *(runtime.failed for runtime in report.runtimes)),
+                completed=completed,
+                failed=failed,
                 latency=latency,
                 ecc_uncorrected=self._add_errors(report.ecc_uncorrected),
             )
@@ -140,22 +142,21 @@ class NeuronUsage:
                 return None
             latest = self._latest
             executions = NeuronExecutions(completed=latest.completed, failed=latest.failed)
-            maxima = {
-                name.replace("seconds", "max"): value
-                for name, value in asdict(self._latency).items()
-            }
-            latency = NeuronLatency(
-                **{name: value and round(value, 9) for name, value in maxima.items()}
-            )
+            maxima: dict[str, float] = {}
+            for name, seconds in asdict(self._latency).items():
+                if seconds is not None:
+                    maxima[name.replace("seconds", "max")] = round(seconds, 9)
+            latency = NeuronLatency(**maxima)
+            cores = []
+            for index in sorted(self._percent.keys() | self._memory_bytes.keys()):
+                core = NeuronCore(
+                    index=index,
+                    utilization_percent=self._percent[index].distribution(),
+                    memory_used_mb=self._memory_bytes[index].distribution(per=MIB),
+                )
+                cores.append(core)
             return Neuron(
-                cores=tuple(
-                    NeuronCore(
-                        index=index,
-                        utilization_percent=self._percent[index].distribution(),
-                        memory_used_mb=self._memory_bytes[index].distribution(per=MIB),
-                    )
-                    for index in sorted(self._percent.keys() | self._memory_bytes.keys())
-                ),
+                cores=tuple(cores),
                 device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
                 device_memory_size_mb=mebibytes(latest.device_memory_size_bytes),
                 executions=executions if executions != NeuronExecutions() else None,
@@ -193,7 +194,9 @@ class NeuronUsage:
         for index, used_bytes in by_core.items():
             self._memory_bytes[index].add(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
-        device_bytes = None if None in on_devices else sum_known(*on_devices)
+        device_bytes = None
+        if None not in on_devices:
+            device_bytes = sum_known(*on_devices)
         if device_bytes is not None:
             self._device_memory_bytes.add(device_bytes, weight_ns)
         return by_core, device_bytes
@@ -202,23 +205,30 @@ class NeuronUsage:
         """The increase since the first report, never overstated: whether counts are per period
         is not documented.
         """
-        increases = (
-            self._ecc.setdefault(device, MonotonicCounter()).add(errors) or 0
-            for device, errors in by_device.items()
-        )
-        return sum_known(self._latest.ecc_uncorrected, *increases)
+        total = self._latest.ecc_uncorrected
+        for device, errors in by_device.items():
+            counter = self._ecc.setdefault(device, MonotonicCounter())
+            total = (total or 0) + (counter.add(errors) or 0)
+        return total
 
     def _covered_ns(self, seconds: float | None) -> int:
         """The period that a group covers; the configured one if the group does not report it."""
-        return round((self._period_seconds if seconds is None else seconds) * NS_PER_SECOND)
+        if seconds is None:
+            seconds = self._period_seconds
+        return round(seconds * NS_PER_SECOND)
 
 
-def _max_latency(*latencies: Latency | None) -> Latency:
+def _has_memory(runtime: RuntimeReport) -> bool:
+    return runtime.device_memory_bytes is not None or bool(runtime.core_memory_bytes)
+
+
+def _max_latency(first: Latency, second: Latency | None) -> Latency:
     """The maximum of each percentile, because percentiles of several periods cannot be merged."""
-    known = [asdict(latency) for latency in latencies if latency is not None]
-    return Latency(
-        **{name: max_known(*(one[name] for one in known)) for name in Latency.__struct_fields__}
-    )
+    if second is None:
+        return first
+    others = asdict(second)
+    maxima = {name: max_known(value, others[name]) for name, value in asdict(first).items()}
+    return Latency(**maxima)
 
 
 class NeuronCollector:

@@ -173,27 +173,31 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     counters = [entry.hw_counters for entry in groups]
     counters.append((document.system_data or _SystemData()).neuron_hw_counters)
     parts: list[_Runtime | _Group | None] = [*runtimes, info]
-    parts += [group for entry in groups for group in astuple(entry)]
+    for entry in groups:
+        parts.extend(astuple(entry))
     parts.append(counters[-1])
+    problems: dict[str, None] = {}
+    for part in parts:
+        if part is not None and part.error:
+            problems[part.error] = None
     return NeuronReport(
         runtimes=tuple(_runtime(entry) for entry in groups if entry != _RuntimeGroups()),
         ecc_uncorrected=_ecc_uncorrected(counters),
         device_count=info.neuron_device_count,
         device_memory_size_bytes=info.neuron_device_memory_size,
-        problems=tuple(
-            dict.fromkeys(part.error for part in parts if part is not None and part.error)
-        )[:8],
+        problems=tuple(problems)[:8],
     )
 
 
 def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     cores = groups.neuroncore_counters or _CoreCounters()
     # The measured period may be slightly too short, so a value can be slightly above 100.
-    percents = {
-        index: min(max(used.neuroncore_utilization, 0.0), 100.0)
-        for index, used in _by_index(cores.neuroncores_in_use or {})
-        if used.neuroncore_utilization is not None
-    }
+    percents: dict[int, float] | None = None
+    if cores.neuroncores_in_use is not None:
+        percents = {}
+        for index, core in _by_index(cores.neuroncores_in_use):
+            if core.neuroncore_utilization is not None:
+                percents[index] = min(max(core.neuroncore_utilization, 0.0), 100.0)
     memory = groups.memory_used or _MemoryUsed()
     used = memory.neuron_runtime_used_bytes or _UsedBytes()
     core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
@@ -201,8 +205,17 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
     stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
     latency = stats.latency_stats or _LatencyStats()
     summary = stats.execution_summary or stats.inference_summary or {}
+    failed = None
+    for name, number in summary.items():
+        if name != "completed":
+            failed = sum_known(failed, number)
+    known_latency = latency.total_latency
+    if known_latency in (None, Latency()):
+        known_latency = latency.device_latency
+    if known_latency == Latency():
+        known_latency = None
     return RuntimeReport(
-        utilization_percent=None if cores.neuroncores_in_use is None else percents,
+        utilization_percent=percents,
         utilization_period_seconds=cores.period,
         core_memory_bytes={
             core: sum(sizes.values()) for core, sizes in categories.items() if sizes
@@ -211,15 +224,8 @@ def _runtime(groups: _RuntimeGroups) -> RuntimeReport:
         device_memory_bytes=used.neuron_device,
         memory_period_seconds=memory.period,
         completed=summary.get("completed"),
-        failed=sum_known(*(number for name, number in summary.items() if name != "completed")),
-        latency=next(
-            (
-                found
-                for found in (latency.total_latency, latency.device_latency)
-                if found not in (None, Latency())
-            ),
-            None,
-        ),
+        failed=failed,
+        latency=known_latency,
     )
 
 
@@ -246,8 +252,12 @@ def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]
 
 def _sizes(categories: Mapping[str, Any]) -> Mapping[str, int]:
     """The bytes by category; other values, such as new groups of categories, are skipped."""
-    sizes = {name: count(value) for name, value in categories.items()}
-    return {name: size for name, size in sizes.items() if size is not None and size <= _MAX_COUNT}
+    sizes: dict[str, int] = {}
+    for name, value in categories.items():
+        size = count(value)
+        if size is not None and size <= _MAX_COUNT:
+            sizes[name] = size
+    return sizes
 
 
 def _by_category(cores: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -122,7 +122,10 @@ class _NeuronProcess:
         last_error_line = (
             self._stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
         )
-        return f"{_describe_exit(self._popen.returncode)}{': ' if last_error_line else ''}{last_error_line}"
+        reason = _describe_exit(self._popen.returncode)
+        if last_error_line:
+            reason = f"{reason}: {last_error_line}"
+        return reason
 
     def _read_stderr(self) -> None:
         try:
@@ -308,11 +311,11 @@ class NeuronMonitorSource:
             exit_reason = process.close()
             self._process = None
         if self._stop_deadline_ns is None:
-            self._on_run_failed(
-                f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s"
-                if is_silent
-                else exit_reason
-            )
+            reason = exit_reason
+            if is_silent:
+                seconds = self._state.silence_timeout_ns // NS_PER_SECOND
+                reason = f"it was silent for {seconds} s"
+            self._on_run_failed(reason)
 
     def _terminate(self, process: _NeuronProcess, splitter: LineSplitter) -> None:
         if process.is_output_closed:

@@ -1,6 +1,7 @@
 """Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
+from typing import Any
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
@@ -110,11 +111,10 @@ class GpuCollector:
             return
         if self.has_data:
             self._is_final_reading_missing = not self._reader.final_reading(max_seconds)
-        elif (
-            self._is_required
-            and self._problem is None
-            and not self._reader.wait_for_first_reading(max_seconds)
-        ):
+            return
+        if not self._is_required or self._problem is not None:
+            return
+        if not self._reader.wait_for_first_reading(max_seconds):
             self._report_missing(
                 "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the "
                 "run ended."
@@ -135,15 +135,20 @@ class GpuCollector:
             return RecordPart(warnings=stopped)
         duration_ms = record.metrics.duration_ms
         finished_wall_ns = parse_ns(record.finished_at)
-        finished_ns = None if finished_wall_ns is None else self._monotonic_ns(finished_wall_ns)
+        finished_ns = None
+        if finished_wall_ns is not None:
+            finished_ns = self._monotonic_ns(finished_wall_ns)
         with self._lock:
             selection = self._scope.selection_for(batch, self._usage.facts())
             gpus = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
-        scope = None if selection.is_known else WHOLE_INSTANCE
-        idle = gpu_idle(gpus, duration_ms, self._hour_usd)
+        values: dict[str, Any] = {}
+        if gpus:
+            values["gpus"] = gpus
+            values["gpu_scope"] = None if selection.is_known else WHOLE_INSTANCE
+            values["gpu_idle"] = gpu_idle(gpus, duration_ms, self._hour_usd)
         return RecordPart(
-            values={"gpus": gpus, "gpu_scope": scope, "gpu_idle": idle} if gpus else {},
+            values=values,
             source=self.name if self.has_data else None,
             warnings=(*self._warnings(matches_none=matches_none), *stopped),
         )
@@ -183,12 +188,14 @@ class GpuCollector:
         is_silent = self._is_final_reading_missing or (
             since_ns is not None and now_ns - since_ns >= _HANG_NS
         )
-        reasons = (
-            _MATCHES_NONE if matches_none else None,
-            self._read_error,
-            _NO_ANSWER if is_silent else None,
-        )
-        return (*notes, *(reason for reason in reasons if reason is not None))
+        reasons: list[str] = []
+        if matches_none:
+            reasons.append(_MATCHES_NONE)
+        if self._read_error is not None:
+            reasons.append(self._read_error)
+        if is_silent:
+            reasons.append(_NO_ANSWER)
+        return (*notes, *reasons)
 
     def tick(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed.

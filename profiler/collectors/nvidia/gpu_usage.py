@@ -1,6 +1,5 @@
 """The usage of the GPUs so far: takes readings and keeps aggregates of constant size."""
 
-import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -128,17 +127,20 @@ class GpuUsage:
         """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences
         about lost GPUs.
         """
-        since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         # A reading counts for the time since the one before, but not for a gap without readings.
-        self._step_ns = min(since_ns, 2 * self._interval_ns)
+        self._step_ns = 0
+        if self._read_ns is not None:
+            self._step_ns = min(now_ns - self._read_ns, 2 * self._interval_ns)
         for sample in reading.samples:
             if sample.facts.uuid not in self._gpus:
                 self._gpus[sample.facts.uuid] = _GpuAggregate(sample.facts)
             self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
         for xid in reading.xids:
             gpu = self._gpus.get(xid.uuid or "")
-            codes = self._unattributed_xids if gpu is None else gpu.xids
-            codes[xid.code] = None
+            if gpu is None:
+                self._unattributed_xids[xid.code] = None
+            else:
+                gpu.xids[xid.code] = None
         for facts in reading.lost:
             sentence = (
                 f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
@@ -152,22 +154,20 @@ class GpuUsage:
     def add_idle(self, selectors: Collection[str] | None, batch: str = "") -> None:
         """Note whether all of the GPUs were read and idle in the last reading."""
         selected = self._selected(selectors)
-        if (
-            selected
-            and self._step_ns
-            and self._read_ns is not None
-            and all(
-                gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0
-                for gpu in selected
-            )
-        ):
-            self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
+        if not selected or not self._step_ns or self._read_ns is None:
+            return
+        for gpu in selected:
+            if gpu.facts.uuid not in self._present or gpu.last.utilization_percent != 0:
+                return
+        self._idle[batch].add(self._read_ns - self._step_ns, self._read_ns)
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         """For how long all GPUs of the batch, if they are known, else all GPUs were idle between
         two moments.
         """
-        return self._idle[batch if batch in self._idle else ""].between(start_ns, end_ns)
+        if batch not in self._idle:
+            batch = ""
+        return self._idle[batch].between(start_ns, end_ns)
 
     def forget(self, batch: str) -> None:
         self._idle.pop(batch, None)
@@ -222,17 +222,19 @@ class GpuUsage:
                 into.gpus_memory_bytes = sum_known(into.gpus_memory_bytes, memory_bytes.maximum)
 
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
-        selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
-        return sorted(
-            (self._gpus[uuid] for uuid in selected),
-            key=lambda gpu: (gpu.facts.index, gpu.facts.uuid),
-        )
+        if selectors is None:
+            selected = list(self._gpus.values())
+        else:
+            selected = [self._gpus[uuid] for uuid in match_uuids(selectors, self.facts())]
+        return sorted(selected, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about gaps in the numbers, lost GPUs and errors of unknown GPUs."""
+        notes = [*self._notes, *self._lost.values()]
         codes = ", ".join(map(str, self._unattributed_xids))
-        unattributed = f"A GPU that could not be identified had the driver errors (Xid) {codes}."
-        return (*self._notes, *self._lost.values(), *((unattributed,) if codes else ()))
+        if codes:
+            notes.append(f"A GPU that could not be identified had the driver errors (Xid) {codes}.")
+        return tuple(notes)
 
 
 class _GpuAggregate:
@@ -252,16 +254,14 @@ class _GpuAggregate:
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        self._power_joules: float | None = (
-            None  # for GPUs before Volta, which have no counter of energy
-        )
+        # For GPUs before Volta, which have no counter of energy.
+        self._power_joules: float | None = None
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
-        weight_ns = max(
-            step_ns, 1
-        )  # before the first reading no time has passed: enough for statistics of it alone
+        # Before the first reading no time has passed: enough for statistics of it alone.
+        weight_ns = max(step_ns, 1)
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:
@@ -278,16 +278,20 @@ class _GpuAggregate:
         if sample.memory_used_bytes is not None:
             self.recent_memory_bytes.add(sample.memory_used_bytes)
         if sample.power_watts is not None and step_ns:
-            self._power_joules = (
-                self._power_joules or 0.0
-            ) + sample.power_watts * step_ns / NS_PER_SECOND
+            joules = sample.power_watts * step_ns / NS_PER_SECOND
+            self._power_joules = (self._power_joules or 0.0) + joules
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
-        if sample.throttle_reasons is not None:
-            self._throttle_observed_ns += weight_ns
-            for bit, reason in THROTTLE_REASONS.items():
-                self._throttled_ns[reason] += weight_ns if sample.throttle_reasons & bit else 0
+        self._add_throttling(sample, weight_ns)
         self.last = sample
         self._read_ns = now_ns
+
+    def _add_throttling(self, sample: GpuSample, weight_ns: int) -> None:
+        if sample.throttle_reasons is None:
+            return
+        self._throttle_observed_ns += weight_ns
+        for bit, reason in THROTTLE_REASONS.items():
+            if sample.throttle_reasons & bit:
+                self._throttled_ns[reason] += weight_ns
 
     def _add_counters(self, sample: GpuSample) -> None:
         self._amounts.update(sample.amounts)
@@ -313,32 +317,26 @@ class _GpuAggregate:
         """
         if not self._utilization_observed_ns:
             return None
-        after_ns = 0 if finished_ns is None else self._idle.between(finished_ns, self._read_ns)
-        seconds = (
-            max(self._idle.total_ns - self._idle_before.get(run, 0) - after_ns, 0) / NS_PER_SECOND
-        )
-        return round(
-            min(
-                seconds,
-                math.inf if duration_ms is None else duration_ms * NS_PER_MS / NS_PER_SECOND,
-            ),
-            3,
-        )
+        idle_ns: float = self._idle.total_ns - self._idle_before.get(run, 0)
+        if finished_ns is not None:
+            idle_ns -= self._idle.between(finished_ns, self._read_ns)
+        if duration_ms is not None:
+            idle_ns = min(idle_ns, duration_ms * NS_PER_MS)
+        return round(max(idle_ns, 0) / NS_PER_SECOND, 3)
 
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
         series = self._series
         idle_seconds = self._idle_seconds(run, duration_ms, finished_ns)
         gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
-        throttled = {  # percent of the observed time, only by reasons that occurred
-            reason: round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
-            for reason, held_ns in self._throttled_ns.items()
-            if held_ns
-        }
+        throttled_percent: dict[str, float] = {}  # of the observed time, by reasons that occurred
+        for reason, held_ns in self._throttled_ns.items():
+            if held_ns:
+                percent = round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
+                throttled_percent[reason] = percent
         idle_percent = None
         if idle_seconds is not None and duration_ms:
-            idle_percent = round(
-                _PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3
-            )
+            idle_ms = idle_seconds * NS_PER_SECOND / NS_PER_MS
+            idle_percent = round(_PERCENT * idle_ms / duration_ms, 3)
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
@@ -352,36 +350,44 @@ class _GpuAggregate:
             energy_joules=self._joules(self._counters[ENERGY].increase),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
-            throttle_reasons=throttled if self._throttle_observed_ns else None,
+            throttle_reasons=throttled_percent if self._throttle_observed_ns else None,
             xids=tuple(self.xids),
             **gpm,
             **self._totals(),
         )
 
     def _totals(self) -> Mapping[str, Any]:
-        counted = {
-            name: counter.increase for name, counter in self._counters.items() if name != ENERGY
-        }
-        return {**self._amounts, **counted}
+        totals: dict[str, Any] = dict(self._amounts)
+        for name, counter in self._counters.items():
+            if name != ENERGY:
+                totals[name] = counter.increase
+        return totals
 
     def latest(self) -> LatestGpu:
-        throttled = {
-            reason: round(held_ns / NS_PER_SECOND, 6)
-            for reason, held_ns in self._throttled_ns.items()
-        }
-        has_utilization = self._series["utilization_percent"].maximum is not None
-        has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
+        sample = self.last
+        if self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS:
+            sample = replace(sample, **self._last_gpm)
+        throttled_seconds = None
+        if self._throttle_observed_ns:
+            throttled = self._throttled_ns.items()
+            throttled_seconds = {name: round(held / NS_PER_SECOND, 6) for name, held in throttled}
+        idle_seconds = None
+        if self._series["utilization_percent"].maximum is not None:
+            idle_seconds = self._idle.total_ns / NS_PER_SECOND
         return LatestGpu(
-            sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
+            sample=sample,
             energy_joules=self._joules(self._counters[ENERGY].total),
-            throttled_seconds=throttled if self._throttle_observed_ns else None,
-            idle_seconds=self._idle.total_ns / NS_PER_SECOND if has_utilization else None,
+            throttled_seconds=throttled_seconds,
+            idle_seconds=idle_seconds,
             totals=self._totals(),
         )
 
     def _joules(self, millijoules: int | None) -> float | None:
-        known = self._power_joules if millijoules is None else millijoules / 1000
-        return None if known is None else round(known, 3)
+        """The energy by the driver's counter, else by the power."""
+        joules = self._power_joules
+        if millijoules is not None:
+            joules = millijoules / 1000
+        return None if joules is None else round(joules, 3)
 
 
 def gpu_idle(

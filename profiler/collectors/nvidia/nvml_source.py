@@ -4,14 +4,8 @@ restarts and lost GPUs.
 
 from collections.abc import Callable, Sequence
 
-from profiler.collectors.nvidia.read_one_gpu import (
-    Device,
-    ErrorAction,
-    Failure,
-    Nvml,
-    XidEvents,
-    call_nvml,
-)
+from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
+from profiler.collectors.nvidia.read_one_gpu import Device, XidEvents
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -34,9 +28,8 @@ class NvmlSource:
         self._devices: list[Device] = []
         self._events: XidEvents | None = None
         self._unreadable: Sequence[str] = ()
-        self._known_gpus: dict[
-            str, GpuFacts
-        ] = {}  # by UUID: an index may mean another GPU after a restart
+        # By UUID: an index may mean another GPU after a restart.
+        self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: set[str] = set()
         self._next_look_ns = 0
         self._next_try_ns = 0
@@ -79,9 +72,13 @@ class NvmlSource:
         lost = tuple(
             facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
         )
-        of_devices = (note for device in self._devices for note in device.notes)
-        notes = tuple(dict.fromkeys((*self._unreadable, *of_devices, *events.notes)))
-        return DriverReading(samples=tuple(samples), xids=events.drain(), lost=lost, notes=notes)
+        notes = dict.fromkeys(self._unreadable)
+        for device in self._devices:
+            notes.update(dict.fromkeys(device.notes))
+        notes.update(dict.fromkeys(events.notes))
+        return DriverReading(
+            samples=tuple(samples), xids=events.drain(), lost=lost, notes=tuple(notes)
+        )
 
     def _missing(self) -> set[str]:
         return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}
@@ -130,19 +127,22 @@ class NvmlSource:
         if isinstance(failure, Failure):
             return failure
         count = call_nvml(nvml, "nvmlDeviceGetCount")
-        found = [
-            self._open_device(nvml, index)
-            for index in range(0 if isinstance(count, Failure) else count)
-        ]
-        devices = [device for device in found if isinstance(device, Device)]
-        unreadable = [device for device in found if isinstance(device, str)]
+        if isinstance(count, Failure):
+            call_nvml(nvml, "nvmlShutdown")
+            return count
+        devices: list[Device] = []
+        unreadable: list[str] = []
+        for index in range(count):
+            device = self._open_device(nvml, index)
+            if isinstance(device, Device):
+                devices.append(device)
+            else:
+                unreadable.append(device)
         if not devices:
             call_nvml(nvml, "nvmlShutdown")
-            if isinstance(count, Failure):
-                reason = count
-            else:
-                reason = Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
-            return next((Failure(ErrorAction.RETRY, note) for note in unreadable), reason)
+            if unreadable:
+                return Failure(ErrorAction.RETRY, unreadable[0])
+            return Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
         self._known_gpus.update((device.facts.uuid, device.facts) for device in devices)
         self._devices = devices
         self._unreadable = unreadable

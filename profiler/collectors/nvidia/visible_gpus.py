@@ -135,7 +135,9 @@ class GpuScope:
         known = [selection.selectors for selection in self.known.values()]
         if self._configured is not None or not known:
             return self._configured or self._own_selection(visible)
-        selectors = None if None in known else frozenset[str]().union(*filter(None, known))
+        selectors = None
+        if None not in known:
+            selectors = frozenset[str]().union(*filter(None, known))
         return GpuSelection(selectors=selectors, is_known=True)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
@@ -149,7 +151,9 @@ class GpuScope:
         if selectors and all(map(str.isdecimal, selectors)) and len(selectors) == len(visible):
             return GpuSelection(is_known=True)
         uuids = match_uuids(selectors, visible)
-        return GpuSelection(selectors=uuids, is_known=True) if uuids else GpuSelection()
+        if not uuids:
+            return GpuSelection()
+        return GpuSelection(selectors=uuids, is_known=True)
 
 
 def parse_visible_devices(visible_devices: str) -> GpuSelection:
@@ -159,5 +163,7 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
     value = visible_devices.strip()
     if value in ("", "all"):
         return GpuSelection(is_known=bool(value))
-    parts = [] if value in ("none", "void") else [part.strip() for part in value.split(",")]
-    return GpuSelection(selectors=frozenset(filter(None, parts)), is_known=True)
+    if value in ("none", "void"):
+        return GpuSelection(selectors=frozenset(), is_known=True)
+    words = map(str.strip, value.split(","))
+    return GpuSelection(selectors=frozenset(filter(None, words)), is_known=True)

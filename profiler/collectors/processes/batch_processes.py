@@ -33,7 +33,8 @@ from profiler.readers.linux.thread_times import ThreadSample
 
 # On Fargate the task stats are up to 10 s old on arrival.
 _MAX_PENDING = 64
-_CPU_TOLERANCE, _CPU_TOLERANCE_SECONDS = 0.05, 0.5
+_CPU_TOLERANCE = 0.05
+_CPU_TOLERANCE_SECONDS = 0.5
 
 
 class SourceComparison:
@@ -49,9 +50,8 @@ class SourceComparison:
 
     def __init__(self) -> None:
         self._readings: deque[ContainerSample] = deque()  # since the last one before the last stats
-        self._machine_bytes: dict[
-            int, tuple[int, ...]
-        ] = {}  # by time of reading: without and with the mapped files
+        # By time of reading: without and with the mapped files.
+        self._machine_bytes: dict[int, tuple[int, ...]] = {}
         self._outside_bytes: tuple[int, ...] = ()  # what is not the batch's
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
@@ -61,6 +61,7 @@ class SourceComparison:
         self.lacking_in_stats_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
+        """Note task stats, which are compared when the processes were read after them."""
         self._pending.append(sample)
 
     def on_reading(
@@ -99,6 +100,7 @@ class SourceComparison:
 
     @property
     def cpu_agrees(self) -> bool:
+        """Whether both differ by at most 5 %, or half a second, over the same time."""
         tolerance_ns = max(
             _CPU_TOLERANCE * self._stats_cpu_ns, _CPU_TOLERANCE_SECONDS * NS_PER_SECOND
         )
@@ -114,49 +116,57 @@ class SourceComparison:
             )
 
     def _completed(self, reading: ContainerSample) -> ContainerSample:
+        """The reading with what the processes lack of the memory.
+
+        The machine's memory counts instead where it shows notably more or less.
+        """
         held_bytes = reading.memory_used_bytes
         if held_bytes is None:
             return reading
         total_bytes = held_bytes + min(self.lacking_bytes, max(self._stats_bytes - held_bytes, 0))
-        if lacks_memory(
-            total_bytes, held_bytes
-        ):  # the processes are much smaller than at the stats
+        # The processes are much smaller than at the stats.
+        if lacks_memory(total_bytes, held_bytes):
             total_bytes = held_bytes
+        own_bytes = total_bytes
         sums = zip(self._machine_bytes.get(reading.read_ns, ()), self._outside_bytes, strict=False)
-        own_bytes = max(
-            held_bytes, min((size - outside for size, outside in sums), default=total_bytes)
-        )
-        is_notable = lacks_memory(
-            *sorted((total_bytes, own_bytes))
-        )  # other programs use a few MB more or less
-        return replace(reading, memory_used_bytes=own_bytes if is_notable else max(total_bytes, 0))
+        parts = [size_bytes - outside_bytes for size_bytes, outside_bytes in sums]
+        if parts:
+            own_bytes = min(parts)
+        own_bytes = max(held_bytes, own_bytes)
+        # Other programs use a few MB more or less.
+        if lacks_memory(*sorted((total_bytes, own_bytes))):
+            return replace(reading, memory_used_bytes=own_bytes)
+        return replace(reading, memory_used_bytes=max(total_bytes, 0))
 
     def _compare(self, sample: ContainerSample) -> None:
         """Compare the stats with the readings before and after them; the latter is the newest
         reading at most.
         """
-        later = next(reading for reading in self._readings if reading.read_ns >= sample.read_ns)
-        earlier = next(
-            (reading for reading in reversed(self._readings) if reading.read_ns <= sample.read_ns),
-            None,
-        )
+        earlier = None
+        later = self._readings[-1]
+        for reading in self._readings:
+            if reading.read_ns <= sample.read_ns:
+                earlier = reading
+            if reading.read_ns >= sample.read_ns:
+                later = reading
+                break
         if earlier is None:
             return
         if sample.cpu_ns is not None:
-            step_ns, before_ns = max(later.read_ns - earlier.read_ns, 1), earlier.cpu_ns or 0
+            step_ns = max(later.read_ns - earlier.read_ns, 1)
+            before_ns = earlier.cpu_ns or 0
             grown_ns = (
                 ((later.cpu_ns or 0) - before_ns) * (sample.read_ns - earlier.read_ns) // step_ns
             )
-            processes_ns, last = before_ns + grown_ns, self._last_cpu_ns
+            processes_ns = before_ns + grown_ns
+            last = self._last_cpu_ns
             if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
                 self._stats_cpu_ns += sample.cpu_ns - last[0]
                 self._processes_cpu_ns += processes_ns - last[1]
             self._last_cpu_ns = sample.cpu_ns, processes_ns
-        used_bytes, before, after = (
-            sample.memory_used_bytes,
-            earlier.memory_used_bytes,
-            later.memory_used_bytes,
-        )
+        used_bytes = sample.memory_used_bytes
+        before = earlier.memory_used_bytes
+        after = later.memory_used_bytes
         if used_bytes is not None and before is not None and after is not None:
             low, high = sorted((before, after))
             held_bytes = min(max(used_bytes, low), high)
@@ -166,11 +176,13 @@ class SourceComparison:
             self.lacking_bytes = min(
                 max(min(self.lacking_bytes, 0), used_bytes - high), used_bytes - low
             )
-            sums = (self._machine_bytes.get(one.read_ns, ()) for one in (earlier, later))
-            self._outside_bytes = tuple(
-                min(max(used_bytes + outside, min(ends)), max(ends)) - used_bytes
-                for outside, *ends in zip(self._outside_bytes, *sums, strict=False)
-            )
+            outside_bytes: list[int] = []
+            sums_before = self._machine_bytes.get(earlier.read_ns, ())
+            sums_after = self._machine_bytes.get(later.read_ns, ())
+            for outside, *ends in zip(self._outside_bytes, sums_before, sums_after, strict=False):
+                machine_bytes = min(max(used_bytes + outside, min(ends)), max(ends))
+                outside_bytes.append(machine_bytes - used_bytes)
+            self._outside_bytes = tuple(outside_bytes)
             if lacks_memory(used_bytes, held_bytes):
                 self.lacking_bytes = 0
                 self.lacking_in_stats_bytes = max(
@@ -246,7 +258,8 @@ class BatchProcesses:
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
         used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
-        group_kills, self._group_kills = self._group_kills, None
+        group_kills = self._group_kills
+        self._group_kills = None
         has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
         self.kills.add(
             group_kills,
@@ -260,18 +273,23 @@ class BatchProcesses:
         self._tree_cpu.add(processes, 0)
         self.totals.add(processes, read_ns if is_alive else None, cpu_ns=self.cpu_ns)
         if processes or self._is_cpu_new:  # a zombie has its final CPU time
-            self.cpu_read_ns, self._is_cpu_new = read_ns, False
+            self.cpu_read_ns = read_ns
+            self._is_cpu_new = False
         if is_alive:
             self._threads = sum(process.threads for process in processes)
             mapped = (
                 (process.rss_bytes or 0) - (process.anonymous_bytes or 0) for process in processes
             )
-            machine_bytes = machine_bytes if used_bytes is None else None
-            used_bytes = tree_bytes if used_bytes is None else used_bytes
+            if used_bytes is None:
+                used_bytes = tree_bytes
+            else:
+                machine_bytes = None
             self._add_sample(used_bytes, read_ns, machine_bytes, max(mapped, default=0))
         if threads is not None and (is_alive or self._is_alive):
-            add_step = self.time.add if is_alive else self.time.finish
-            add_step(read_ns, self.cpu_ns, threads, self.usage.series)
+            if is_alive:
+                self.time.add(read_ns, self.cpu_ns, threads, self.usage.series)
+            else:
+                self.time.finish(read_ns, self.cpu_ns, threads, self.usage.series)
             self._is_alive = is_alive
 
     def add_group(self, group: GroupReading, read_ns: int | None = None) -> None:
@@ -305,9 +323,8 @@ class BatchProcesses:
         bound of the peak.
         """
         peak_bytes = self.memory.peak_bytes
-        if (
-            peak_bytes is not None
-        ):  # the marks, too, count a few file pages of other containers that the stats do not
+        # The marks, too, count a few file pages of other containers that the stats do not.
+        if peak_bytes is not None:
             peak_bytes += min(self.comparison.lacking_bytes, 0)
         return max_known(peak_bytes, self.usage.memory_max_bytes)
 
@@ -339,17 +356,20 @@ class BatchProcesses:
             return None
         self._is_mark_current = group.has_mark
         if group.has_mark:
-            self._is_end_observed = not is_alive if group.is_empty is None else group.is_empty
+            self._is_end_observed = not is_alive
+            if group.is_empty is not None:
+                self._is_end_observed = group.is_empty
         self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
-        cache_bytes = None if group.memory is None else group.memory.cache_bytes
-        self._max_cache_bytes = max(self._max_cache_bytes, cache_bytes or 0)
         if group.cpu_ns is not None:
             self._group_cpu.add(group.cpu_ns)
             self._is_cpu_new = True
         if group.oom_kills is not None:
             self._group_kills = group.oom_kills
-        used_bytes = None if group.memory is None else group.memory.used_bytes
-        if group.memory is not None and is_alive:
+        if group.memory is None:
+            return None
+        self._max_cache_bytes = max(self._max_cache_bytes, group.memory.cache_bytes or 0)
+        used_bytes: int | None = group.memory.used_bytes
+        if is_alive:
             largest = max(processes, key=lambda process: process.rss_bytes or 0, default=None)
             if largest is None or largest.rss_bytes is None:
                 used_bytes = self._group_total.between(group.memory, self._largest_bytes, 0)

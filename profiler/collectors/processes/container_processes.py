@@ -55,25 +55,30 @@ class ContainerProcesses:
         self._first_pid: int | None = None
 
     def read(self) -> ProcessSnapshot:
+        """All processes now; a process that has just ended is in the snapshot once."""
         missed_pids = self._track_new_processes()
         ended, never_alive = self._refresh_tracked()
         self._divide_memory()
         if self._first_pid not in self._tracked:
-            # The oldest process with a parent outside of the container; ``docker exec`` starts
-            # others later.
-            entry_processes = (
-                (tracked.reading.started_ticks, tracked.pid)
-                for tracked in self._tracked.values()
-                if tracked.reading is not None and tracked.parent_pid not in self._tracked
-            )
-            self._first_pid = min(entry_processes, default=(0, None))[1]
-        readings = (tracked.reading for tracked in self._tracked.values())
+            self._first_pid = self._oldest_entry()
+        readings = [tracked.reading for tracked in self._tracked.values()]
         return ProcessSnapshot(
             processes=tuple(reading for reading in readings if reading is not None),
             ended=tuple(ended),
             missed_pids=missed_pids + never_alive,
             main_pid=self._first_pid,
         )
+
+    def _oldest_entry(self) -> int | None:
+        """The process that started first among those whose parent is outside of the container.
+
+        ``docker exec`` starts others later.
+        """
+        entries: list[tuple[int, int]] = []
+        for tracked in self._tracked.values():
+            if tracked.reading is not None and tracked.parent_pid not in self._tracked:
+                entries.append((tracked.reading.started_ticks, tracked.pid))
+        return min(entries)[1] if entries else None
 
     def close(self) -> None:
         for tracked in self._tracked.values():
@@ -82,11 +87,9 @@ class ContainerProcesses:
 
     def _track_new_processes(self) -> int:
         """Returns the number of new ids that no present process has."""
-        last_pid, before, now_ns = (
-            proc.read_last_pid(self._folder),
-            self._last_pid,
-            self._monotonic_ns(),
-        )
+        last_pid = proc.read_last_pid(self._folder)
+        before = self._last_pid
+        now_ns = self._monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return 0
@@ -116,7 +119,8 @@ class ContainerProcesses:
             is_full_scan
         ):  # again in a minute: a process that is moved into the container's group gets no new id
             self._next_full_scan_ns = now_ns + 60 * NS_PER_SECOND
-        self._known_pids, self._last_pid = listed, last_pid
+        self._known_pids = listed
+        self._last_pid = last_pid
         if last_pid is None or before is None:
             return 0
         return max(last_pid - before - len(appeared), 0) + ending
@@ -147,24 +151,28 @@ class ContainerProcesses:
         allocated themselves. Files and shared memory count for the process that maps most. All hold
         at least as much as the largest.
         """
-        tracked = self._tracked.items()
-        living = {pid: one.reading for pid, one in tracked if one.reading and one.reading.rss_bytes}
-        shares = {
-            pid: one.allocated_bytes(living.get(one.parent_pid))
-            for pid, one in tracked
-            if pid in living
-        }
+        living: dict[int, ProcessReading] = {}
+        for pid, process in self._tracked.items():
+            if process.reading is not None and process.reading.rss_bytes:
+                living[pid] = process.reading
+        shares: dict[int, int] = {}
+        mapping_pid = largest_pid = 0
+        most_mapped_bytes = largest_bytes = -1
+        for pid, reading in living.items():
+            process = self._tracked[pid]
+            shares[pid] = process.allocated_bytes(living.get(process.parent_pid))
+            rss_bytes = reading.rss_bytes or 0
+            mapped_bytes = rss_bytes - (reading.anonymous_bytes or 0)
+            if mapped_bytes > most_mapped_bytes:
+                mapping_pid = pid
+                most_mapped_bytes = mapped_bytes
+            if rss_bytes > largest_bytes:
+                largest_pid = pid
+                largest_bytes = rss_bytes
         if living:
-            sizes = [
-                (pid, reading.rss_bytes or 0, reading.anonymous_bytes or 0)
-                for pid, reading in living.items()
-            ]
-            mapping, resident_bytes, anonymous_bytes = max(
-                sizes, key=lambda size: size[1] - size[2]
-            )
-            shares[mapping] += resident_bytes - anonymous_bytes
-            largest, resident_bytes, _ = max(sizes, key=lambda size: size[1])
-            shares[largest] += max(resident_bytes - sum(shares.values()), 0)
-        for pid, one in tracked:
-            if one.reading is not None and one.reading.share_bytes != shares.get(pid):
-                one.reading = replace(one.reading, share_bytes=shares.get(pid))
+            shares[mapping_pid] += most_mapped_bytes
+            shares[largest_pid] += max(largest_bytes - sum(shares.values()), 0)
+        for pid, process in self._tracked.items():
+            share_bytes = shares.get(pid)
+            if process.reading is not None and process.reading.share_bytes != share_bytes:
+                process.reading = replace(process.reading, share_bytes=share_bytes)

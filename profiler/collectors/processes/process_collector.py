@@ -186,6 +186,7 @@ class _TrackedContainer(Struct):
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
+        """Continue with another control group: the container's first one, or that of a restart."""
         with self.lock:
             self.batch.begin_incarnation()
         self.is_group_gone = False
@@ -207,18 +208,18 @@ class _TrackedContainer(Struct):
             if self.group is not None or self.attempts_left == 0:
                 break
             self.attempts_left -= 1
-            self.group, self.group_main_pid = (
-                machine.open_cgroup(process.pid, self.docker_id),
-                snapshot.main_pid,
-            )
+            self.group = machine.open_cgroup(process.pid, self.docker_id)
+            self.group_main_pid = snapshot.main_pid
         return snapshot
 
     def read_group(self) -> GroupReading | None:
+        """The group's counters; None without a group, or after the kernel has removed it."""
         reading = None if self.group is None else self.group.read()
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
     def add_group(self, read_ns: int | None = None) -> None:
+        """Read the group alone, without its processes; without a time this adds no sample."""
         group = self.read_group()
         if group is not None:
             with self.lock:
@@ -288,9 +289,9 @@ class ProcessCollector:
 
     def forget(self, batch: str) -> None:
         """Read the batch no longer; the thread, which may be reading it, closes its files."""
-        self._containers = {
-            one: container for one, container in self._containers.items() if one != batch
-        }
+        containers = dict(self._containers)
+        containers.pop(batch, None)
+        self._containers = containers
 
     def final_reading(self, max_seconds: float) -> None:
         if self._reader.is_started:
@@ -300,6 +301,7 @@ class ProcessCollector:
         self._reader.stop(max_seconds)
 
     def part(self, record: Record, batch: str) -> RecordPart:
+        """The evidence so far; only a warning after the thread has stopped early."""
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
@@ -317,10 +319,12 @@ class ProcessCollector:
             return RecordPart(evidence=evidence, source=name, warnings=stopped)
 
     def _with_commands(self, batch: BatchProcesses, series: Series | None) -> Series | None:
+        """The series with the rows of the commands, which the reading thread may be adding to."""
         with self._lock:
             return batch.totals.with_commands(series)
 
     def longest_wait(self, batch: str, since_ns: int) -> Wait | None:
+        """What the batch waited for longest since then (wall clock); None if unknown."""
         with self._lock:
             tracked = self._tracked.get(batch)
             return None if tracked is None else tracked.batch.time.recent_waits.longest(since_ns)
@@ -339,8 +343,9 @@ class ProcessCollector:
             with self._lock:
                 forgotten = self._tracked.pop(batch_id)
             forgotten.close()
-        for tracked in self._tracked.values() if is_complete else ():
-            tracked.add_group()
+        if is_complete:
+            for tracked in self._tracked.values():
+                tracked.add_group()
         for batch_id, container in self._containers.items():
             if container.docker_id:
                 if batch_id not in self._tracked:
@@ -353,32 +358,32 @@ class ProcessCollector:
                         self._tracked[batch_id] = _TrackedContainer(batch, self._lock)
                 self._tracked[batch_id].begin(container.docker_id, self._machine)
                 self._read(self._tracked[batch_id], is_complete=is_complete)
-        main_pids = [
-            tracked.main_pid for tracked in self._tracked.values() if tracked.main_pid is not None
-        ]
-        events = [
-            tracked.group.events_descriptor
-            for tracked in self._tracked.values()
-            if tracked.group is not None
-        ]
-        self._machine.exit_waiter.watch(
-            main_pids, [descriptor for descriptor in events if descriptor is not None]
-        )
+        main_pids: list[int] = []
+        events: list[int] = []
+        for tracked in self._tracked.values():
+            if tracked.main_pid is not None:
+                main_pids.append(tracked.main_pid)
+            if tracked.group is not None and tracked.group.events_descriptor is not None:
+                events.append(tracked.group.events_descriptor)
+        self._machine.exit_waiter.watch(main_pids, events)
         return True
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
+        """Read one container; only its group while the processes have cost more than their share,
+        unless the reading has to be complete.
+        """
         now_ns = self._clock.monotonic_ns()
         read_ns = now_ns + self._wall_offset_ns
         if not (tracked.budget.allows(now_ns) or is_complete):
             tracked.add_group(read_ns)
             return
         cpu_before_ns = self._machine.own_cpu_ns()
-        snapshot, machine_bytes = (
-            tracked.read_processes(self._machine),
-            self._machine.machine_memory(),
-        )
+        snapshot = tracked.read_processes(self._machine)
+        machine_bytes = self._machine.machine_memory()
         group = tracked.read_group()
-        threads, threads_cpu_ns = None, 0  # the reading of threads has its own limit
+        # The reading of threads has its own limit.
+        threads = None
+        threads_cpu_ns = 0
         if tracked.threads is not None:
             began_ns = self._machine.own_cpu_ns()
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)

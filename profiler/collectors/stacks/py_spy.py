@@ -58,8 +58,9 @@ class Frame(Struct, frozen=True):
 
     @property
     def text_with_line(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{self.function} ({place})" if self.file else self.function
+        if not self.file or self.line is None:
+            return self.text
+        return f"{self.function} ({self.file}:{self.line})"
 
 
 _LEFT_OUT = Frame("…", "")
@@ -125,16 +126,18 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
         threads = _decoder.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Unavailable("its output is not the JSON of py-spy")
-    return tuple(
-        ThreadStack(
+    stacks = []
+    for thread in threads:
+        if not thread.frames:
+            continue
+        stack = ThreadStack(
             frames=tuple(map(_clean, reversed(thread.frames))),
             is_active=thread.active,
             is_main=thread.thread_name == "MainThread" or thread.os_thread_id == pid,
             thread_id=thread.thread_id,
         )
-        for thread in threads
-        if thread.frames
-    )
+        stacks.append(stack)
+    return tuple(stacks)
 
 
 def shortened(
@@ -148,7 +151,9 @@ def shortened(
 
 def _clean(frame: _Frame) -> Frame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
-    line = frame.line if frame.line is not None and 0 < frame.line <= _MAX_LINE else None
+    line = frame.line
+    if line is not None and not 0 < line <= _MAX_LINE:
+        line = None
     return Frame(
         _word(frame.name) or "?", _word(short), line, is_own=_LIBRARY.search(frame.filename) is None
     )
@@ -160,7 +165,9 @@ def _word(text: str) -> str:
     A long text is cut at its beginning.
     """
     clean = on_one_line(text[-_MAX_TEXT_CHARS:]).replace(";", ",")
-    return clean if len(text) <= _MAX_TEXT_CHARS else f"…{clean[1:]}"
+    if len(text) > _MAX_TEXT_CHARS:
+        return f"…{clean[1:]}"
+    return clean
 
 
 class Dump(Struct, frozen=True, kw_only=True):
@@ -279,8 +286,10 @@ class PySpy:
 def _reason(status: int, errors: bytes) -> str:
     if status < 0:
         return f"it was ended by signal {-status}, after 5 s or too much output"
-    lines = (
-        on_one_line(line).strip() for line in errors[:4096].decode(errors="replace").split("\n")
-    )
-    first = next((line for line in lines if line), f"exit code {status}")
+    first = f"exit code {status}"
+    for line in errors[:4096].decode(errors="replace").split("\n"):
+        words = on_one_line(line).strip()
+        if words:
+            first = words
+            break
     return first.removeprefix("Error: ")[:_MAX_REASON_CHARS]

@@ -26,10 +26,12 @@ Identity = tuple[int, int]  # the process id, and the start in ticks, because th
 
 def living_processes(pids: Iterable[int]) -> tuple[Identity, ...]:
     """The identities of the processes that still run."""
-    stats = ((pid, proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")) for pid in pids)
-    return tuple(
-        (pid, stat.started_ticks) for pid, stat in stats if stat is not None and not stat.is_exiting
-    )
+    identities = []
+    for pid in pids:
+        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+        if stat is not None and not stat.is_exiting:
+            identities.append((pid, stat.started_ticks))
+    return tuple(identities)
 
 
 def runs_python(
@@ -64,11 +66,12 @@ def without_torn(stacks: Iterable[ThreadStack], roots: dict[int, str]) -> tuple[
         root = stack.frames[0].function
         if root in _USUAL_ROOTS:
             roots[stack.thread_id] = root
-    return tuple(
-        stack
-        for stack in stacks
-        if not stack.is_active or roots.get(stack.thread_id) in (None, stack.frames[0].function)
-    )
+    whole = []
+    for stack in stacks:
+        root = stack.frames[0].function
+        if not stack.is_active or roots.get(stack.thread_id, root) == root:
+            whole.append(stack)
+    return tuple(whole)
 
 
 class _Process(Struct):
@@ -101,9 +104,11 @@ class PythonProcesses:
         used: list[tuple[int, Identity]] = []
         for identity in present:
             process = processes[identity] = self._known.get(identity) or _Process()
-            found = None if process.is_python is None else self._runs(identity[0], process.program)
-            if found is not None:
-                process.program, process.is_python = found
+            program = None
+            if process.is_python is not None:
+                program = self._runs(identity[0], process.program)
+            if program is not None:
+                process.program, process.is_python = program
                 self.found_python = self.found_python or bool(process.is_python)
                 self.is_refused = self.is_refused or process.is_python is None
             if process.is_python and now_seconds >= process.next_try_seconds:

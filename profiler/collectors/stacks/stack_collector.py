@@ -80,7 +80,9 @@ class SamplingSchedule:
     def __init__(self, mode: StacksMode, started_ns: int, *, begins_fine: bool = False) -> None:
         self._is_always_on = mode == "on"
         self._started_ns = started_ns
-        self.fine_until_ns = started_ns + _FINE_AT_START_NS if begins_fine else started_ns
+        self.fine_until_ns = started_ns
+        if begins_fine:
+            self.fine_until_ns += _FINE_AT_START_NS
         self._last_ns: int | None = None
         self._last_cost_ns = 0
         self.spent_ns = 0
@@ -215,7 +217,9 @@ class StackCollector:
     def part(self, record: Record, batch: str) -> RecordPart:
         with self._lock:
             followed = self._batches.get(batch)
-            stacks = None if followed is None else followed.shown.record(self._source)
+            stacks = None
+            if followed is not None:
+                stacks = followed.shown.record(self._source)
         has_ended = record.status != "running"
         if stacks is not None and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
@@ -263,21 +267,27 @@ class StackCollector:
         if stopped or batch is None:
             return stopped
         python = batch.python
-        failure = self._failure if has_samples else self._failure or self._last_failure
-        conditions = (
-            (not has_samples and python.is_refused, advice.refused),
-            (not has_samples and not python.scans and batch.looks >= _MAX_LOOKS, advice.invisible),
-            (failure is not None, f"py-spy could not read a Python process: {failure}."),
-            (
-                python.scans >= (1 if has_ended else _MAX_LOOKS) and not python.found_python,
-                "No Python process was seen, so there are no call stacks.",
-            ),
-            (
-                not has_samples and has_ended and (self._mode == "on" or self._is_reading),
-                "There are no call stacks: the command ended before py-spy had read one.",
-            ),
-        )
-        return tuple(sentence for applies, sentence in conditions if applies)[:1]
+        if not has_samples and python.is_refused:
+            return (advice.refused,)
+        if not has_samples and not python.scans and batch.looks >= _MAX_LOOKS:
+            return (advice.invisible,)
+        failure = self._failure
+        if not has_samples:
+            failure = failure or self._last_failure
+        if failure is not None:
+            return (f"py-spy could not read a Python process: {failure}.",)
+        return self._without_python(batch, has_samples=has_samples, has_ended=has_ended)
+
+    def _without_python(
+        self, batch: _Batch, *, has_samples: bool, has_ended: bool
+    ) -> tuple[str, ...]:
+        """Why nothing could be read, although nothing failed."""
+        enough_scans = 1 if has_ended else _MAX_LOOKS
+        if batch.python.scans >= enough_scans and not batch.python.found_python:
+            return ("No Python process was seen, so there are no call stacks.",)
+        if not has_samples and has_ended and (self._mode == "on" or self._is_reading):
+            return ("There are no call stacks: the command ended before py-spy had read one.",)
+        return ()
 
     def _run(self) -> None:
         try:
@@ -297,7 +307,9 @@ class StackCollector:
             if batch.is_to_look_for:
                 batch.looks += 1
                 batch.python.choose(batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND)
-        max_wait_ns = _LOOK_NS if any(batch.is_to_look_for for batch in batches) else _MAX_WAIT_NS
+        max_wait_ns = _MAX_WAIT_NS
+        if any(batch.is_to_look_for for batch in batches):
+            max_wait_ns = _LOOK_NS
         now_ns = self._clock.monotonic_ns()
         return min(self._next_ns(now_ns) - now_ns, max_wait_ns) / NS_PER_SECOND
 
@@ -305,8 +317,12 @@ class StackCollector:
         with self._lock:
             batches = list(self._batches.values())
         is_moment = any(batch.profile.moments.is_sampling(now_ns) for batch in batches)
-        due_ns = self._schedule.next_ns(now_ns, is_moment=is_moment) if batches else None
-        return now_ns + _MAX_WAIT_NS if due_ns is None else due_ns
+        due_ns = None
+        if batches:
+            due_ns = self._schedule.next_ns(now_ns, is_moment=is_moment)
+        if due_ns is None:
+            return now_ns + _MAX_WAIT_NS
+        return due_ns
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
         before_ns = self._access.own_cpu_ns() + self._reader_cpu_ns
@@ -318,11 +334,14 @@ class StackCollector:
                     return
                 dumps.append(self._read(reader, batch, identity, now_seconds))
             with self._lock:
-                batch.fine = batch.fine if now_ns < self._schedule.fine_until_ns else None
-                is_spaced = now_ns - batch.last_ns >= _FAST[0]
-                batch.last_ns = now_ns if is_spaced else batch.last_ns
-                for profile in filter(None, (batch.fine, batch.profile if is_spaced else None)):
-                    profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
+                wall_ns = self._wall_offset_ns + self._clock.monotonic_ns()
+                if now_ns >= self._schedule.fine_until_ns:
+                    batch.fine = None
+                if batch.fine is not None:
+                    batch.fine.add(dumps, wall_ns)
+                if now_ns - batch.last_ns >= _FAST[0]:
+                    batch.last_ns = now_ns
+                    batch.profile.add(dumps, wall_ns)
             if any(dumps):  # not earlier: the call may hang
                 self._source = reader.version
         self._schedule.add(now_ns, self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns)

@@ -4,12 +4,14 @@ stacks over time.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
+from profiler.core.optional_math import min_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import (
@@ -34,6 +36,8 @@ _OUTER_FRAMES = 8
 _INNER_FRAMES = 30
 TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
+# A program may compile any number of texts, each as a file of its own.
+_MAX_OWN_FILES = 5000
 # The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the
 # user's files.
 MAX_BYTES = 186_000
@@ -99,13 +103,15 @@ class StackMoments:
         self._past: list[_Moment] = []
 
     def add_usage(self, sample: ContainerSample, sizes: ResourceLimits, now_ns: int) -> None:
-        last = self._window[-1] if self._window else None
-        if last is not None:
+        if self._window:
+            last = self._window[-1]
             if sample.read_ns - last.read_ns < _MIN_STEP_NS:
                 return
             vcpu = vcpu_between(last, sample)
-            is_idle = vcpu is not None and vcpu <= idle_vcpu(sizes.vcpu)
-            self._idle_since_ns = (self._idle_since_ns or last.read_ns) if is_idle else None
+            if vcpu is None or vcpu > idle_vcpu(sizes.vcpu):
+                self._idle_since_ns = None
+            else:
+                self._idle_since_ns = self._idle_since_ns or last.read_ns
         self._window.append(sample)
         while len(self._window) > 1 and sample.read_ns - self._window[1].read_ns >= _WINDOW_NS:
             self._window.popleft()
@@ -120,12 +126,10 @@ class StackMoments:
         one.
         """
         if self._present:
-            best = min(stack.rank for stack in stacks)
-            chosen = {
-                shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)
-                for stack in stacks
-                if stack.rank == best
-            }
+            by_rank: defaultdict[int, set[tuple[Frame, ...]]] = defaultdict(set)
+            for stack in stacks:
+                by_rank[stack.rank].add(shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
+            chosen = by_rank[min(by_rank)]
             for moment in self._present.values():
                 moment.add(chosen)
 
@@ -144,16 +148,17 @@ class StackMoments:
         rising_ns = None
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
             idle_ns = None
-        vcpu = vcpu_between(first, sample) if sample.read_ns - first.read_ns >= _WINDOW_NS else None
+        vcpu = None
+        if sample.read_ns - first.read_ns >= _WINDOW_NS:
+            vcpu = vcpu_between(first, sample)
         if vcpu is not None and sizes.vcpu and vcpu >= SATURATED_SHARE * sizes.vcpu:
             saturated_ns = first.read_ns
-        used = sample.memory_used_bytes
-        size = sizes.memory_bytes
-        if used is not None and size and used >= _HIGH_MEMORY * size:
-            earlier = [
-                one.memory_used_bytes for one in self._window if one.memory_used_bytes is not None
-            ]
-            rising_ns = sample.read_ns if used - min(earlier) >= 0.01 * size else None
+        used_bytes = sample.memory_used_bytes
+        size_bytes = sizes.memory_bytes
+        if used_bytes is not None and size_bytes and used_bytes >= _HIGH_MEMORY * size_bytes:
+            least_bytes = min_known(*[earlier.memory_used_bytes for earlier in self._window])
+            if used_bytes - (least_bytes or 0) >= 0.01 * size_bytes:
+                rising_ns = sample.read_ns
         return ("memory", rising_ns), ("idle", idle_ns), ("saturated", saturated_ns)
 
     def _follow(self, kind: MomentKind, from_ns: int | None, read_ns: int, now_ns: int) -> None:
@@ -178,6 +183,11 @@ class _Function(Struct):
     total: int = 0
     innermost: int = 0
     lines: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def usual_line(self) -> int | None:
+        """The line that was seen most often, the first one of several."""
+        return min(self.lines, key=lambda line: (-self.lines[line], line), default=None)
 
 
 class FunctionCounts:
@@ -211,17 +221,19 @@ class FunctionCounts:
         ranked = sorted(
             self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0])
         )
-        return tuple(
-            StackFunction(
-                function=key[0],
-                file=key[1],
-                line=min(count.lines, key=lambda line: (-count.lines[line], line), default=None),
-                self_percent=self._percent(count.innermost),
-                total_percent=self._percent(count.total),
-                own=key[2] or None,
+        functions = []
+        for (function, file, is_own), count in ranked[:TOP_FUNCTIONS]:
+            functions.append(
+                StackFunction(
+                    function=function,
+                    file=file,
+                    line=count.usual_line,
+                    self_percent=self._percent(count.innermost),
+                    total_percent=self._percent(count.total),
+                    own=is_own or None,
+                )
             )
-            for key, count in ranked[:TOP_FUNCTIONS]
-        )
+        return tuple(functions)
 
     def _percent(self, count: int) -> float:
         return round(100 * count / self.running, _PERCENT_DIGITS)
@@ -243,7 +255,8 @@ class FoldedStacks:
         if self._origin_ns is None:
             self._origin_ns = at_ns
         index = max(at_ns - self._origin_ns, 0) // self._step_ns
-        self._bytes += 0 if index in self._steps else _STEP_BYTES
+        if index not in self._steps:
+            self._bytes += _STEP_BYTES
         step = self._steps.setdefault(index, Counter())
         self._bytes += sum(map(_size_of, stacks.keys() - step.keys()))
         step.update(stacks)
@@ -266,10 +279,11 @@ class FoldedStacks:
         sample if unknown.
         """
         origin_ns = self._origin_ns or 0
-        started_ns = origin_ns if started_ns is None else started_ns
+        if started_ns is None:
+            started_ns = origin_ns
         first_ns = origin_ns - started_ns
         indexes = sorted(self._steps)
-        found = []
+        steps = []
         for index, following in zip(indexes, (*indexes[1:], None), strict=True):
             offset_ns = max(first_ns + index * self._step_ns, 0)
             end_ns = first_ns + (index + 1) * self._step_ns
@@ -282,8 +296,8 @@ class FoldedStacks:
             offset_ms = offset_ns // NS_PER_MS
             duration_ms = max(end_ns // NS_PER_MS - offset_ms, 0)
             counts = dict(self._steps[index].most_common())
-            found.append(StackStep(offset_ms=offset_ms, duration_ms=duration_ms, stacks=counts))
-        return tuple(found)
+            steps.append(StackStep(offset_ms=offset_ms, duration_ms=duration_ms, stacks=counts))
+        return tuple(steps)
 
     def _drop_rare_stacks(self) -> None:
         """Keep the stacks that were seen most often in the whole run, up to three quarters of
@@ -326,23 +340,23 @@ class StackProfile:
         self._own_files: set[str] = set()
 
     def add(self, dumps: Sequence[Collection[ThreadStack]], wall_ns: int) -> None:
-        stacks = [stack for dump in dumps for stack in dump]
+        stacks = list(chain.from_iterable(dumps))
         if not stacks:
             return
-        self.samples += sum(1 for dump in dumps if dump)
+        self.samples += sum(map(bool, dumps))
         for stack in stacks:
             self.functions.add(stack)
-            self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
+            if len(self._own_files) < _MAX_OWN_FILES:
+                self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
         self.folded.add(wall_ns, Counter(stack.folded for stack in stacks))
         self.moments.add_stacks(stacks)
 
     def own_files(self, steps: Iterable[StackStep]) -> tuple[str, ...]:
         """The files of the user's code in the stacks of these steps, until the line is full."""
-        texts = {text for step in steps for stack in step.stacks for text in stack.split(";")}
-        files = {
-            text.removesuffix(WAITING_SUFFIX).removesuffix(")").rpartition(" (")[2]
-            for text in texts
-        }
+        files: set[str] = set()
+        for stack in set[str]().union(*[step.stacks for step in steps]):
+            for text in stack.removesuffix(WAITING_SUFFIX).split(";"):
+                files.add(text.removesuffix(")").rpartition(" (")[2])
         own = []
         left_bytes = 12_000
         for file in sorted(files & self._own_files):

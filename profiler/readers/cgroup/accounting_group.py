@@ -60,10 +60,8 @@ class AccountingCgroup(GroupCounters):
             folder if counts_cpu else None,
             is_v1=hierarchy != UNIFIED,
         )
-        self.counts_cpu, self.counts_memory = (
-            self._names.cpu in self._files,
-            self._names.usage in self._files,
-        )
+        self.counts_cpu = self._names.cpu in self._files
+        self.counts_memory = self._names.usage in self._files
         # In version 2 the high-water mark can be reset since Linux 6.12, for each open file
         # separately.
         peak = self._names.peak
@@ -189,7 +187,8 @@ class CgroupDelegation:
 
     def revert(self) -> None:
         if self._helper is not None:
-            (pid, writer), self._helper = self._helper, None
+            pid, writer = self._helper
+            self._helper = None
             with suppress(
                 ChildProcessError
             ):  # the helper was killed, and reaped with the command's orphans

@@ -87,13 +87,13 @@ class CommandCgroup:
         """Remove the groups that could not be entered, by the message of :meth:`start_counting`."""
         base, _, joined = message.partition(b" ")
         self._baseline_cpu_ns = int(base) if base.isdigit() else 0
-        entered = tuple(
-            group for group, flag in zip(self._groups, joined, strict=False) if flag == ord("1")
-        )
-        for group in self._groups:
-            if group not in entered:
+        entered: list[AccountingCgroup] = []
+        for position, group in enumerate(self._groups):
+            if joined[position : position + 1] == b"1":
+                entered.append(group)
+            else:
                 group.remove(self._filesystem, time.sleep)
-        self._groups = entered
+        self._groups = tuple(entered)
 
     @property
     def is_used(self) -> bool:
@@ -104,9 +104,8 @@ class CommandCgroup:
         """Whether a group counts the memory, and the kernel moves a process into the groups
         without a wait.
         """
-        return self._memory_group() is not None and all(
-            group.hierarchy != UNIFIED for group in self._groups
-        )
+        hierarchies = {group.hierarchy for group in self._groups}
+        return self._memory_group() is not None and UNIFIED not in hierarchies
 
     @property
     def has_cpu_accounting(self) -> bool:
@@ -149,7 +148,8 @@ class CommandCgroup:
             self._delegation.revert()
         for group in self._groups:
             group.remove(self._filesystem, sleep)
-        self._groups, self._delegation = (), None
+        self._groups = ()
+        self._delegation = None
 
     def _counted_ns(self) -> int | None:
         return next((group.cpu_ns() for group in self._groups if group.counts_cpu), None)
@@ -167,9 +167,10 @@ def make_command_cgroup(
     filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
-    delegation, limits = None, cgroups.limits()
+    delegation = None
+    limits = cgroups.limits()
     for above, counts_cpu, counts_memory in _candidates(cgroups, limits):
-        if any(group.counts_cpu for group in groups):
+        if groups and groups[-1].counts_cpu:
             break
         # If the folder does not list this process, it is not the folder of its group.
         if b"%d" % own_pid not in member_pids(above.folder):
@@ -182,14 +183,10 @@ def make_command_cgroup(
         make = partial(
             AccountingCgroup, above, name, counts_cpu=counts_cpu, counts_memory=counts_memory
         )
-        made = _make_group(
-            f"{above.folder}/{name}",
-            make,
-            limits.memory_bytes if counts_memory else None,
-            filesystem,
-        )
-        if made is not None:
-            groups.append(made)
+        limit_bytes = limits.memory_bytes if counts_memory else None
+        group = _make_group(f"{above.folder}/{name}", make, limit_bytes, filesystem)
+        if group is not None:
+            groups.append(group)
         elif delegation is not None:
             delegation.revert()
             delegation = None
@@ -203,10 +200,9 @@ def _candidates(
 
     The caller stops when one counts CPU.
     """
-    v1_memory, v1_cpu, v2 = (
-        _location_if_neutral(cgroups.location(hierarchy))
-        for hierarchy in (MEMORY, CPUACCT, UNIFIED)
-    )
+    v1_memory = _location_if_neutral(cgroups.location(MEMORY))
+    v1_cpu = _location_if_neutral(cgroups.location(CPUACCT))
+    v2 = _location_if_neutral(cgroups.location(UNIFIED))
     if v1_memory is not None:
         yield v1_memory, v1_cpu is not None and v1_memory.folder == v1_cpu.folder, True
     if v1_cpu is not None:
@@ -247,7 +243,9 @@ def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
     with suppress(OSError):
         names = os.listdir(above)  # noqa: PTH208  only names are needed
     for name in names:
-        claim = try_lock(f"{above}/{name}") if name.startswith(_PREFIX) else None
+        if not name.startswith(_PREFIX):
+            continue
+        claim = try_lock(f"{above}/{name}")
         if claim is not None:
             try_remove(f"{above}/{name}", filesystem)
             os.close(claim)

@@ -68,13 +68,13 @@ class ContainerCgroup(GroupCounters):
         """
         names = self._names
         # Parsed later: every moment counts.
-        events, peak = (
-            proc.reread_file(self._files, names.events),
-            proc.reread_file(self._files, names.peak),
-        )
-        memory, cpu_ns = self.memory(self.usage()), self.cpu_ns()
+        events = proc.reread_file(self._files, names.events)
+        peak = proc.reread_file(self._files, names.peak)
+        memory = self.memory(self.usage())
+        cpu_ns = self.cpu_ns()
         # 1 while a living process is in the group or in a group below it
-        populated, peak_bytes = proc.number_after(events, b"populated "), parse_number(peak)
+        populated = proc.number_after(events, b"populated ")
+        peak_bytes = parse_number(peak)
         self._was_empty = not populated
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
@@ -95,17 +95,16 @@ def find_container_cgroup(
     """
     process = f"{proc_folder}/{pid}"
     paths = parse_membership(proc.read_text(f"{process}/cgroup"))
-    groups = {
-        name: group
-        for name, path in paths.items()
-        if (group := container_group(path, docker_id)) is not None
-    }
+    groups: dict[str, str] = {}
+    for name, path in paths.items():
+        group = container_group(path, docker_id)
+        if group is not None:
+            groups[name] = group
     cgroups = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
-    memory, cpu = (
-        next(iter(cgroups.folders(controller)), None) for controller in (MEMORY, CPUACCT)
-    )
-    found = ContainerCgroup(memory, cpu, is_v1=MEMORY in groups)
-    return found if found.is_open else None
+    memory_folder = next(iter(cgroups.folders(MEMORY)), None)
+    cpu_folder = next(iter(cgroups.folders(CPUACCT)), None)
+    counters = ContainerCgroup(memory_folder, cpu_folder, is_v1=MEMORY in groups)
+    return counters if counters.is_open else None
 
 
 def container_group(path: str, docker_id: str) -> str | None:

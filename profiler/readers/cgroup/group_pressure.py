@@ -1,60 +1,51 @@
-"""For how long threads of a process's control groups have waited for a CPU: because the CPU quota
-was used up (version 1 and 2), or for any reason (version 2).
+"""Opens the counters of a process's control groups that show for how long its threads have waited
+for a CPU: because the CPU quota was used up (version 1 and 2), or for any reason (version 2).
 """
 
 import os
 
-from profiler.core.timestamps import NS_PER_US
+from profiler.core.files import open_or_none
 from profiler.readers.cgroup.hierarchy import UNIFIED, Cgroups, parse_membership
 from profiler.readers.linux import proc
-from profiler.readers.linux.cpu_pressure import CpuPressure, parse_pressure_ns
+from profiler.readers.linux.cpu_pressure import PressureFiles, open_machine_pressure
 
 _CPU = "cpu"
-_CPU_STAT = "cpu.stat"
-_PRESSURE = "cpu.pressure"
 # Every group of version 2 has it, except the root, whose pressure is the machine's.
 _EVENTS = "cgroup.events"
+_QUOTA = {"cpu": "cpu.cfs_quota_us", UNIFIED: "cpu.max"}
+_WITHOUT_QUOTA = (b"-1", b"max")
 
 
-class GroupPressure:
-    """The open files of the groups of one process.
+def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
+    """The counters of a process's groups, by its own mounts, else by this process's, if these show
+    them; the machine's pressure if the group has none.
 
-    A group above is not read: its other programs may be what waits.
+    A group above is not read: its other programs may be what waits. Without a quota at this moment,
+    the throttled time is not read either, which would take a fifth of the time for the threads.
     """
-
-    def __init__(self, cpu_folder: str | None, unified_folder: str | None, cpus: int) -> None:
-        self._cpus = cpus
-        self._files: dict[str | None, int] = {}
-        if cpu_folder is not None:
-            self._files.update(proc.open_files(cpu_folder, (_CPU_STAT,)))
-        if unified_folder is not None and _is_there(f"{unified_folder}/{_EVENTS}"):
-            self._files.update(proc.open_files(unified_folder, (_PRESSURE,)))
-
-    def read(self) -> CpuPressure:
-        waited_ns = parse_pressure_ns(proc.reread_file(self._files, _PRESSURE))
-        return CpuPressure(
-            waited_ns=waited_ns,
-            is_of_group=waited_ns is not None,
-            throttled_ns=parse_throttled_ns(proc.reread_file(self._files, _CPU_STAT)),
-            cpus=self._cpus,
-        )
-
-    def close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files = {}
-
-
-def open_group_pressure(pid: int, proc_folder: str = "/proc") -> GroupPressure:
-    """The groups of a process, by its own mounts, else by this process's, if these show them."""
     process = f"{proc_folder}/{pid}"
     groups = parse_membership(proc.read_text(f"{process}/cgroup"))
     theirs = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
     own = Cgroups("", groups, proc.read_text(f"{proc_folder}/self/mountinfo"))
     cpu = _CPU if own.has_v1_controller(_CPU) else UNIFIED
-    return GroupPressure(
-        _folder(theirs, own, cpu), _folder(theirs, own, UNIFIED), os.cpu_count() or 1
-    )
+    cpu_folder = _folder(theirs, own, cpu)
+    unified_folder = _folder(theirs, own, UNIFIED)
+    cpu_stat = None
+    if cpu_folder is not None and _has_quota(f"{cpu_folder}/{_QUOTA[cpu]}"):
+        cpu_stat = open_or_none(f"{cpu_folder}/cpu.stat")
+    pressure = None
+    if unified_folder is not None and _is_there(f"{unified_folder}/{_EVENTS}"):
+        pressure = open_or_none(f"{unified_folder}/cpu.pressure")
+    is_of_group = pressure is not None
+    if pressure is None:
+        pressure = open_machine_pressure(proc_folder)
+    cpus = os.cpu_count() or 1
+    return PressureFiles(pressure, cpu_stat, is_of_group=is_of_group, cpus=cpus)
+
+
+def _has_quota(path: str) -> bool:
+    """Whether the file names one, or cannot be read."""
+    return not (proc.read(path) or b"").startswith(_WITHOUT_QUOTA)
 
 
 def _folder(theirs: Cgroups, own: Cgroups, hierarchy: str) -> str | None:
@@ -68,12 +59,3 @@ def _folder(theirs: Cgroups, own: Cgroups, hierarchy: str) -> str | None:
 def _is_there(path: str) -> bool:
     """Whether the path can be looked up: other users' processes do not show their root."""
     return os.path.exists(path)  # noqa: PTH110  Path.exists raises PermissionError
-
-
-def parse_throttled_ns(text: bytes) -> int | None:
-    """The sum over all CPUs in ``cpu.stat``, of version 1 or 2."""
-    throttled_ns = proc.number_after(text, b"throttled_time ")
-    if throttled_ns is not None:
-        return throttled_ns
-    throttled_us = proc.number_after(text, b"throttled_usec ")
-    return None if throttled_us is None else throttled_us * NS_PER_US

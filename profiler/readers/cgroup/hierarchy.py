@@ -18,7 +18,9 @@ from profiler.readers.memory_usage import (
     without_reclaimable_kernel,
 )
 
-MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
+# Controllers of version 1.
+MEMORY = "memory"
+CPUACCT = "cpuacct"
 MEMORY_STAT = "memory.stat"
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
@@ -45,35 +47,37 @@ class Cgroups:
     def __init__(self, root: str, groups: Mapping[str, str], mountinfo: str) -> None:
         self._root = root
         self._groups = groups
-        mounts = (
-            mount
-            for mount in proc.parse_mountinfo(mountinfo)
-            if mount.filesystem_type in ("cgroup", "cgroup2")
-        )
-        self._mounts = tuple((mount, _controllers(mount)) for mount in mounts)
+        self._mounts: list[tuple[proc.MountEntry, frozenset[str]]] = []
+        for mount in proc.parse_mountinfo(mountinfo):
+            if mount.filesystem_type in ("cgroup", "cgroup2"):
+                self._mounts.append((mount, _controllers(mount)))
         self._memory_files = VERSION_1 if MEMORY in groups else VERSION_2
 
     def limits(self) -> ResourceLimits:
-        limit = self._memory_files.limit
-        memory = (
-            parse_bytes(proc.read_text(f"{folder}/{limit}")) for folder in self.folders(MEMORY)
-        )
-        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in self._groups else ("cpu.max",)
-        quotas = (
-            " ".join(proc.read_text(f"{folder}/{name}") for name in names)
-            for folder in self.folders("cpu")
-        )
-        return ResourceLimits(
-            vcpu=min_known(*map(parse_cpu_max, quotas)), memory_bytes=min_known(*memory)
-        )
+        """The smallest limits of the groups and of those above them."""
+        memory_bytes: int | None = None
+        for folder in self.folders(MEMORY):
+            limit_bytes = parse_bytes(proc.read_text(f"{folder}/{self._memory_files.limit}"))
+            memory_bytes = min_known(memory_bytes, limit_bytes)
+        vcpu: float | None = None
+        for folder in self.folders("cpu"):
+            if self.has_v1_controller("cpu"):
+                quota = proc.read_text(f"{folder}/cpu.cfs_quota_us")
+                period = proc.read_text(f"{folder}/cpu.cfs_period_us")
+                limit = parse_cpu_max(f"{quota} {period}")
+            else:
+                limit = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
+            vcpu = min_known(vcpu, limit)
+        return ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes)
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
-        files = (
-            proc.read(f"{folder}/{self._memory_files.kills}") for folder in self.folders(MEMORY)
-        )
-        kills = (proc.number_after(text or b"", OOM_KILLS) for text in files)
-        return next((count for count in kills if count is not None), None)
+        for folder in self.folders(MEMORY):
+            text = proc.read(f"{folder}/{self._memory_files.kills}") or b""
+            count = proc.number_after(text, OOM_KILLS)
+            if count is not None:
+                return count
+        return None
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
         """The group in a version 1 hierarchy, or in version 2 (``UNIFIED``); None if no mount
@@ -98,12 +102,14 @@ class Cgroups:
         """The folders of the group and of those above it, up to the top; empty if it is not
         mounted.
         """
-        hierarchy = controller if controller in self._groups else UNIFIED
+        hierarchy = UNIFIED
+        if self.has_v1_controller(controller):
+            hierarchy = controller
         group = self._groups.get(hierarchy)
-        mount = next(
-            (mount for mount, controllers in self._mounts if hierarchy in controllers), None
-        )
-        return () if group is None or mount is None else group_folders(self._root, mount, group)
+        for mount, controllers in self._mounts:
+            if group is not None and hierarchy in controllers:
+                return group_folders(self._root, mount, group)
+        return ()
 
 
 def read_own_cgroups(root: str = "/") -> Cgroups:
@@ -116,24 +122,29 @@ def parse_membership(text: str) -> Mapping[str, str]:
     """The group's path by controller in ``/proc/PID/cgroup``; version 2 has the empty name
     (``UNIFIED``).
     """
-    lines = (line.split(":", 2) for line in text.splitlines() if line.count(":") > 1)
-    return {
-        controller: path for _, controllers, path in lines for controller in controllers.split(",")
-    }
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        _, first_colon, rest = line.partition(":")
+        controllers, second_colon, path = rest.partition(":")
+        if first_colon and second_colon:
+            paths.update(dict.fromkeys(controllers.split(","), path))
+    return paths
 
 
 def _controllers(mount: proc.MountEntry) -> frozenset[str]:
     """The controllers of a hierarchy; the options of a version 1 mount name them among others."""
-    return frozenset(
-        (UNIFIED,) if mount.filesystem_type == "cgroup2" else mount.super_options.split(",")
-    )
+    if mount.filesystem_type == "cgroup2":
+        return frozenset((UNIFIED,))
+    return frozenset(mount.super_options.split(","))
 
 
 def group_folders(root: str, mount: proc.MountEntry, group: str) -> tuple[str, ...]:
     """The folders from a group up to the mount's top; of a group outside of it, whose path is
     the host's, the top.
     """
-    below = group.removeprefix(mount.root.rstrip("/")) if _is_below(group, mount.root) else ""
+    below = ""
+    if _is_below(group, mount.root):
+        below = group.removeprefix(mount.root.rstrip("/"))
     names = [name for name in below.split("/") if name]
     if ".." in names:
         names = []
@@ -268,10 +279,11 @@ class GroupCounters:
     def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
         self._names = names = VERSION_1 if is_v1 else VERSION_2
         memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
-        self._files = {
-            **(proc.open_files(memory_folder, memory_names) if memory_folder else {}),
-            **(proc.open_files(cpu_folder, (names.cpu,)) if cpu_folder else {}),
-        }
+        self._files: dict[str | None, int] = {}
+        if memory_folder:
+            self._files |= proc.open_files(memory_folder, memory_names)
+        if cpu_folder:
+            self._files |= proc.open_files(cpu_folder, (names.cpu,))
         # Version 2 tells what of its kernel memory is reclaimable.
         self._kernel_memory = None
         if is_v1 and memory_folder is not None:

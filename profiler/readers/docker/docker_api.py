@@ -38,7 +38,8 @@ _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 _ACTIONS = ("start", "kill", "oom", "die", "destroy")
 _FILTERS = quote(json.dumps({"type": ["container"], "event": _ACTIONS, "label": [TASK_ARN_LABEL]}))
 _CONNECT_SECONDS = 5.0
-_FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.25, 5.0
+_FIRST_DELAY_SECONDS = 0.25
+_MAX_DELAY_SECONDS = 5.0
 _MAX_CHUNK_BYTES = _MAX_LINE_BYTES = 1024 * 1024
 _MAX_WAITING = 10_000
 _NUMBER = re.compile("[0-9]{1,9}")
@@ -205,11 +206,9 @@ def parse_event(line: bytes) -> ContainerEvent | None:
     event = mapping(decoded(msgspec.json.decode, line))
     actor = mapping(event.get("Actor"))
     attributes = mapping(actor.get("Attributes"))
-    action, docker_id, time_ns = (
-        text(event.get("Action")),
-        text(actor.get("ID")),
-        count(event.get("timeNano")),
-    )
+    action = text(event.get("Action"))
+    docker_id = text(actor.get("ID"))
+    time_ns = count(event.get("timeNano"))
     if action not in _ACTIONS or docker_id is None or time_ns is None:
         return None
     return ContainerEvent(

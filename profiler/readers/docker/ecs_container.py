@@ -79,32 +79,46 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     document = decoded(msgspec.json.decode, body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
-    found = (
-        (text(entry.get("Id")), _labels(entry.get("Labels")), entry.get("State"))
-        for entry in mappings(document)
-    )
-    return tuple(
-        ListedContainer(docker_id=docker_id, is_running=state in _RUNNING, task_arn=labels.task_arn)
-        for docker_id, labels, state in found
-        if docker_id is not None and labels is not None
-    )
+    containers = []
+    for entry in mappings(document):
+        docker_id = text(entry.get("Id"))
+        labels = _labels(entry.get("Labels"))
+        if docker_id is None or labels is None:
+            continue
+        is_running = entry.get("State") in _RUNNING
+        containers.append(
+            ListedContainer(docker_id=docker_id, is_running=is_running, task_arn=labels.task_arn)
+        )
+    return tuple(containers)
 
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
     """Decode ``/containers/ID/json``."""
     document = mapping(decoded(msgspec.json.decode, body))
-    state, config, host = (
-        mapping(document.get(name)) for name in ("State", "Config", "HostConfig")
-    )
-    docker_id, labels = text(document.get("Id")), _labels(config.get("Labels"))
+    state = mapping(document.get("State"))
+    config = mapping(document.get("Config"))
+    host = mapping(document.get("HostConfig"))
+    docker_id = text(document.get("Id"))
+    labels = _labels(config.get("Labels"))
     if docker_id is None or labels is None:
         return Unavailable(
             "Docker's description of the container lacks its id or the labels of the ECS agent"
         )
     is_running = state.get("Running") is True
-    finished_ns = None if is_running else parse_ns(state.get("FinishedAt"))
-    logs, environment = mapping(host.get("LogConfig")), config.get("Env")
+    finished_ns = exit_code = None
+    if not is_running:
+        finished_ns = parse_ns(state.get("FinishedAt"))
+    if finished_ns is not None:
+        exit_code = integer(state.get("ExitCode"))
+    logs = mapping(host.get("LogConfig"))
+    environment = config.get("Env")
     options = mapping(logs.get("Config"))
+    log_options: dict[str, str] = {}
+    for name in _LOG_OPTIONS:
+        option = text(options.get(name))
+        if option is not None:
+            log_options[name] = option
+    devices = (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
     return EcsContainer(
         docker_id=docker_id,
         labels=labels,
@@ -113,7 +127,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         image_digest=text(document.get("Image")),
         started_ns=parse_ns(state.get("StartedAt")),
         finished_ns=finished_ns,
-        exit_code=None if finished_ns is None else integer(state.get("ExitCode")),
+        exit_code=exit_code,
         stop_signal=parse_stop_signal(text(config.get("StopSignal")) or ""),
         oom_killed=state.get("OOMKilled") is True,
         pid=count(state.get("Pid")) or None,
@@ -122,15 +136,9 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         cgroup_parent=text(host.get("CgroupParent")) or "",
         network_mode=text(host.get("NetworkMode")),
         log_driver=text(logs.get("Type")),
-        log_options={
-            name: known for name in _LOG_OPTIONS if (known := text(options.get(name))) is not None
-        },
+        log_options=log_options,
         metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
-        gpus=tuple(
-            filter(
-                _GPU.fullmatch, (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
-            )
-        ),
+        gpus=tuple(filter(_GPU.fullmatch, devices)),
     )
 
 
@@ -154,10 +162,8 @@ def parse_stop_signal(name: str) -> int:
 
 def _labels(document: Json) -> EcsLabels | None:
     labels = mapping(document)
-    task_arn, container_name = (
-        text(labels.get(TASK_ARN_LABEL)),
-        text(labels.get(f"{_LABELS}container-name")),
-    )
+    task_arn = text(labels.get(TASK_ARN_LABEL))
+    container_name = text(labels.get(f"{_LABELS}container-name"))
     if task_arn is None or container_name is None:
         return None
     return EcsLabels(
@@ -171,6 +177,8 @@ def _labels(document: Json) -> EcsLabels | None:
 
 def _variable(environment: Json, name: str) -> str | None:
     """The value of one variable; the last one counts, as for the process."""
-    entries = environment if isinstance(environment, list) else []
-    values = [entry for entry in entries if isinstance(entry, str) and entry.startswith(f"{name}=")]
-    return values[-1].partition("=")[2] or None if values else None
+    value = None
+    for entry in environment if isinstance(environment, list) else ():
+        if isinstance(entry, str) and entry.startswith(f"{name}="):
+            value = entry.partition("=")[2]
+    return value or None

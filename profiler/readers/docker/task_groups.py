@@ -15,14 +15,18 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, parse_bytes, parse_number
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, memory_fields
 from profiler.readers.ecs.container_stats import BlockEntry, sum_block_bytes
 from profiler.readers.linux import proc
 
 _GONE = Unavailable("the control group does not exist", is_gone=True)
-_BLKIO, _PIDS = "blkio", "pids"
-_V1_BLOCKS, _V2_BLOCKS = "blkio.throttle.io_service_bytes_recursive", "io.stat"
-_LIMIT_HITS, _PIDS_NOW = "memory.failcnt", "pids.current"
+_BLKIO = "blkio"
+_PIDS = "pids"
+_CONTROLLERS = (MEMORY, CPUACCT, _BLKIO, _PIDS)
+_V1_BLOCKS = "blkio.throttle.io_service_bytes_recursive"
+_V2_BLOCKS = "io.stat"
+_LIMIT_HITS = "memory.failcnt"
+_PIDS_NOW = "pids.current"
 _SLICE = ".slice"
 # The kernel brings memory.stat up to date every 2 s; before, it may lack 256 KiB for each CPU of
 # the machine.
@@ -42,16 +46,15 @@ class OpenGroup(ContainerCgroup):
         self, folders: Mapping[str, str], device_mapper_majors: frozenset[int] | None
     ) -> None:
         self._is_v1 = UNIFIED not in folders
-        by_controller = {
-            name: folders.get(name, folders.get(UNIFIED))
-            for name in (MEMORY, CPUACCT, _BLKIO, _PIDS)
-        }
+        unified = folders.get(UNIFIED)
+        by_controller = {name: folders.get(name, unified) for name in _CONTROLLERS}
         super().__init__(by_controller[MEMORY], by_controller[CPUACCT], is_v1=self._is_v1)
         self._blocks = _V1_BLOCKS if self._is_v1 else _V2_BLOCKS
         self._device_mapper_majors = device_mapper_majors
         self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
         self._last: ContainerSample | None = None
-        self._last_usage, self._changed_ns = b"", 0
+        self._last_usage = b""
+        self._changed_ns = 0
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
         self._memory_limit_bytes = parse_bytes(
@@ -64,17 +67,23 @@ class OpenGroup(ContainerCgroup):
         Without CPU time and changes of the memory, only blocks can differ: version 2 counts what is
         written later.
         """
-        last, cpu_ns, usage = self._last, self.cpu_ns(), self.usage()
+        last = self._last
+        cpu_ns = self.cpu_ns()
+        usage = self.usage()
         if last is None or cpu_ns is None or cpu_ns != last.cpu_ns or usage != self._last_usage:
             self._changed_ns = read_ns
         elif read_ns - self._changed_ns > _MAX_LATE_NS:
-            blocks = self._last_blocks[1] if self._is_v1 else self._block_bytes()
-            read_bytes, write_bytes = blocks.get("read"), blocks.get("write")
+            blocks = self._last_blocks[1]
+            if not self._is_v1:
+                blocks = self._block_bytes()
+            read_bytes = blocks.get("read")
+            write_bytes = blocks.get("write")
             self._last = replace(
                 last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes
             )
             return self._last
-        memory, peak_bytes = self.memory(usage), self.mark_bytes()
+        memory = self.memory(usage)
+        peak_bytes = self.mark_bytes()
         if cpu_ns is None and memory is None and peak_bytes is None:
             return _GONE
         blocks = self._block_bytes()
@@ -82,10 +91,7 @@ class OpenGroup(ContainerCgroup):
         self._last = ContainerSample(
             read_ns=read_ns,
             cpu_ns=cpu_ns,
-            memory_used_bytes=None if memory is None else memory.used_bytes,
-            memory_cache_bytes=None if memory is None else memory.unmapped_cache_bytes,
-            memory_reclaimable_bytes=None if memory is None else memory.reclaimable_bytes,
-            memory_kernel_bytes=None if memory is None else memory.kernel_bytes,
+            **memory_fields(memory),
             memory_usage_peak_bytes=peak_bytes,
             memory_limit_bytes=self._memory_limit_bytes,
             memory_limit_hits=self._limit_hits(peak_bytes),
@@ -99,7 +105,8 @@ class OpenGroup(ContainerCgroup):
         """Below half the limit there is no new one: the kernel asks for only some pages more
         than it needs.
         """
-        last, limit_bytes = self._last, self._memory_limit_bytes
+        last = self._last
+        limit_bytes = self._memory_limit_bytes
         if last is not None and (
             limit_bytes is None or (peak_bytes is not None and 2 * peak_bytes < limit_bytes)
         ):
@@ -120,10 +127,8 @@ class OpenGroup(ContainerCgroup):
         text = proc.reread_file(self._files, self._blocks)
         if text != self._last_blocks[0]:
             parse = _v1_blocks if self._is_v1 else _v2_blocks
-            self._last_blocks = (
-                text,
-                sum_block_bytes(tuple(parse(text)), self._device_mapper_majors),
-            )
+            blocks = sum_block_bytes(tuple(parse(text)), self._device_mapper_majors)
+            self._last_blocks = (text, blocks)
         return self._last_blocks[1]
 
 
@@ -147,17 +152,17 @@ class InstanceCgroups:
         """The task's group, which the agent keeps after the containers' ends; unavailable if it
         makes none.
         """
-        return self._open((group_path(cgroup_parent),) if cgroup_parent else ())
+        if not cgroup_parent:
+            return _GONE
+        return self._open((group_path(cgroup_parent),))
 
     def _open(self, paths: tuple[str, ...]) -> OpenGroup | Unavailable:
         for path in paths:
-            folders = {
-                controller: folder
-                for controller in ((MEMORY, CPUACCT, _BLKIO, _PIDS) if self._is_v1 else (UNIFIED,))
-                if Path(
-                    folder := "/".join(part for part in (self._root, controller, path) if part)
-                ).is_dir()
-            }
+            folders: dict[str, str] = {}
+            for controller in _CONTROLLERS if self._is_v1 else (UNIFIED,):
+                folder = Path(self._root, controller, path)
+                if folder.is_dir():
+                    folders[controller] = str(folder)
             if folders:
                 return OpenGroup(folders, self._device_mapper_majors)
         return _GONE
@@ -170,7 +175,9 @@ def container_paths(docker_id: str, cgroup_parent: str) -> tuple[str, ...]:
     """
     if not cgroup_parent:
         return f"docker/{docker_id}", f"system.slice/docker-{docker_id}.scope"
-    name = f"docker-{docker_id}.scope" if cgroup_parent.endswith(_SLICE) else docker_id
+    name = docker_id
+    if cgroup_parent.endswith(_SLICE):
+        name = f"docker-{docker_id}.scope"
     return (f"{group_path(cgroup_parent)}/{name}",)
 
 

@@ -16,7 +16,7 @@ from profiler.core.json_fields import Json, count
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, memory_fields
 from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_memory
 
 # The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio
@@ -119,10 +119,12 @@ def decode_stats(
         return Unavailable(
             f"/task/stats answered with something else than the stats of containers: {error}"
         )
-    samples = (
-        (key, _sample(entry, device_mapper_majors, pinned_bytes)) for key, entry in entries.items()
-    )
-    return {key: sample for key, sample in samples if sample is not None}
+    samples: dict[str, ContainerSample | Unavailable] = {}
+    for docker_id, entry in entries.items():
+        sample = _sample(entry, device_mapper_majors, pinned_bytes)
+        if sample is not None:
+            samples[docker_id] = sample
+    return samples
 
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
@@ -130,13 +132,14 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
     list block devices.
     """
     _, heading, blocks = devices.partition("Block devices:")
-    numbers = (line.split() for line in blocks.splitlines())
-    majors = frozenset(
-        int(words[0])
-        for words in numbers
-        if words[1:] == ["device-mapper"] and words[0].isdecimal()
-    )
-    return majors if heading else None
+    if not heading:
+        return None
+    majors = set()
+    for line in blocks.splitlines():
+        number, _, name = line.strip().partition(" ")
+        if name == "device-mapper" and number.isdecimal():
+            majors.add(int(number))
+    return frozenset(majors)
 
 
 def _sample(
@@ -154,23 +157,27 @@ def _sample(
         return None
     memory = entry.memory_stats or _MemoryStats()
     reading = _memory(memory, pinned_bytes)
-    networks = [network for network in (entry.networks or {}).values() if network is not None]
-    blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
+    cpu_ns = None
+    if entry.cpu_stats and entry.cpu_stats.cpu_usage:
+        cpu_ns = count(entry.cpu_stats.cpu_usage.total_usage)
+    received_bytes = sent_bytes = None
+    for network in (entry.networks or {}).values():
+        if network is not None:
+            received_bytes = sum_known(received_bytes, count(network.rx_bytes))
+            sent_bytes = sum_known(sent_bytes, count(network.tx_bytes))
+    blocks: Sequence[BlockEntry] = ()
+    if entry.blkio_stats:
+        blocks = entry.blkio_stats.io_service_bytes_recursive or ()
     block_bytes = sum_block_bytes(blocks, device_mapper_majors)
     return ContainerSample(
         read_ns=read_ns,
-        cpu_ns=count(entry.cpu_stats.cpu_usage.total_usage)
-        if entry.cpu_stats and entry.cpu_stats.cpu_usage
-        else None,
-        memory_used_bytes=None if reading is None else reading.used_bytes,
-        memory_cache_bytes=None if reading is None else reading.unmapped_cache_bytes,
-        memory_reclaimable_bytes=None if reading is None else reading.reclaimable_bytes,
-        memory_kernel_bytes=None if reading is None else reading.kernel_bytes,
+        cpu_ns=cpu_ns,
+        **memory_fields(reading),
         memory_usage_peak_bytes=count(memory.max_usage),
         memory_limit_bytes=count(memory.limit),
         memory_limit_hits=count(memory.failcnt),
-        network_rx_bytes=sum_known(*(count(network.rx_bytes) for network in networks)),
-        network_tx_bytes=sum_known(*(count(network.tx_bytes) for network in networks)),
+        network_rx_bytes=received_bytes,
+        network_tx_bytes=sent_bytes,
         block_read_bytes=block_bytes.get("read"),
         block_write_bytes=block_bytes.get("write"),
         pids=count(entry.pids_stats.current) if entry.pids_stats else None,
@@ -205,7 +212,11 @@ def _memory(memory: _MemoryStats, pinned_bytes: Callable[[int], int]) -> MemoryR
 
 
 def _first_count(*values: Json) -> int | None:
-    return next((number for value in values if (number := count(value)) is not None), None)
+    for value in values:
+        number = count(value)
+        if number is not None:
+            return number
+    return None
 
 
 def sum_block_bytes(
@@ -220,15 +231,14 @@ def sum_block_bytes(
     disks: dict[str, int] = {}
     nodes: dict[tuple[str, int], int] = {}
     if device_mapper_majors is None:  # the usual major number, unless all devices have it
-        has_others = any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries)
-        device_mapper_majors = (
-            frozenset((_USUAL_DEVICE_MAPPER_MAJOR,)) if has_others else frozenset()
-        )
+        device_mapper_majors = frozenset()
+        if any(entry.major != _USUAL_DEVICE_MAPPER_MAJOR for entry in entries):
+            device_mapper_majors = frozenset((_USUAL_DEVICE_MAPPER_MAJOR,))
     for entry in entries:
-        operation, value = entry.op.lower(), count(entry.value)
-        if (
-            operation not in ("read", "write") or value is None
-        ):  # v1 writes ``Read``; both also list sums (``Total``)
+        operation = entry.op.lower()
+        value = count(entry.value)
+        # Version 1 writes ``Read``; both also list sums (``Total``).
+        if operation not in ("read", "write") or value is None:
             continue
         if entry.major in device_mapper_majors:
             nodes[operation, entry.minor] = nodes.get((operation, entry.minor), 0) + value

@@ -29,7 +29,8 @@ from profiler.readers.linux.kernel_memory import KernelMemoryEstimate, pinned_sl
 # (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
-_HTTP_OK, _HTTP_NOT_FOUND = 200, 404
+_HTTP_OK = 200
+_HTTP_NOT_FOUND = 404
 
 _T = TypeVar("_T")
 
@@ -73,10 +74,10 @@ class HttpEndpoint:
 
         ``max_seconds`` limits the adaptive timeout.
         """
-        timeout_seconds = min(
-            self._timeout_seconds, MAX_TIMEOUT_SECONDS if max_seconds is None else max_seconds
-        )
         self._has_own_timeout = max_seconds is not None
+        if max_seconds is None:
+            max_seconds = MAX_TIMEOUT_SECONDS
+        timeout_seconds = min(self._timeout_seconds, max_seconds)
         shown = path or "/"
         try:
             response = self._fetch(
@@ -102,11 +103,10 @@ class HttpEndpoint:
             cause = error if isinstance(error, HttpError) else type(error).__name__
             return Unavailable(f"{shown} cannot be read: {cause}")
         if response.body is None or response.status != _HTTP_OK:
-            answer = (
-                f"more than {self._max_response_bytes} bytes"
-                if response.body is None
-                else f"HTTP {response.status}"
-            )
+            if response.body is None:
+                answer = f"more than {self._max_response_bytes} bytes"
+            else:
+                answer = f"HTTP {response.status}"
             return Unavailable(
                 f"{shown} answered {answer}", is_gone=response.status == _HTTP_NOT_FOUND
             )
@@ -229,6 +229,8 @@ class TaskMetadataSource:
         if isinstance(reading, Unavailable):
             return reading
         samples: dict[str, ContainerSample | Unavailable] = {}
+        for docker_id in self._kernel_memory.keys() - reading.keys():
+            del self._kernel_memory[docker_id]
         for docker_id, sample in reading.items():
             samples[docker_id] = sample
             if isinstance(sample, ContainerSample) and sample.memory_kernel_bytes is not None:
@@ -271,9 +273,8 @@ class TaskMetadataSource:
         if isinstance(body, Unavailable):
             return body
         before, decoded = self._decoded.get(path, (None, None))
-        if (
-            body != before
-        ):  # the connection returns the same object for a response that repeats the last one
+        # The connection returns the same object for a response that repeats the last one.
+        if body != before:
             decoded = decode(body)
             self._decoded[path] = body, decoded
         return cast("_T | Unavailable", decoded)

@@ -139,7 +139,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         return Unavailable(f"{_NO_TASK}it has no list of containers")
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
-    parsed = tuple(_container(item) for item in mappings(document["Containers"]))
+    containers = map(_container, mappings(document["Containers"]))
     return TaskMetadata(
         arn=text(document.get("TaskARN")),
         cluster=text(document.get("Cluster")),
@@ -156,7 +156,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
         ephemeral_storage_size_mib=count(storage.get("Reserved")),
         service=text(document.get("ServiceName")),
-        containers=tuple(container for container in parsed if container is not None),
+        containers=tuple(container for container in containers if container is not None),
     )
 
 
@@ -184,11 +184,11 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
             if error.get("ErrorField") in (None, _TAGS):
                 # Only the code of the error: its message may quote anything.
                 code = (text(error.get("ErrorCode")) or "no error code")[:100]
+                if "AccessDenied" not in code:
+                    return Unavailable(f"ECS did not return them ({code})")
                 return Unavailable(
                     f"ECS refused the agent's request ({code}); allow ecs:ListTagsForResource on "
                     "the task to the agent's role (on EC2 the role of the container instance)"
-                    if "AccessDenied" in code
-                    else f"ECS did not return them ({code})"
                 )
     return {name: value for name, value in (tags or {}).items() if name and isinstance(value, str)}
 
@@ -234,9 +234,9 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
 def _mebibytes(value: Json) -> int | None:
     """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
     mebibytes = number(value)
-    return (
-        None if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB else int(mebibytes * 1024 * 1024)
-    )
+    if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB:
+        return None
+    return int(mebibytes * 1024 * 1024)
 
 
 def joined_attempt(
@@ -250,12 +250,11 @@ def joined_attempt(
     """
     started_ns = container.attempt_started_ns or container.started_ns
     before = before or replace(container, attempt_started_ns=started_ns)
-    seen_restarts, attempt_started_ns = (
-        before.seen_restarts,
-        before.attempt_started_ns or started_ns,
-    )
+    seen_restarts = before.seen_restarts
+    attempt_started_ns = before.attempt_started_ns or started_ns
     if _is_new_attempt(before, container, started_ns):
-        seen_restarts, attempt_started_ns = seen_restarts + 1, started_ns
+        seen_restarts = seen_restarts + 1
+        attempt_started_ns = started_ns
     return replace(
         container,
         first_docker_id=before.first_docker_id or container.docker_id,
@@ -351,17 +350,20 @@ def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
     drivers = {container.log_driver for container in task.containers}
     # Version 3 of the endpoint does not return the driver.
     may_have_router = _FIRELENS_DRIVER in drivers or drivers == {None}
-    others = [
-        TaskContainer(
-            name=container.name,
-            image=container.image,
-            firelens=None
-            if may_have_router and container.log_driver != _FIRELENS_DRIVER
-            else False,
-            injected=container.type not in (None, "NORMAL"),
+    others = []
+    for container in _others(task, own):
+        is_router = None
+        if not may_have_router or container.log_driver == _FIRELENS_DRIVER:
+            is_router = False
+        is_injected = container.type not in (None, "NORMAL")
+        others.append(
+            TaskContainer(
+                name=container.name,
+                image=container.image,
+                firelens=is_router,
+                injected=is_injected,
+            )
         )
-        for container in _others(task, own)
-    ]
     return container_roles(others)
 
 

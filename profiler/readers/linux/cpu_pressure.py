@@ -2,11 +2,13 @@
 own counters.
 """
 
-from typing import Protocol
+import os
 
 from msgspec import Struct
 
+from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_US
+from profiler.readers.linux import proc
 
 
 class CpuWaitLimits(Struct, frozen=True, kw_only=True):
@@ -16,18 +18,29 @@ class CpuWaitLimits(Struct, frozen=True, kw_only=True):
     most_ns: int | None = None
 
 
-class CpuPressure(Struct, frozen=True, kw_only=True):
-    """The counters so far; None if the kernel does not count this.
+class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
+    """The counters so far, as the kernel wrote them: few readings are ever asked for their numbers.
 
-    ``waited_ns`` is the pressure's ``some``: a mean over the CPUs of the time in which a thread
-    waited, of the batch's group if ``is_of_group``, else of the whole machine. ``throttled_ns``:
-    how long the group was stopped because its quota was used up, summed over ``cpus``.
+    ``pressure`` is the file of the batch's group if it ``is_of_group``, else of the whole machine,
+    and ``cpu_stat`` is the group's; empty if there is none.
     """
 
-    waited_ns: int | None = None
+    pressure: bytes = b""
+    cpu_stat: bytes = b""
     is_of_group: bool = False
-    throttled_ns: int | None = None
     cpus: int = 1
+
+    @property
+    def waited_ns(self) -> int | None:
+        """A mean over the CPUs of the time in which a thread waited; None if it is not counted."""
+        return parse_pressure_ns(self.pressure)
+
+    @property
+    def throttled_ns(self) -> int | None:
+        """How long the group was stopped because its quota was used up, summed over ``cpus``;
+        None if it is not counted.
+        """
+        return parse_throttled_ns(self.cpu_stat)
 
     def limits_since(self, before: "CpuPressure | None") -> CpuWaitLimits:
         """What the growth since ``before`` shows.
@@ -50,12 +63,41 @@ class CpuPressure(Struct, frozen=True, kw_only=True):
         return CpuWaitLimits(least_ns=least_ns, most_ns=waited_ns + throttled_ns)
 
 
-class PressureFiles(Protocol):
-    """The open counters of a group."""
+class PressureFiles:
+    """The open files of :class:`CpuPressure`; a descriptor is None where there is no file."""
 
-    def read(self) -> CpuPressure: ...
+    def __init__(
+        self,
+        pressure: int | None,
+        cpu_stat: int | None = None,
+        *,
+        is_of_group: bool = False,
+        cpus: int = 1,
+    ) -> None:
+        self._pressure = pressure
+        self._cpu_stat = cpu_stat
+        self._is_of_group = is_of_group
+        self._cpus = cpus
 
-    def close(self) -> None: ...
+    def read(self) -> CpuPressure:
+        return CpuPressure(
+            pressure=b"" if self._pressure is None else proc.reread(self._pressure),
+            cpu_stat=b"" if self._cpu_stat is None else proc.reread(self._cpu_stat),
+            is_of_group=self._is_of_group,
+            cpus=self._cpus,
+        )
+
+    def close(self) -> None:
+        for descriptor in (self._pressure, self._cpu_stat):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._pressure = None
+        self._cpu_stat = None
+
+
+def open_machine_pressure(proc_folder: str = "/proc") -> int | None:
+    """The descriptor of the machine's file; None if the kernel does not count this."""
+    return open_or_none(f"{proc_folder}/pressure/cpu")
 
 
 def _growth_ns(before_ns: int | None, now_ns: int | None) -> int | None:
@@ -73,3 +115,12 @@ def parse_pressure_ns(text: bytes) -> int | None:
     if not separator or not line.startswith(b"some "):
         return None
     return int(total_us) * NS_PER_US if total_us.isdigit() else None
+
+
+def parse_throttled_ns(text: bytes) -> int | None:
+    """The sum over all CPUs in ``cpu.stat``, of version 1 or 2."""
+    throttled_ns = proc.number_after(text, b"throttled_time ")
+    if throttled_ns is not None:
+        return throttled_ns
+    throttled_us = proc.number_after(text, b"throttled_usec ")
+    return None if throttled_us is None else throttled_us * NS_PER_US

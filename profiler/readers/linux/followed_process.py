@@ -75,7 +75,9 @@ class TrackedProcess:
                     self._arguments = proc.read_arguments(self._folder)
                 else:
                     self._name = read_name(self._folder, stat.name)
-            self._stat_text, self._stat, self.parent_pid = text, stat, stat.parent_pid
+            self._stat_text = text
+            self._stat = stat
+            self.parent_pid = stat.parent_pid
             self.is_alive = not stat.is_exiting
             self.reading = ProcessReading(
                 pid=self.pid,
@@ -103,9 +105,10 @@ class TrackedProcess:
     def allocated_bytes(self, parent: ProcessReading | None) -> int:
         """The least anonymous memory that the process allocated itself."""
         if self._inherited_bytes is None:
-            self._inherited_bytes = (
-                0 if self.reading is None else inherited_bytes(self.reading, parent)
-            )
+            if self.reading is None:
+                self._inherited_bytes = 0
+            else:
+                self._inherited_bytes = inherited_bytes(self.reading, parent)
         is_forked = self._stat is not None and self._stat.is_forked
         return max(
             (self._status.anonymous_bytes or 0) - (self._inherited_bytes if is_forked else 0), 0
@@ -119,11 +122,9 @@ class TrackedProcess:
 
     def _read(self, name: str) -> bytes:
         descriptor = self._files.get(name)
-        return (
-            proc.read(f"{self._folder}/{name}") or b""
-            if descriptor is None
-            else proc.reread(descriptor)
-        )
+        if descriptor is None:
+            return proc.read(f"{self._folder}/{name}") or b""
+        return proc.reread(descriptor)
 
 
 class ProcessExitWaiter(Waiter):
@@ -182,6 +183,7 @@ class ProcessExitWaiter(Waiter):
     def close(self) -> None:
         """Only the thread that waits may call this, after its last wait."""
         self.watch(())
-        wake_event, self._wake_event = self._wake_event, None
+        wake_event = self._wake_event
+        self._wake_event = None
         if wake_event is not None:
             wake_event.close()

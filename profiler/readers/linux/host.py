@@ -15,7 +15,8 @@ from profiler.readers.linux import proc
 ROOT = "/"
 MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
-_STATM_RESIDENT, _STATM_SHARED = 1, 2
+_STATM_RESIDENT = 1
+_STATM_SHARED = 2
 _MEMORY_TOTAL = b"MemTotal:"
 # ARM machines have no model's name, but the numbers of the implementer and the part.
 _ARM_MODELS = {
@@ -76,7 +77,8 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
 
 def read_host() -> Host:
     """The facts of the machine that are visible to this process."""
-    cpus, machine = os.cpu_count(), os.uname().machine
+    cpus = os.cpu_count()
+    machine = os.uname().machine
     return Host(
         vcpu=float(cpus) if cpus else None,
         memory_bytes=proc.bytes_after(proc.read(_MEMINFO) or b"", _MEMORY_TOTAL),
@@ -95,8 +97,10 @@ def with_processor(host: Host) -> Host:
 
 def parse_processor_model(cpuinfo: str) -> str | None:
     """The first CPU's model in ``/proc/cpuinfo``; None if it is unknown."""
-    lines = (line.partition(":") for line in reversed(cpuinfo.splitlines()))
-    fields = {name.strip(): value.strip() for name, _, value in lines}
+    fields: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
     return (of_arm or fields.get("model name", ""))[:200] or None
 
@@ -113,10 +117,10 @@ def memory_of_others() -> int | None:
 
     Each page counts once.
     """
-    memory, own = proc.read(_MEMINFO) or b"", (proc.read("/proc/self/statm") or b"").split()
-    anonymous_bytes, tmpfs_bytes = (
-        proc.bytes_after(memory, name) for name in (b"AnonPages:", b"Shmem:")
-    )
+    memory = proc.read(_MEMINFO) or b""
+    own = (proc.read("/proc/self/statm") or b"").split()
+    anonymous_bytes = proc.bytes_after(memory, b"AnonPages:")
+    tmpfs_bytes = proc.bytes_after(memory, b"Shmem:")
     if anonymous_bytes is None or tmpfs_bytes is None or len(own) <= _STATM_SHARED:
         return None
     own_pages = int(own[_STATM_RESIDENT]) - int(own[_STATM_SHARED])
@@ -128,10 +132,8 @@ def read_instance() -> InstanceReading | Unavailable:
     memory = proc.read(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
-    disks = (
-        _read_disk(point)
-        for point in disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
-    )
+    points = disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
+    disks = map(_read_disk, points)
     return InstanceReading(
         memory_size_bytes=proc.bytes_after(memory, _MEMORY_TOTAL),
         memory_available_bytes=proc.bytes_after(memory, b"MemAvailable:"),
@@ -144,11 +146,10 @@ def read_instance() -> InstanceReading | Unavailable:
 
 def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone, which count pages; None if the kernel has none."""
-    vmstat, page_bytes = proc.read("/proc/vmstat") or b"", os.sysconf("SC_PAGE_SIZE")
-    out_pages, in_pages = (
-        proc.number_after(vmstat, b"pswpout "),
-        proc.number_after(vmstat, b"pswpin "),
-    )
+    vmstat = proc.read("/proc/vmstat") or b""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    out_pages = proc.number_after(vmstat, b"pswpout ")
+    in_pages = proc.number_after(vmstat, b"pswpin ")
     if out_pages is None or in_pages is None:
         return None
     return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
@@ -161,14 +162,11 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
     """
     # If several mounts are on the same folder, the last one is visible.
     mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
-    volumes = [
-        point
-        for point in sorted(mounts, key=lambda point: (len(point), point))
-        if _is_disk(mounts[point])
-        and point != ROOT
-        and not point.startswith(_ECS_AGENT_FOLDERS)
-        and is_folder(point)
-    ]
+    volumes = []
+    for point in sorted(mounts, key=lambda point: (len(point), point)):
+        is_hidden = point == ROOT or point.startswith(_ECS_AGENT_FOLDERS)
+        if not is_hidden and _is_disk(mounts[point]) and is_folder(point):
+            volumes.append(point)
     return (ROOT, *sorted(volumes[: MAX_DISKS - 1]))
 
 
@@ -216,10 +214,9 @@ def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> Kern
     groups = proc.read_text(f"{process}/cgroup").splitlines()
     # The version whose hierarchies have the controllers: with both versions mounted, version 1.
     version = 2 if all(group.startswith("0::") for group in groups) else 1
+    counters = (proc.read(f"{process}/schedstat") or b"").split()
     return KernelView(
-        schedstat=any(
-            field != b"0" for field in (proc.read(f"{process}/schedstat") or b"").split()
-        ),
+        schedstat=bool(set(counters) - {b"0"}),
         system_calls=bool(proc.read(f"{process}/syscall")),
         pressure=bool(proc.read(f"{proc_folder}/pressure/cpu")),
         ptrace_scope=int(scope) if scope.isdecimal() else None,

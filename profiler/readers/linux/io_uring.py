@@ -11,7 +11,10 @@ _FIELD = re.compile(rb"^(\w+):\s*(\w+)", re.MULTILINE)
 _REGISTERED_FILE = re.compile(rb"^\s+(\d+): (.+)$", re.MULTILINE)
 # In a line of /proc/PID/maps: where the queue begins, and the ring's inode.
 _QUEUE = re.compile(rb"^(\w+)-\w+ \S+ 10000000 \S+ (\d+) +anon_inode:\[io_uring\]", re.MULTILINE)
-_ENTRY_BYTES, _OPERATION, _FLAGS, _DESCRIPTOR = 64, 0, 1, slice(4, 8)
+_ENTRY_BYTES = 64
+_OPERATION = 0
+_FLAGS = 1
+_DESCRIPTOR = slice(4, 8)
 _HAS_REGISTERED_FILE = 1
 _MAX_REQUESTS = 8
 _MAX_KNOWN_RINGS = 256
@@ -33,10 +36,10 @@ class Rings:
         info = proc.read(f"{self._folder}/{pid}/fdinfo/{ring}") or b""
         fields = dict(_FIELD.findall(info))
         try:
-            inode, mask, taken, completed = (
-                int(fields[name], 0)
-                for name in (b"ino", b"SqMask", b"CachedSqHead", b"CachedCqTail")
-            )
+            inode = int(fields[b"ino"], 0)
+            mask = int(fields[b"SqMask"], 0)
+            taken = int(fields[b"CachedSqHead"], 0)
+            completed = int(fields[b"CachedCqTail"], 0)
         except (KeyError, ValueError):
             return ()
         address = self._queue(pid, inode)
@@ -64,12 +67,13 @@ class Rings:
 
     def _entries(self, pid: int, address: int, mask: int, numbers: Iterable[int]) -> list[bytes]:
         """The entries of the queue that have been used, as far as they are readable."""
-        places = (address + (number & mask) * _ENTRY_BYTES for number in numbers)
-        entries = (
-            proc.read_beginning(f"{self._folder}/{pid}/mem", _ENTRY_BYTES, place)
-            for place in places
-        )
-        return [entry for entry in entries if len(entry) == _ENTRY_BYTES and entry[_OPERATION]]
+        entries: list[bytes] = []
+        for number in numbers:
+            place = address + (number & mask) * _ENTRY_BYTES
+            entry = proc.read_beginning(f"{self._folder}/{pid}/mem", _ENTRY_BYTES, place)
+            if len(entry) == _ENTRY_BYTES and entry[_OPERATION]:
+                entries.append(entry)
+        return entries
 
     def _queue(self, pid: int, inode: int) -> int | None:
         """The address of a ring's queue in the memory of the process."""
@@ -77,7 +81,6 @@ class Rings:
             if len(self._queues) >= _MAX_KNOWN_RINGS:
                 self._queues.clear()
             maps = proc.read(f"{self._folder}/{pid}/maps") or b""
-            self._queues.update(
-                {(pid, int(found)): int(start, 16) for start, found in _QUEUE.findall(maps)}
-            )
+            for start, mapped_inode in _QUEUE.findall(maps):
+                self._queues[pid, int(mapped_inode)] = int(start, 16)
         return self._queues.get((pid, inode))

@@ -1,6 +1,7 @@
 """Divides the memory of a process tree among its processes, so that no page counts twice."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import is_
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,9 +63,8 @@ class MemoryShares:
         self._page_bytes = page_bytes
         self._bases: dict[_Identity, _Base] = {}
         self._ended_bytes = 0
-        self._inheritance: dict[
-            int, int
-        ] = {}  # what the forks of a process inherited: it may copy as much
+        # What the forks of a process inherited: it may copy as much.
+        self._inheritance: dict[int, int] = {}
         self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
         self.unsure_bytes = 0
         self.is_exact = False
@@ -72,25 +72,21 @@ class MemoryShares:
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
         before = self._divided
-        if (
-            self.is_exact
-            and len(before) == len(processes)
-            and all(
-                process is one for process, (one, _) in zip(processes, before.values(), strict=True)
-            )
-        ):
+        if self.is_exact and _are_same(processes, before.values()):  # nothing has run since
             self.has_lost = False
-            return tuple([divided for _, divided in before.values()])  # nothing has run since
+            return tuple([divided for _, divided in before.values()])
         living = {
             process.identity: process for process in processes if process.rss_bytes is not None
         }
         self.has_lost = not self._bases.keys() <= living.keys()
-        unsure_before, shares = self.unsure_bytes, self._shares(living)
+        unsure_before = self.unsure_bytes
+        shares = self._shares(living)
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
         if self.unsure_bytes > max_unsure_bytes:
-            now_ns, began_ns = self._monotonic_ns(), self._cpu_ns()
+            now_ns = self._monotonic_ns()
+            began_ns = self._cpu_ns()
             if self._budget.allows(now_ns, is_urgent=has_settled):
                 self._read(living)
                 cost_ns = self._cpu_ns() - began_ns
@@ -100,7 +96,8 @@ class MemoryShares:
         self.is_exact = self.unsure_bytes <= MAX_UNSURE_SHARE * sum(shares.values())
         self._divided = {}
         for process in processes:
-            known, share_bytes = before.get(process.pid), shares.get(process.identity)
+            known = before.get(process.pid)
+            share_bytes = shares.get(process.identity)
             if known is None or known[0] is not process or known[1].share_bytes != share_bytes:
                 known = process, replace(process, share_bytes=share_bytes)
             self._divided[process.pid] = known
@@ -112,24 +109,21 @@ class MemoryShares:
         if len(living) <= 1:
             self.unsure_bytes = 0
             return {identity: process.rss_bytes or 0 for identity, process in living.items()}
-        page_bytes, shares, inheritance = (
-            self._page_bytes,
-            dict[_Identity, int](),
-            self._inheritance,
-        )
-        unsure_bytes, shared_files, unread_files, largest_bytes = self._ended_bytes, 0, 0, 0
+        page_bytes = self._page_bytes
+        shares = dict[_Identity, int]()
+        inheritance = self._inheritance
+        unsure_bytes = self._ended_bytes
+        shared_files = 0
+        unread_files = 0
+        largest_bytes = 0
         mapping = largest = next(iter(living))
         most_mapped = 0
         for identity, process in living.items():
-            base, rss_bytes, anonymous_bytes = (
-                self._bases[identity],
-                process.rss_bytes or 0,
-                _anonymous(process),
-            )
-            mapped_bytes, growth_bytes = (
-                rss_bytes - anonymous_bytes,
-                anonymous_bytes - base.anonymous_bytes,
-            )
+            base = self._bases[identity]
+            rss_bytes = process.rss_bytes or 0
+            anonymous_bytes = _anonymous(process)
+            mapped_bytes = rss_bytes - anonymous_bytes
+            growth_bytes = anonymous_bytes - base.anonymous_bytes
             own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
             file_bytes = min(base.file_bytes, mapped_bytes)
             shares[identity] = own_bytes + file_bytes
@@ -139,17 +133,18 @@ class MemoryShares:
             shared_files += file_bytes
             unread_files += max(mapped_bytes - base.mapped_bytes, 0)
             if mapped_bytes > most_mapped:
-                mapping, most_mapped = identity, mapped_bytes
+                mapping = identity
+                most_mapped = mapped_bytes
             if rss_bytes > largest_bytes:
-                largest, largest_bytes = identity, rss_bytes
+                largest = identity
+                largest_bytes = rss_bytes
         lacking_files = max(most_mapped - shared_files, 0)
         shares[mapping] += lacking_files
         unsure_bytes += max(unread_files - lacking_files, 0)
         lacking_bytes = max(largest_bytes - sum(shares.values()), 0)
         shares[largest] += lacking_bytes
-        most_bytes = sum([process.rss_bytes or 0 for process in living.values()]) - sum(
-            shares.values()
-        )
+        rss_sum_bytes = sum([process.rss_bytes or 0 for process in living.values()])
+        most_bytes = rss_sum_bytes - sum(shares.values())
         self.unsure_bytes = max(min(unsure_bytes - lacking_bytes, most_bytes), 0)
         return shares
 
@@ -162,16 +157,21 @@ class MemoryShares:
             inherited = min(base.own_bytes, self._inheritance.get(identity[0], 0))
             self._ended_bytes += max(base.shared_bytes, inherited)  # others still hold it
         is_alone = len(living) <= 1
-        self._ended_bytes = 0 if is_alone else self._ended_bytes
+        if is_alone:
+            self._ended_bytes = 0
         by_pid: dict[int, ProcessReading] | None = None
         for identity, process in living.items():
             known = self._bases.get(identity)
             if known is not None and known.is_forked == process.is_forked and not is_alone:
                 continue
             own_bytes = anonymous_bytes = _anonymous(process)
-            mapped_bytes = (process.rss_bytes or 0) - anonymous_bytes if is_alone else 0
-            if process.is_forked and not is_alone:
-                by_pid = by_pid or {one.pid: one for one in living.values()}
+            mapped_bytes = 0
+            faults = process.faults
+            if is_alone:
+                mapped_bytes = (process.rss_bytes or 0) - anonymous_bytes
+            elif process.is_forked:
+                faults = 0  # it began at 0
+                by_pid = by_pid or {other.pid: other for other in living.values()}
                 own_bytes = max(
                     own_bytes - inherited_bytes(process, by_pid.get(process.parent_pid)), 0
                 )
@@ -182,35 +182,31 @@ class MemoryShares:
                 mapped_bytes=mapped_bytes,
                 shared_bytes=0,
                 inherited_bytes=anonymous_bytes - own_bytes,
-                faults=0
-                if process.is_forked and not is_alone
-                else process.faults,  # a fork's began at 0
+                faults=faults,
                 is_forked=process.is_forked,
             )
         self._inheritance = inheritance = dict[int, int]()
         for process in living.values():
             if process.is_forked:
-                base, before_bytes = (
-                    self._bases[process.identity],
-                    inheritance.get(process.parent_pid, 0),
-                )
+                base = self._bases[process.identity]
+                before_bytes = inheritance.get(process.parent_pid, 0)
                 inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
 
     def _read(self, living: Mapping[_Identity, ProcessReading]) -> None:
         has_read = False
         for identity, process in living.items():
             rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
-            rss_bytes, pss_bytes, anonymous_bytes = (
-                proc.bytes_after(rollup, name) for name in (b"Rss:", b"Pss:", b"Anonymous:")
-            )
+            rss_bytes = proc.bytes_after(rollup, b"Rss:")
+            pss_bytes = proc.bytes_after(rollup, b"Pss:")
+            anonymous_bytes = proc.bytes_after(rollup, b"Anonymous:")
             if rss_bytes is None or pss_bytes is None or anonymous_bytes is None:
                 continue
-            own_bytes, private_bytes = (
-                proc.bytes_after(rollup, b"Pss_Anon:"),
-                proc.parse_private(rollup) or 0,
-            )
+            own_bytes = proc.bytes_after(rollup, b"Pss_Anon:")
+            private_bytes = proc.parse_private(rollup) or 0
             # Before Linux 5.4, the PSS was not divided.
-            own_bytes = min(anonymous_bytes if own_bytes is None else own_bytes, pss_bytes)
+            if own_bytes is None:
+                own_bytes = anonymous_bytes
+            own_bytes = min(own_bytes, pss_bytes)
             self._bases[identity] = _Base(
                 own_bytes=own_bytes,
                 anonymous_bytes=anonymous_bytes,
@@ -224,6 +220,15 @@ class MemoryShares:
             has_read = True
         if has_read:
             self._ended_bytes = 0
+
+
+def _are_same(
+    processes: Sequence[ProcessReading], before: Collection[tuple[ProcessReading, ProcessReading]]
+) -> bool:
+    """Whether these are the very readings that were divided before."""
+    if len(processes) != len(before):
+        return False
+    return all(map(is_, processes, [reading for reading, _ in before]))
 
 
 def _anonymous(process: ProcessReading) -> int:

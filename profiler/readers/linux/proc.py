@@ -19,32 +19,33 @@ _MAX_REREAD_BYTES = 8192
 _MAX_CMDLINE_BYTES = 4096
 _MAX_NUMBER_BYTES = 40  # with spaces before it
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
-_STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = (
-    0,
-    1,
-    6,
-    7,
-    8,
-    9,
-    10,
-)
-_USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT, _STACK = (
-    11,
-    12,
-    13,
-    14,
-    17,
-    19,
-    21,
-    25,
-)
+_STATE = 0
+_PARENT = 1
+_FLAGS = 6
+_MINOR_FAULTS = 7
+_CHILD_MINOR_FAULTS = 8
+_MAJOR_FAULTS = 9
+_CHILD_MAJOR_FAULTS = 10
+_USER = 11
+_SYSTEM = 12
+_CHILD_USER = 13
+_CHILD_SYSTEM = 14
+_THREADS = 17
+_STARTED = 19
+_RESIDENT = 21
+_STACK = 25
 # Positions in /proc/PID/net/dev after the name of the interface.
-_RECEIVED, _SENT = 0, 8
+_RECEIVED = 0
+_SENT = 8
 _DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
-_PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40
+_PF_EXITING = 0x4
+_PF_FORKNOEXEC = 0x40
 # Positions in /proc/PID/mountinfo: before the separator, and after it.
-_DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
-_FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
+_DEVICE = 2
+_ROOT = 3
+_MOUNT_POINT = 4
+_FILESYSTEM_TYPE = 0
+_SUPER_OPTIONS = 2
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
@@ -152,9 +153,10 @@ def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
     """Whether a process has executed a program since, which causes page faults; at its end, its
     name remains.
     """
-    has_another_stack = (
-        now.stack_start != before.stack_start if now.stack_start else now.faults != before.faults
-    )
+    if now.stack_start:
+        has_another_stack = now.stack_start != before.stack_start
+    else:
+        has_another_stack = now.faults != before.faults
     return now.name != before.name or (has_another_stack and not now.is_exiting)
 
 
@@ -173,10 +175,8 @@ def parse_status(text: bytes) -> ProcessStatus:
 
 def parse_private(rollup: bytes) -> int | None:
     """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
-    clean_bytes, dirty_bytes = (
-        bytes_after(rollup, b"Private_Clean:"),
-        bytes_after(rollup, b"Private_Dirty:"),
-    )
+    clean_bytes = bytes_after(rollup, b"Private_Clean:")
+    dirty_bytes = bytes_after(rollup, b"Private_Dirty:")
     return None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
 
 
@@ -195,10 +195,10 @@ def bytes_after(text: bytes, name: bytes) -> int | None:
 
 
 def _word_after(text: bytes, name: bytes) -> bytes:
-    found = text.find(b"\n" + name) + 1
-    if not found and not text.startswith(name):
+    line_at = text.find(b"\n" + name) + 1
+    if not line_at and not text.startswith(name):
         return b""
-    start = found + len(name)
+    start = line_at + len(name)
     words = text[start : start + _MAX_NUMBER_BYTES].split(None, 1)
     return words[0] if words else b""
 
@@ -219,19 +219,20 @@ def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, 
     """The bytes received and sent by the interfaces of ``/proc/PID/net/dev``; None if it has
     none.
     """
-    lines = (line.partition(b":") for line in net_dev.splitlines())
-    counts = [
-        after.split()
-        for name, colon, after in lines
-        if colon and (with_loopback or name.strip() != b"lo")
-    ]
-    try:
-        found = [(int(count[_RECEIVED]), int(count[_SENT])) for count in counts]
-    except (IndexError, ValueError):
+    counts: list[tuple[int, int]] = []
+    for line in net_dev.splitlines():
+        name, colon, after = line.partition(b":")
+        if not colon or (name.strip() == b"lo" and not with_loopback):
+            continue
+        words = after.split()
+        try:
+            counts.append((int(words[_RECEIVED]), int(words[_SENT])))
+        except (IndexError, ValueError):
+            return None
+    if not counts:
         return None
-    return (
-        (sum(received for received, _ in found), sum(sent for _, sent in found)) if found else None
-    )
+    received, sent = zip(*counts, strict=True)
+    return sum(received), sum(sent)
 
 
 def parse_pids(children: bytes) -> tuple[int, ...]:
@@ -245,7 +246,8 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
     """
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
-        place, filesystem = before.split(" "), after.split(" ")
+        place = before.split(" ")
+        filesystem = after.split(" ")
         if len(place) > _MOUNT_POINT and len(filesystem) > _SUPER_OPTIONS:
             yield MountEntry(
                 device=place[_DEVICE],
@@ -258,9 +260,9 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
 
 def _unescape(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
-    return (
-        re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
-    )
+    if "\\" not in path:
+        return path
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def parse_command_line(cmdline: bytes) -> tuple[str, ...]:
@@ -273,11 +275,6 @@ def parse_command_line(cmdline: bytes) -> tuple[str, ...]:
     if is_cut and len(words) > 1:
         words[-1] = "…"
     return tuple(words)
-
-
-def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
-    """The words after the program; see :func:`parse_command_line`."""
-    return parse_command_line(cmdline)[1:]
 
 
 def read_command_line(process_folder: str) -> tuple[str, ...]:
@@ -363,8 +360,14 @@ def open_files(folder: str, names: Iterable[str | None]) -> dict[str | None, int
     """The descriptors of those files of a folder that can be opened, by name; a name is None
     where there is no file.
     """
-    opened = ((name, open_or_none(f"{folder}/{name}")) for name in names if name is not None)
-    return {name: descriptor for name, descriptor in opened if descriptor is not None}
+    opened: dict[str | None, int] = {}
+    for name in names:
+        descriptor = None
+        if name is not None:
+            descriptor = open_or_none(f"{folder}/{name}")
+        if descriptor is not None:
+            opened[name] = descriptor
+    return opened
 
 
 def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:

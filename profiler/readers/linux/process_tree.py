@@ -16,13 +16,18 @@ from profiler.readers.linux import proc
 # Up to this number of threads, reading each thread's children is cheaper than listing all
 # processes. Beyond it, listing one thread's children costs as much as the entries of this many
 # processes.
-_MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
+_MAX_THREADS_TO_LIST = 64
+_PROCESSES_PER_THREAD = 8
 # Beyond this number of processes and threads, a reading costs too much.
 _MAX_THREADS = 64
 # After this time, processes that have not run are read, too.
-_ALL_READ_NS, _OUT_OF_DATE = 10 * NS_PER_SECOND, -1
+_ALL_READ_NS = 10 * NS_PER_SECOND
+_OUT_OF_DATE = -1
 # Positions in /proc/PID/statm, in pages.
-_SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
+_SIZE = 0
+_RESIDENT = 1
+_SHARED = 2
+_DATA = 5
 _Fallback = TypeVar("_Fallback", int, None)
 
 
@@ -108,17 +113,23 @@ class ProcessTree:
         return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
     def _reading(self, pid: int, process: _Process) -> ProcessReading:
-        before, stat = process.reading, process.stat
+        before = process.reading
+        stat = process.stat
         if before is not None and process.is_read:
             return before
         process.is_read = True
-        name = _read_name(pid, stat.name) if before is None else before.name
+        if before is None:
+            name = _read_name(pid, stat.name)
+        else:
+            name = before.name
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
         cpu_ns = process.ran_ns
+        if cpu_ns is None:
+            cpu_ns = stat.cpu_ticks * self._ns_per_tick
         reading = ProcessReading(
             pid=pid,
             started_ticks=stat.started_ticks,
-            own_cpu_ns=stat.cpu_ticks * self._ns_per_tick if cpu_ns is None else cpu_ns,
+            own_cpu_ns=cpu_ns,
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
             name=name,
             threads=stat.threads,
@@ -132,24 +143,27 @@ class ProcessTree:
             faults=stat.faults,
             children_faults=stat.children_faults,
         )
-        process.reading = reading if before is None or before != reading else before
-        return process.reading
+        if before == reading:  # the same object shows that nothing has changed
+            return before
+        process.reading = reading
+        return reading
 
     def _stat(self, pid: int, *, is_again: bool = False) -> proc.ProcessStat | None:
         """The state of a process; None if it has ended.
 
         ``is_again``: read it, even if the process has not run.
         """
-        process, ran_ns = self._processes.get(pid), own_cpu_ns(pid, None)
+        process = self._processes.get(pid)
+        ran_ns = own_cpu_ns(pid, None)
         if process is not None and ran_ns is not None and ran_ns == process.ran_ns and not is_again:
             return process.stat
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
         if stat is None:
             return None
-        is_same = process is not None and not _has_another_program(process.stat, stat)
-        self._processes[pid] = _Process(
-            ran_ns, stat, process.reading if process is not None and is_same else None
-        )
+        reading = None
+        if process is not None and not _has_another_program(process.stat, stat):
+            reading = process.reading
+        self._processes[pid] = _Process(ran_ns, stat, reading)
         return stat
 
     def _children(self, pid: int) -> tuple[int, ...]:
@@ -180,10 +194,9 @@ class ProcessTree:
         was read already.
         """
         descendants: dict[int, proc.ProcessStat] = {}
-        for first_pids in (
-            list_children(self._root_pid, 1),
-            *((pid,) for pid in tuple(self._processes)),
-        ):
+        beginnings = [list_children(self._root_pid, 1)]
+        beginnings += [(pid,) for pid in self._processes]
+        for first_pids in beginnings:
             pending = list(first_pids)
             while pending:
                 pid = pending.pop()
@@ -204,23 +217,31 @@ class ProcessTree:
     def _is_first(self, pid: int, stat: proc.ProcessStat) -> bool:
         return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
+    def _stats(self, pids: Iterable[int]) -> dict[int, proc.ProcessStat]:
+        stats: dict[int, proc.ProcessStat] = {}
+        for pid in pids:
+            stat = self._stat(pid)
+            if stat is not None:
+                stats[pid] = stat
+        return stats
+
     def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
         """Search all processes except the others of the last search, unless the kernel begins at
         small ids again.
         """
         children: dict[int, list[int]] = {}
         last_pid = proc.read_last_pid() or 0
-        others = self._others if last_pid >= self._last_pid > 0 else ()
-        self._last_pid, known = last_pid, tuple(self._processes)
-        read = ((pid, self._stat(pid)) for pid in pids if pid not in others)
-        stats = {pid: stat for pid, stat in read if stat is not None}
+        others: Collection[int] = ()
+        if last_pid >= self._last_pid > 0:
+            others = self._others
+        self._last_pid = last_pid
+        known = tuple(self._processes)
+        stats = self._stats(pid for pid in pids if pid not in others)
         for pid in known:
             stat = stats.get(pid)
-            if (
-                stat is not None
-                and stat.parent_pid != self._root_pid
-                and stat.parent_pid not in stats
-            ):
+            if stat is None or stat.parent_pid == self._root_pid:
+                continue
+            if stat.parent_pid not in stats:
                 stats[pid] = self._stat(pid, is_again=True) or stat
         for pid, stat in stats.items():
             children.setdefault(stat.parent_pid, []).append(pid)
@@ -247,7 +268,9 @@ def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> i
     """The most anonymous memory that a fork can have inherited: its and its parent's mark,
     unless it was adopted.
     """
-    of_parent = parent.peak_bytes if parent is not None and parent.name == process.name else None
+    of_parent = None
+    if parent is not None and parent.name == process.name:
+        of_parent = parent.peak_bytes
     return min_known(process.peak_bytes, of_parent) or 0
 
 
@@ -263,11 +286,11 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
     """
     if threads == 1:
         return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
-    lists = (
-        proc.read(f"/proc/{pid}/task/{thread}/children") or b""
-        for thread in proc.all_pids(f"/proc/{pid}/task")
-    )
-    return tuple(child for children in lists for child in proc.parse_pids(children))
+    children: list[int] = []
+    for thread in proc.all_pids(f"/proc/{pid}/task"):
+        text = proc.read(f"/proc/{pid}/task/{thread}/children") or b""
+        children.extend(proc.parse_pids(text))
+    return tuple(children)
 
 
 def own_cpu_ns(pid: int, fallback_ns: _Fallback) -> int | _Fallback:
@@ -324,12 +347,10 @@ class QuickMemory:
         """The memory in bytes; None if no process has any, or if the reading would cost too
         much.
         """
-        if (
-            not self._has_children_files
-            or sum([known.threads for known in self._known.values()]) > _MAX_THREADS
-        ):
+        threads = sum([known.threads for known in self._known.values()])
+        if not self._has_children_files or threads > _MAX_THREADS:
             return None
-        found: dict[int, tuple[int, ...]] = {}
+        sizes: dict[int, tuple[int, ...]] = {}
         total_bytes = new_processes = 0
         pending: list[tuple[int, tuple[int, ...]]] = [
             (pid, ()) for pid in list_children(self._root_pid, 1)
@@ -337,24 +358,20 @@ class QuickMemory:
         while pending:
             pid, parent = pending.pop()
             # The sizes of the process in bytes; none after its end.
-            fields = tuple(
-                [
-                    int(word) * self._page_bytes
-                    for word in (proc.read(f"/proc/{pid}/statm") or b"").split()
-                ]
-            )
-            if not fields or pid in found or pid in self._unrelated_children:
+            words = (proc.read(f"/proc/{pid}/statm") or b"").split()
+            fields = tuple([int(word) * self._page_bytes for word in words])
+            if not fields or pid in sizes or pid in self._unrelated_children:
                 continue
-            found[pid] = fields
+            sizes[pid] = fields
             known = self._known.get(pid)
             if known is None or (known.is_new and _anonymous(fields) < known.anonymous_bytes):
                 known = self._look_at(pid, fields, parent)
             new_processes += known.is_new
             total_bytes += max(known.own_bytes + _anonymous(fields) - known.anonymous_bytes, 0)
             pending.extend([(child, fields) for child in list_children(pid, known.threads)])
-        self.has_changed = bool(new_processes) or len(found) != len(self._known)
-        self.largest_bytes = max([fields[_RESIDENT] for fields in found.values()], default=0)
-        if len(found) == 1:  # the process shares memory with no other
+        self.has_changed = bool(new_processes) or len(sizes) != len(self._known)
+        self.largest_bytes = max([fields[_RESIDENT] for fields in sizes.values()], default=0)
+        if len(sizes) == 1:  # the process shares memory with no other
             total_bytes = self.largest_bytes
         return total_bytes or None
 
@@ -364,17 +381,16 @@ class QuickMemory:
         A fork may have only its parent's memory until it allocates some or executes.
         """
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-        threads = 1 if stat is None else stat.threads
+        threads = 1
+        if stat is not None:
+            threads = stat.threads
         if parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA]):
             return _Known(threads, 0, _anonymous(fields), is_new=True)
         own_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
         anonymous_bytes = _anonymous(fields)
-        known = _Known(
-            threads,
-            anonymous_bytes if own_bytes is None else own_bytes,
-            anonymous_bytes,
-            is_new=True,
-        )
+        if own_bytes is None:
+            own_bytes = anonymous_bytes
+        known = _Known(threads, own_bytes, anonymous_bytes, is_new=True)
         self._known[pid] = known
         return known
 

@@ -84,7 +84,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     has_shell_text: bool = False
 
 
-class _Found(Struct, frozen=True):
+class _Code(Struct, frozen=True):
     """The code that an interpreter runs: the text of a program, or the name of a script or a
     module.
     """
@@ -94,7 +94,7 @@ class _Found(Struct, frozen=True):
     is_module: bool = False
 
 
-_UNKNOWN = _Found("")  # after an unknown option
+_UNKNOWN = _Code("")  # after an unknown option
 
 
 _PYTHON = _Options(
@@ -242,8 +242,10 @@ def name_with_script(name: str, arguments: Sequence[str]) -> str:
     """The name of a process, with the script's file name or the module of an interpreter:
     ``python3 export.py``.
     """
-    found = _find(name, arguments)
-    return name if found is None or found.is_text else f"{name} {found.name}"
+    code = _find(name, arguments)
+    if code is None or code.is_text:
+        return name
+    return f"{name} {code.name}"
 
 
 def what_runs(words: Sequence[str]) -> str | None:
@@ -251,78 +253,92 @@ def what_runs(words: Sequence[str]) -> str | None:
     unknown code.
     """
     program = words[0].rpartition("/")[2]
-    found = _find(program, words[1:])
-    if found is None or (found.is_text and program not in _SHELLS):
+    code = _find(program, words[1:])
+    if code is None or (code.is_text and program not in _SHELLS):
         return None
-    if not found.is_text:
-        return found.name if found.is_module else _SUFFIX.sub("", found.name)
-    first = _first_program(found.name)
+    if not code.is_text:
+        return code.name if code.is_module else _SUFFIX.sub("", code.name)
+    first = _first_program(code.name)
     if not first:
         return None
     name = first[0].rpartition("/")[2]
-    return what_runs(first) or (name if _NAME.fullmatch(name) else None)
+    runs = what_runs(first)
+    if runs is None and _NAME.fullmatch(name):
+        return name
+    return runs
 
 
 def _options_of(name: str) -> _Options | None:
     return _INTERPRETERS.get(name) or _INTERPRETERS.get(name.rstrip("0123456789."))
 
 
-def _find(name: str, arguments: Sequence[str]) -> _Found | None:
+def _find(name: str, arguments: Sequence[str]) -> _Code | None:
+    code = None
     options = _options_of(name)
-    found = None if options is None else _search(options, iter(arguments))
-    if name == _JAVA:
-        found = _find_in_java(iter(arguments))
-    if found is None or found.is_text:
-        return found
-    base = found.name if found.is_module else found.name.rpartition("/")[2]
-    return _Found(base, is_module=found.is_module) if _NAME.fullmatch(base) else None
+    if options is not None:
+        code = _search(options, iter(arguments))
+    elif name == _JAVA:
+        code = _find_in_java(iter(arguments))
+    if code is None or code.is_text:
+        return code
+    base = code.name
+    if not code.is_module:
+        base = base.rpartition("/")[2]
+    if not _NAME.fullmatch(base):
+        return None
+    return _Code(base, is_module=code.is_module)
 
 
-def _search(options: _Options, words: Iterator[str]) -> _Found | None:
+def _search(options: _Options, words: Iterator[str]) -> _Code | None:
     """The code that an interpreter runs, by its arguments."""
     is_text = False
     for word in words:
         if word == "--":
-            return _Found(next(words, ""), is_text)
-        if len(word) <= 1 or word[0] not in ("-+" if options.has_shell_text else "-"):
-            return _Found(word, is_text)
-        found = (_long if word.startswith("--") else _short)(options, word, words)
-        if found is not None:
-            return found
+            return _Code(next(words, ""), is_text)
+        is_option = word[0:1] == "-" or (options.has_shell_text and word[0:1] == "+")
+        if len(word) <= 1 or not is_option:
+            return _Code(word, is_text)
+        read = _long if word.startswith("--") else _short
+        code = read(options, word, words)
+        if code is not None:
+            return code
         is_text = is_text or (options.has_shell_text and "c" in word and word[1] != "-")
     return None
 
 
-def _long(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
+def _long(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
     """What the option makes the interpreter run; None if the search goes on."""
     option, has_value, value = word.partition("=")
     if option in options.long_inline:
-        return _Found("", is_text=True)
+        return _Code("", is_text=True)
     if options.scripts and option == "--file":
-        return _Found(value if has_value else next(words, ""))
+        if not has_value:
+            value = next(words, "")
+        return _Code(value)
     if option in options.long_values and not has_value:
         next(words, None)
-    return (
-        None if has_value or option in options.long_values or option in options.long else _UNKNOWN
-    )
+    if has_value or option in options.long_values or option in options.long:
+        return None
+    return _UNKNOWN
 
 
-def _short(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
+def _short(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
     """As :func:`_long`, of a word with one or more letters."""
     for place, letter in enumerate(word[1:], start=2):
         rest = word[place:]
         if letter in options.attached:
             # Further letters may follow an option whose value are digits: ``perl -lane``.
-            letters = rest.lstrip("0123456789") if letter in "0l" else ""
-            return _short(options, f"-{letters}", words) if letters else None
+            letters = ""
+            if letter in "0l":
+                letters = rest.lstrip("0123456789")
+            return _short(options, f"-{letters}", words)
         if letter in options.inline:
-            return _Found("", is_text=True)
+            return _Code("", is_text=True)
         if letter in options.modules or letter in options.scripts:
-            return _Found(rest or next(words, ""), is_module=letter in options.modules)
+            return _Code(rest or next(words, ""), is_module=letter in options.modules)
         if letter in options.values:
-            if (
-                options.has_shell_text or not rest
-            ):  # a shell takes the next word even in the middle of a group
+            # A shell takes the next word even in the middle of a group.
+            if options.has_shell_text or not rest:
                 next(words, None)
             if not options.has_shell_text:
                 return None
@@ -331,16 +347,18 @@ def _short(options: _Options, word: str, words: Iterator[str]) -> _Found | None:
     return None
 
 
-def _find_in_java(words: Iterator[str]) -> _Found | None:
+def _find_in_java(words: Iterator[str]) -> _Code | None:
     for word in words:
         if word == "-jar":
-            return _Found(next(words, ""))
+            return _Code(next(words, ""))
         if word in ("-m", "--module"):
-            return _Found(next(words, "").partition("/")[0], is_module=True)
+            return _Code(next(words, "").partition("/")[0], is_module=True)
         if word in _JAVA_VALUES:
             next(words, None)
         elif not word.startswith("-"):
-            return None if word.startswith("@") else _Found(word, is_module=True)
+            if word.startswith("@"):
+                return None
+            return _Code(word, is_module=True)
         elif not (word.startswith(_JAVA_FLAGS) or (word.startswith("--") and "=" in word)):
             return None
     return None

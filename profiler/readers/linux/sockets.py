@@ -22,24 +22,32 @@ _MAX_TABLE_BYTES = 1 << 20
 # of a CPU, and at most this much of it in advance.
 _STREAMS = ("tcp", "tcp6")
 _TABLES = ("unix", "udp", "udp6", *_STREAMS)
-_MAX_CPU_SHARE, _ADVANCE_NS = 0.003, 20 * NS_PER_MS
+_MAX_CPU_SHARE = 0.003
+_ADVANCE_NS = 20 * NS_PER_MS
 # The kernel searches until it has the requested number of bytes. The first read is small, so that
 # it stops early.
-_FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
+_FIRST_READ_BYTES = 512
+_LARGEST_READ_BYTES = 1 << 16
 # Positions in a line of these tables.
-_REMOTE, _INODE = 2, 9
-_UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
+_REMOTE = 2
+_INODE = 9
+_UNIX_FLAGS = 3
+_UNIX_INODE = 6
+_UNIX_PATH = 7
 _V4_BYTES = 4
 # The messages of sock_diag(7) about Unix sockets, from linux/netlink.h, sock_diag.h and unix_diag.h.
-_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
-_SHOW_PEER, _ATTRIBUTE_PEER = 4, 2
-_ANY, _NO_COOKIE = 0xFFFF_FFFF, 0xFFFF_FFFF
-_HEADER, _REQUEST, _ANSWER = (
-    struct.Struct("=IHHII"),
-    struct.Struct("=BBHIIIII"),
-    struct.Struct("=BBBBIII"),
-)
-_ATTRIBUTE, _MAX_ANSWER_BYTES = struct.Struct("=HH"), 4096
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_SHOW_PEER = 4
+_ATTRIBUTE_PEER = 2
+_ANY = 0xFFFF_FFFF
+_NO_COOKIE = 0xFFFF_FFFF
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBHIIIII")
+_ANSWER = struct.Struct("=BBBBIII")
+_ATTRIBUTE = struct.Struct("=HH")
+_MAX_ANSWER_BYTES = 4096
 
 
 class Socket(Struct, frozen=True):
@@ -74,7 +82,8 @@ class Sockets:
         self._own_cpu_ns = own_cpu_ns
         self._peer_inode = peer_inode
         self._known: dict[int, tuple[Socket, float]] = {}  # until when they are known
-        self._budget_ns, self._budget_at_ns = float(_ADVANCE_NS), 0
+        self._budget_ns = float(_ADVANCE_NS)
+        self._budget_at_ns = 0
         self.lookup_ns = 0
         self.has_postponed = False
 
@@ -93,9 +102,11 @@ class Sockets:
         if len(self._known) + len(missing) > 1024:  # noqa: PLR2004  the most that are kept
             self._known.clear()
         earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
-        self._budget_ns, self._budget_at_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS), now_ns
+        self._budget_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS)
+        self._budget_at_ns = now_ns
         # A socket that is not connected may be connected later.
-        until_ns, began_ns = now_ns + 10 * NS_PER_SECOND, self._own_cpu_ns()
+        until_ns = now_ns + 10 * NS_PER_SECOND
+        began_ns = self._own_cpu_ns()
         for name in _TABLES:
             if not missing:
                 break
@@ -184,7 +195,8 @@ def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[in
 
     It is read only up to the last one.
     """
-    parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
+    parse = parse_unix if is_unix else parse_inet
+    position = _UNIX_INODE if is_unix else _INODE
     for lines in _pieces(path):
         for inode in tuple(missing):
             line = _line_of(lines, inode, position)
@@ -197,11 +209,8 @@ def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[in
 
 def parse_inet(line: bytes) -> Socket:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
-    from socket import (
-        AF_INET,
-        AF_INET6,
-        inet_ntop,
-    )  # not for a run whose threads never wait for a connection
+    # Not for a run whose threads never wait for a connection.
+    from socket import AF_INET, AF_INET6, inet_ntop
 
     address, _, port_text = line.split()[_REMOTE].partition(b":")
     port = int(port_text, 16)
@@ -211,20 +220,20 @@ def parse_inet(line: bytes) -> Socket:
     if not port:
         return Socket()
     packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
-    is_v4 = len(packed) == _V4_BYTES
-    return Socket(
-        f"{inet_ntop(AF_INET, packed)}:{port}"
-        if is_v4
-        else f"[{inet_ntop(AF_INET6, packed)}]:{port}"
-    )
+    if len(packed) == _V4_BYTES:
+        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}")
+    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}")
 
 
 def parse_unix(line: bytes) -> Socket:
     """Parse a line of ``/proc/net/unix``. Only the server's end has a path."""
     words = line.split(None, _UNIX_PATH)
-    path = words[_UNIX_PATH].strip().decode(errors="replace") if len(words) > _UNIX_PATH else ""
-    is_listening = bool(int(words[_UNIX_FLAGS], 16) & 0x10000)
-    return Socket(None if is_listening else path or _UNIX_SOCKET, is_unix=True)
+    if int(words[_UNIX_FLAGS], 16) & 0x10000:  # it listens
+        return Socket(is_unix=True)
+    path = ""
+    if len(words) > _UNIX_PATH:
+        path = words[_UNIX_PATH].strip().decode(errors="replace")
+    return Socket(path or _UNIX_SOCKET, is_unix=True)
 
 
 def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
@@ -233,8 +242,12 @@ def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
     The same number in another column does not count.
     """
     number = b"%d" % inode
-    lines = (line for line in table.splitlines() if number in line) if number in table else ()
-    return next((line for line in lines if line.split()[position : position + 1] == [number]), None)
+    if number not in table:
+        return None
+    for line in table.splitlines():
+        if number in line and line.split()[position : position + 1] == [number]:
+            return line
+    return None
 
 
 def _pieces(path: str) -> Iterator[bytes]:
@@ -242,12 +255,15 @@ def _pieces(path: str) -> Iterator[bytes]:
     descriptor = open_or_none(path)
     if descriptor is None:
         return
-    rest, left, size = b"", _MAX_TABLE_BYTES, _FIRST_READ_BYTES
+    rest = b""
+    left = _MAX_TABLE_BYTES
+    size = _FIRST_READ_BYTES
     try:
         while left > 0 and (chunk := os.read(descriptor, size)):
             lines, newline, rest = (rest + chunk).rpartition(b"\n")
             yield lines + newline
-            left, size = left - len(chunk), min(2 * size, _LARGEST_READ_BYTES)
+            left = left - len(chunk)
+            size = min(2 * size, _LARGEST_READ_BYTES)
     except OSError:
         return
     finally:

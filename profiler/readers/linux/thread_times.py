@@ -11,12 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
-from profiler.readers.linux.cpu_pressure import CpuPressure, PressureFiles, parse_pressure_ns
+from profiler.readers.linux.cpu_pressure import (
+    CpuPressure,
+    PressureFiles,
+    open_machine_pressure,
+)
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.waited_target import (
     TIMER,
@@ -30,21 +33,29 @@ from profiler.readers.linux.waited_target import (
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
 # Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
-_MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
+_MAX_OPEN_FILES = 256
+_MAX_SHARE_OF_FILES = 4
 # Without system calls there is little to see: of the threads of processes that have several, this
 # many are read at a time, but each of them at least every tenth time.
-_IN_TURN, _MAX_TURNS = 4, 10
+_IN_TURN = 4
+_MAX_TURNS = 10
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. Half of it is for the counters. A reading checks its cost after this many
 # threads.
-_MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
+_MAX_CPU_SHARE = 0.002
+_ADVANCE_NS = 20 * NS_PER_MS
+_UNCHECKED = 16
 # Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
 # machine with much to do. So a thread that was blocked when it was asked, and has not run since,
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
-_DISK_STATE, _STOPPED_STATES, _ENDED_STATES = "D", ("T", "t"), ("Z", "X", "x", "")
-_DISK, _OTHER, _ENDED = Wait("disk"), Wait("other"), Wait("ended")
+_DISK_STATE = "D"
+_STOPPED_STATES = ("T", "t")
+_ENDED_STATES = ("Z", "X", "x", "")
+_DISK = Wait("disk")
+_OTHER = Wait("other")
+_ENDED = Wait("ended")
 _LOCK = Wait("lock")
 _FOR_THREADS = (TIMER, _LOCK)
 # Threads of the Java virtual machine that look at something now and then: the program does not
@@ -126,21 +137,21 @@ class _Thread(Struct, eq=False):
             since = self.read_at
         self.read_at = now
         descriptor = self.descriptor
-        text = (
-            proc.read(f"{self.path}/schedstat") or b""
-            if descriptor is None
-            else proc.reread(descriptor)
-        )
+        if descriptor is None:
+            text = proc.read(f"{self.path}/schedstat") or b""
+        else:
+            text = proc.reread(descriptor)
         if text == self.text:
-            self.is_stale = (
-                self.is_stale or not text
-            )  # without counters nothing shows that the thread did not run
+            # Without counters nothing shows that the thread did not run.
+            self.is_stale = self.is_stale or not text
             return None
         run, _, rest = text.partition(b" ")
         wait, separator, _ = rest.partition(b" ")
         if not separator:
             raise ProcessLookupError(self.path)
-        run_ns, wait_ns, is_new = int(run), int(wait), not self.text
+        run_ns = int(run)
+        wait_ns = int(wait)
+        is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
         waited_ns = max(wait_ns - self.wait_ns, 0)
@@ -155,7 +166,10 @@ class _Thread(Struct, eq=False):
         growth = ThreadGrowth(
             max(run_ns - self.run_ns, 0), waited_ns, steps, self.thread_id, is_new
         )
-        self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
+        self.text = text
+        self.run_ns = run_ns
+        self.wait_ns = wait_ns
+        self.is_stale = True
         return growth
 
 
@@ -192,6 +206,7 @@ class _Budget:
         self.is_spent = False
 
     def allows(self) -> bool:
+        """Whether one more thread may be read."""
         self._count += 1
         if self._count % _UNCHECKED == 0:
             self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
@@ -226,8 +241,7 @@ class ThreadReader:
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
         self._open_pressure = open_pressure
-        self._group_pressure: PressureFiles | None = None
-        self._pressure_file: int | None = None
+        self._pressure_files: PressureFiles | None = None
         self._last: _Moment | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
@@ -256,16 +270,19 @@ class ThreadReader:
         growth = self._growth = []
         self._read_changed(reads, now, is_required=is_required)
         # In this time certainly no thread was blocked.
-        busy_ns = sum([one.run_ns / one.steps for one in growth])
-        busy_ns += max([one.wait_ns / one.steps for one in growth], default=0.0)
+        busy_ns = sum([grown.run_ns / grown.steps for grown in growth])
+        busy_ns += max([grown.wait_ns / grown.steps for grown in growth], default=0.0)
         is_busy = self._last is not None and 0 < length_ns <= busy_ns
+        waits: dict[Wait, int] = {}  # a Counter takes several times as long
         if not is_busy:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
-        waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        for process in () if is_busy else self._processes.values():
-            for wait, count in process.waits.items() if process.waits else ():
-                waits[wait] = waits.get(wait, 0) + count
-        self._last, self._budget_ns = now, budget_ns - spent_ns()
+            for process in self._processes.values():
+                if not process.waits:
+                    continue
+                for wait, count in process.waits.items():
+                    waits[wait] = waits.get(wait, 0) + count
+        self._last = now
+        self._budget_ns = budget_ns - spent_ns()
         return self._sample(waits, is_busy=is_busy)
 
     def read_last(self, now_ns: int) -> ThreadSample:
@@ -275,7 +292,8 @@ class ThreadReader:
         last = self._last or _Moment(0, now_ns)
         self._growth = []
         for pid, process in self._processes.items():
-            process.still_at = process.still_at if pid in self._changed else last
+            if pid not in self._changed:
+                process.still_at = last
             for thread in tuple(process.threads.values()):
                 self._read_thread(process, thread, _Moment(last.number + 1, now_ns))
         return self._sample({})
@@ -284,47 +302,42 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
-        if self._pressure_file is not None:
-            os.close(self._pressure_file)
-            self._pressure_file = None
-        if self._group_pressure is not None:
-            self._group_pressure.close()
-            self._group_pressure = None
+        if self._pressure_files is not None:
+            self._pressure_files.close()
+            self._pressure_files = None
 
     def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
-        shown = [
-            (pid, process) for pid, process in self._processes.items() if not process.is_refused
-        ]
+        has_refused = is_partial = has_running = False
+        shows_work = is_busy
+        for pid, process in self._processes.items():
+            shows_work = shows_work or process.is_running
+            if process.is_refused:
+                has_refused = True
+                continue
+            is_partial = is_partial or pid in self._changed or pid in self._stale
+            has_running = has_running or process.is_running
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
-            has_refused=len(shown) < len(self._processes),
+            has_refused=has_refused,
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls
-            and any(pid in self._changed or pid in self._stale for pid, _ in shown),
-            has_running=self._sees_calls and any(process.is_running for _, process in shown),
-            shows_work=is_busy or any(process.is_running for process in self._processes.values()),
+            is_partial=self._sees_calls and is_partial,
+            has_running=self._sees_calls and has_running,
+            shows_work=shows_work,
             is_behind=bool(self._changed),
             pressure=self._pressure(),
         )
 
-    def _pressure(self) -> CpuPressure:
+    def _pressure(self) -> CpuPressure | None:
         """The counters of the group of the first process that was read, else the machine's."""
-        if self._group_pressure is None and self._open_pressure is not None and self._processes:
-            self._group_pressure = self._open_pressure(next(iter(self._processes)))
-        pressure = CpuPressure()
-        if self._group_pressure is not None:
-            pressure = self._group_pressure.read()
-        if pressure.waited_ns is not None:
-            return pressure
-        return replace(pressure, waited_ns=self._machine_waited_ns())
-
-    def _machine_waited_ns(self) -> int | None:
-        if self._pressure_file is None:
-            self._pressure_file = open_or_none(f"{self._folder}/pressure/cpu")
-        if self._pressure_file is None:
-            return None
-        return parse_pressure_ns(proc.reread(self._pressure_file))
+        if self._pressure_files is None:
+            if not self._processes:
+                return None
+            if self._open_pressure is None:
+                self._pressure_files = PressureFiles(open_machine_pressure(self._folder))
+            else:
+                self._pressure_files = self._open_pressure(next(iter(self._processes)))
+        return self._pressure_files.read()
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
         """Note the processes whose threads may have run since the last reading."""
@@ -333,9 +346,8 @@ class ThreadReader:
             process = known.get(reading.pid)
             if process is not None:
                 before = process.reading
-                if (
-                    before is reading
-                ):  # the reader of another container's processes returns an unchanged one again
+                # The reader of another container's processes returns an unchanged one again.
+                if before is reading:
                     continue
                 if before.started_ticks == reading.started_ticks:
                     process.reading = reading
@@ -365,7 +377,9 @@ class ThreadReader:
         )
         for process in changed:
             if not process.is_refused:
-                process.waits, process.seen, process.is_running = {}, (), False
+                process.waits = {}
+                process.seen = ()
+                process.is_running = False
             if budget.is_spent:
                 continue
             if not process.is_refused or process.reading.threads == 1 or is_required:
@@ -379,7 +393,8 @@ class ThreadReader:
 
     def _continue(self, process: _Process, budget: _Budget, now: _Moment, limit: int | None) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
-        pid, is_first = process.reading.pid, not process.left
+        pid = process.reading.pid
+        is_first = not process.left
         if is_first:
             process.has_run = False
             process.left = list(reversed(process.threads.values()))
@@ -387,7 +402,8 @@ class ThreadReader:
         has_looked = False
         while process.left or not has_looked:
             if not process.left:
-                has_looked, process.left = True, self._find_threads(process, now)
+                has_looked = True
+                process.left = self._find_threads(process, now)
             elif len(read) == limit or not budget.allows():
                 break
             elif self._read_thread(process, thread := process.left.pop(), now):
@@ -414,30 +430,33 @@ class ThreadReader:
 
     def _find_threads(self, process: _Process, now: _Moment) -> list[_Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
-        known, reading = process.threads, process.reading
+        known = process.threads
+        reading = process.reading
         if len(known) == reading.threads:
-            if (
-                len(known) == 1
-            ):  # its state may have changed without a run: a signal has stopped the process
+            # A state may have changed without a run: a signal has stopped the process.
+            if len(known) == 1:
                 next(iter(known.values())).is_stale = True
             return []
-        folder, found = f"{self._folder}/{reading.pid}/task", []
-        for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
+        folder = f"{self._folder}/{reading.pid}/task"
+        appeared = []
+        thread_ids = [reading.pid]
+        if reading.threads > 1:
+            thread_ids = proc.all_pids(folder)
+        for thread_id in thread_ids:
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
-                descriptor = (
-                    open_or_none(f"{path}/schedstat")
-                    if self._open_files < self._max_files
-                    else None
-                )
+                descriptor = None
+                if self._open_files < self._max_files:
+                    descriptor = open_or_none(f"{path}/schedstat")
                 self._open_files += descriptor is not None
                 known[thread_id] = _Thread(
                     thread_id, path, descriptor, self._last or _Moment(0, now.at_ns)
                 )
-                found.append(known[thread_id])
-        return found
+                appeared.append(known[thread_id])
+        return appeared
 
     def _forget(self, process: _Process) -> None:
+        """Close the files of a process that has ended."""
         self._stale.pop(process.reading.pid, None)
         self._changed.pop(process.reading.pid, None)
         for thread in process.threads.values():
@@ -449,6 +468,7 @@ class ThreadReader:
             self._open_files -= 1
 
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
+        """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
             waits: dict[Wait, int] = {}
@@ -456,7 +476,8 @@ class ThreadReader:
             for thread in process.seen:
                 if thread.is_stale or thread.is_postponed:
                     if left and budget.allows():
-                        thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
+                        thread.wait = self._ask(process, thread, now_ns)
+                        thread.is_stale = False
                         left -= not process.is_refused  # reading a state costs little
                     is_open = is_open or thread.is_stale or thread.is_postponed
                 wait = thread.wait
@@ -481,7 +502,10 @@ class ThreadReader:
             return _OTHER
         if process.is_refused or not self._calls:
             process.is_refused = True
-            return _wait_in_state(reading.state if reading.threads == 1 else _state(thread))
+            state = reading.state
+            if reading.threads > 1:
+                state = _state(thread)
+            return _wait_in_state(state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -490,7 +514,9 @@ class ThreadReader:
         except OSError:
             return _ENDED
         self._sees_calls = True
-        return None if call is None else self._wait_in_call(reading.pid, thread, call, now_ns)
+        if call is None:
+            return None
+        return self._wait_in_call(reading.pid, thread, call, now_ns)
 
     def _wait_in_call(
         self, pid: int, thread: _Thread, call: SystemCall, now_ns: int
@@ -514,9 +540,12 @@ def _state(thread: _Thread) -> str:
 
 
 def _wait_in_state(state: str) -> Wait | None:
+    """What the letter of a state shows without the system call; None for a thread that can run."""
     if state in _ENDED_STATES:
         return _ENDED
-    return None if state == "R" else _DISK if state == _DISK_STATE else _OTHER
+    if state == "R":
+        return None
+    return _DISK if state == _DISK_STATE else _OTHER
 
 
 def _read_once(path: str) -> bytes:

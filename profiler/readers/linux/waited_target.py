@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
 from profiler.readers.linux import proc
 from profiler.readers.linux.sockets import Socket, Sockets
@@ -80,10 +81,13 @@ _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _ARGUMENTS = 6
 # From linux/futex.h: the operations that may have a timeout, without their flags, and the timeout's
 # position among the arguments. LOCK_PI and its like always wait for a lock that a thread holds.
-_FUTEX_COMMAND, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x7F, 0, 9
+_FUTEX_COMMAND = 0x7F
+_FUTEX_WAIT = 0
+_FUTEX_WAIT_BITSET = 9
 _FUTEX_TIMEOUTS = {"futex": 3, "futex_waitv": 3, "futex_wait": 4}
 # glibc's and musl's pthread_mutex_t: a thread waits for it with this value; glibc's has its owner.
-_MUTEX_WITH_WAITERS, _MUTEX_OWNER = 2, slice(8, 12)
+_MUTEX_WITH_WAITERS = 2
+_MUTEX_OWNER = slice(8, 12)
 _MAX_UINT = 0xFFFF_FFFF
 _POLLFD_BYTES = 8
 _MAX_LIST_BYTES = 65_536
@@ -94,7 +98,8 @@ _MAX_DESCRIPTORS = 256
 _MAX_PATH_CHARS = 256
 _MAX_OWN_PAIRS = 256
 _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
-_SOCKET, _PIPE = "socket:[", "pipe:["
+_SOCKET = "socket:["
+_PIPE = "pipe:["
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
@@ -110,17 +115,25 @@ class SystemCall(Struct, frozen=True):
     def int_argument(self, position: int) -> int:
         """An argument of the type ``int``: the kernel ignores the upper half of the register."""
         value = self.arguments[position] & _MAX_UINT
-        return value if value <= _MAX_UINT >> 1 else value - _MAX_UINT - 1
+        if value > _MAX_UINT >> 1:
+            value -= _MAX_UINT + 1
+        return value
 
 
 def calls_of(machine: str) -> Mapping[int, tuple[str, Action]]:
     """The calls of an architecture that a thread may wait in, by number; empty for one without a
     table.
     """
-    table = f"{_NUMBERS[machine]} {_SINCE_2019}" if machine in _NUMBERS else ""
-    actions = {name: action for action, names in _ACTIONS.items() for name in names.split()}
-    words = (word.partition("=") for word in table.split())
-    return {int(number): (name, actions[name]) for name, _, number in words}
+    if machine not in _NUMBERS:
+        return {}
+    actions: dict[str, Action] = {}
+    for action, names in _ACTIONS.items():
+        actions.update(dict.fromkeys(names.split(), action))
+    calls: dict[int, tuple[str, Action]] = {}
+    for word in f"{_NUMBERS[machine]} {_SINCE_2019}".split():
+        name, _, number = word.partition("=")
+        calls[int(number)] = (name, actions[name])
+    return calls
 
 
 def parse_system_call(text: bytes) -> SystemCall | None:
@@ -129,14 +142,17 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     """
     words = text.split()
     try:
-        number, values = int(words[0]), tuple(int(word, 16) for word in words[1:])
+        number = int(words[0])
+        values = tuple(int(word, 16) for word in words[1:])
     except (IndexError, ValueError):
         return None
     # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a
     # 32-bit program, whose calls have other numbers.
     if number < 0 or (values and max(values[-2:]) <= _MAX_UINT):
         return SystemCall(-1)
-    return SystemCall(number, values[:_ARGUMENTS]) if len(values) == _ARGUMENTS + 2 else None
+    if len(values) != _ARGUMENTS + 2:
+        return None
+    return SystemCall(number, values[:_ARGUMENTS])
 
 
 class Wait(Struct, frozen=True):
@@ -146,7 +162,8 @@ class Wait(Struct, frozen=True):
     target: str | None = None
 
 
-_OTHER, _LOCK = Wait("other"), Wait("lock")
+_OTHER = Wait("other")
+_LOCK = Wait("lock")
 # A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
 # condition variable. It is no kind of the record, but a weak sleep.
 TIMER = Wait("timer")
@@ -216,12 +233,14 @@ class WaitResolver:
         return TIMER
 
     def _link(self, pid: int, descriptor: int) -> str:
+        """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""
         try:
             return os.readlink(f"{self._folder}/{pid}/fd/{descriptor}")  # noqa: PTH115  faster
         except OSError:
             return ""
 
     def _wait_for(self, pid: int, link: str, now_ns: int) -> Wait:
+        """The wait for one descriptor, by its link."""
         if link.startswith(_SOCKET):
             (socket,) = self.sockets.find(pid, [int(link[len(_SOCKET) : -1])], now_ns)
             if socket.pair_inode is not None:
@@ -231,9 +250,9 @@ class WaitResolver:
             return Wait("pipe")
         if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
             path = without_surrogates(link.removesuffix(" (deleted)"))
-            return Wait(
-                "disk", path if len(path) <= _MAX_PATH_CHARS else f"{path[: _MAX_PATH_CHARS - 1]}…"
-            )
+            if len(path) > _MAX_PATH_CHARS:
+                path = f"{path[: _MAX_PATH_CHARS - 1]}…"
+            return Wait("disk", path)
         return Wait(_ANONYMOUS_KINDS.get(link, "other"))
 
     def _requested(self, pid: int, ring: int) -> Sequence[str]:
@@ -246,51 +265,58 @@ class WaitResolver:
 
     def _wait_for_one(self, pid: int, links: Sequence[str], now_ns: int) -> Wait:
         """The wait for any of these: for files first."""
-        waits = [self._wait_for(pid, link, now_ns) for link in dict.fromkeys(links)]
-        kind = next(
-            (kind for kind in _REQUESTED_KINDS if any(wait.kind == kind for wait in waits)),
-            _OTHER.kind,
-        )
-        found = [wait for wait in waits if wait.kind == kind]
-        return found[0] if len(found) == 1 else Wait(kind)
+        waits: dict[str, list[Wait]] = {}
+        for link in dict.fromkeys(links):
+            wait = self._wait_for(pid, link, now_ns)
+            waits.setdefault(wait.kind, []).append(wait)
+        for kind in _REQUESTED_KINDS:
+            if kind in waits:
+                return waits[kind][0] if len(waits[kind]) == 1 else Wait(kind)
+        return _OTHER
 
     def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
         """The descriptors that poll, select or epoll watch, None if not readable; and whether
         for a limited time.
         """
         if name.startswith("epoll"):
-            has_timeout = (
-                bool(call.arguments[3]) if name == "epoll_pwait2" else call.int_argument(3) >= 0
-            )
-            text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")
-            numbers = (
-                None if text is None else [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
-            )
-        elif name in ("poll", "ppoll"):
-            has_timeout = bool(call.arguments[2]) if name == "ppoll" else call.int_argument(2) >= 0
+            has_timeout = call.int_argument(3) >= 0
+            if name == "epoll_pwait2":
+                has_timeout = bool(call.arguments[3])
+            return self._watched_by_epoll(pid, call), has_timeout
+        if name in ("poll", "ppoll"):
+            has_timeout = call.int_argument(2) >= 0
+            if name == "ppoll":
+                has_timeout = bool(call.arguments[2])
             size = min(call.arguments[1] * _POLLFD_BYTES, _MAX_LIST_BYTES)
             memory = self._read_memory(pid, call.arguments[0], size)
-            numbers = None if memory is None else poll_descriptors(memory)
-        else:
-            has_timeout = bool(call.arguments[4])
-            size = min(
-                (call.int_argument(0) + 8 * _LONG_BYTES - 1) // (8 * _LONG_BYTES) * _LONG_BYTES,
-                _MAX_LIST_BYTES,
-            )
-            parts = [
-                self._read_memory(pid, address, size) for address in call.arguments[1:4] if address
-            ]
-            known = [part for part in parts if part is not None]
-            numbers = select_descriptors(known) if len(known) == len(parts) else None
-        return numbers, has_timeout
+            return known(poll_descriptors, memory), has_timeout
+        return self._watched_by_select(pid, call), bool(call.arguments[4])
+
+    def _watched_by_epoll(self, pid: int, call: SystemCall) -> Sequence[int] | None:
+        """The descriptors in the list of an epoll descriptor; None if not readable."""
+        text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")
+        if text is None:
+            return None
+        return [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
+
+    def _watched_by_select(self, pid: int, call: SystemCall) -> Sequence[int] | None:
+        """The descriptors of three sets, each of which may be absent."""
+        words = -(-call.int_argument(0) // (8 * _LONG_BYTES))
+        sets: list[bytes] = []
+        for address in call.arguments[1:4]:
+            if not address:
+                continue
+            memory = self._read_memory(pid, address, min(words * _LONG_BYTES, _MAX_LIST_BYTES))
+            if memory is None:
+                return None
+            sets.append(memory)
+        return select_descriptors(sets)
 
     def _read_memory(self, pid: int, address: int, size: int) -> bytes | None:
         """The list of descriptors in the memory of the process; None if it is not readable."""
-        return (
-            (proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None)
-            if size > 0
-            else b""
-        )
+        if size <= 0:
+            return b""
+        return proc.read_beginning(f"{self._folder}/{pid}/mem", size, address) or None
 
     def _wait_for_any(
         self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool
@@ -299,15 +325,11 @@ class WaitResolver:
         others.
         """
         links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
-        links = [link for link in links if link]
-        socket_links = [link for link in links if link.startswith(_SOCKET)]
-        found = self.sockets.find(
-            pid, [int(link[len(_SOCKET) : -1]) for link in socket_links], now_ns
-        )
-        sockets = dict(zip(socket_links, found, strict=True))
+        inodes = {link: int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET)}
+        sockets = self.sockets.find(pid, inodes.values(), now_ns)
         others: list[Socket] = []
         has_pipe = False
-        for link, socket in sockets.items():
+        for link, socket in zip(inodes, sockets, strict=True):
             if socket.is_unix and self._is_own_pair(pid, link, socket.pair_inode):
                 continue
             if socket.pair_inode is None:
@@ -317,18 +339,20 @@ class WaitResolver:
         connections = [socket for socket in others if socket.peer is not None]
         if self.sockets.has_postponed:
             return Wait("network")
+        if len(connections) == 1:
+            return Wait("network", connections[0].peer)
         if connections:
-            count = len(connections)
-            return Wait("network", connections[0].peer if count == 1 else f"{count} connections")
-        pipe_links = [link for link in links if link.startswith(_PIPE)]
-        if has_pipe or any(not self._is_own_pair(pid, link) for link in pipe_links):
+            return Wait("network", f"{len(connections)} connections")
+        if has_pipe or self._has_pipe(pid, links):
             return Wait("pipe")
         if has_timeout or not descriptors:
             return Wait("sleep")
-        kinds = {_ANONYMOUS_KINDS.get(link, "other") for link in links}
-        if others:
-            kinds.add("network")
-        return Wait(next((kind for kind in _WATCHED_KINDS if kind in kinds), _OTHER.kind))
+        return _wait_for_watched(links, has_socket=bool(others))
+
+    def _has_pipe(self, pid: int, links: Sequence[str]) -> bool:
+        """Whether one of them is a pipe to another process."""
+        pipes = [link for link in links if link.startswith(_PIPE)]
+        return any(not self._is_own_pair(pid, link) for link in pipes)
 
     def _is_own_pair(self, pid: int, link: str, pair_inode: int | None = None) -> bool:
         """Whether the process has both ends of a pipe (one inode) or a socket pair: its own
@@ -336,20 +360,32 @@ class WaitResolver:
 
         The ends of a pair whose other inode is not known are neighbours.
         """
-        known = self._own_pairs.get((pid, link))
-        if known is None:
+        is_own = self._own_pairs.get((pid, link))
+        if is_own is None:
             if len(self._own_pairs) >= _MAX_OWN_PAIRS:
                 self._own_pairs.clear()
             numbers = proc.all_pids(f"{self._folder}/{pid}/fd")
             links = [self._link(pid, number) for number in numbers[:_MAX_DESCRIPTORS]]
             if link.startswith(_PIPE):
-                known = links.count(link) > 1
+                is_own = links.count(link) > 1
+            elif pair_inode is not None:
+                is_own = f"{_SOCKET}{pair_inode}]" in links
             else:
                 inode = int(link[len(_SOCKET) : -1])
-                inodes = (inode - 1, inode + 1) if pair_inode is None else (pair_inode,)
-                known = any(f"{_SOCKET}{other_inode}]" in links for other_inode in inodes)
-            self._own_pairs[pid, link] = known
-        return known
+                is_own = f"{_SOCKET}{inode - 1}]" in links or f"{_SOCKET}{inode + 1}]" in links
+            self._own_pairs[pid, link] = is_own
+        return is_own
+
+
+def _wait_for_watched(links: Sequence[str], *, has_socket: bool) -> Wait:
+    """The wait for descriptors without a limit: sockets without a peer first."""
+    kinds = {_ANONYMOUS_KINDS.get(link) for link in links}
+    if has_socket:
+        kinds.add("network")
+    for kind in _WATCHED_KINDS:
+        if kind in kinds:
+            return Wait(kind)
+    return _OTHER
 
 
 def poll_descriptors(memory: bytes) -> list[int]:
@@ -362,7 +398,7 @@ def select_descriptors(sets: Iterable[bytes]) -> list[int]:
     """The descriptors in bit sets, on machines with little-endian words: all that have a table
     of calls.
     """
-    found = 0
+    watched = 0
     for bits in sets:
-        found |= int.from_bytes(bits, "little")
-    return [number for number in range(found.bit_length()) if found >> number & 1]
+        watched |= int.from_bytes(bits, "little")
+    return [number for number in range(watched.bit_length()) if watched >> number & 1]

@@ -531,14 +531,16 @@ def short_programs(steps: int, working: int, *, pressure: float | None, run: flo
     """Each second, programs that nobody reads run; in the first steps, the samples show one."""
     shown = Run()
     for number in range(steps + 1):
-        waits = 0.0 if pressure is None else number * pressure
+        waits_us = round(number * (pressure or 0) * 1e6)
         shows_work = number <= working
         shown.step(
             *(() if shows_work else (CHILD,)),
             run=run if number else 0,
             growth=[],
             shows_work=shows_work,
-            pressure=None if pressure is None else CpuPressure(waited_ns=seconds(waits)),
+            pressure=None
+            if pressure is None
+            else CpuPressure(pressure=b"some avg10=0.00 total=%d\n" % waits_us),
         )
     return shown
 

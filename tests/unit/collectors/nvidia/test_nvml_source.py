@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from profiler.collectors.nvidia import is_driver_present
+from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.read_one_gpu import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid
 from profiler.readers import Unavailable
 from tests.fake_nvml import GPM_NUMBERS, MIB, FakeGpu, FakeNvml

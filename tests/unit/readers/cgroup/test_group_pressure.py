@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.group_pressure import open_group_pressure, parse_throttled_ns
+from profiler.readers.cgroup.group_pressure import open_group_pressure
 from profiler.readers.linux.cpu_pressure import CpuPressure
 
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=700\nfull avg10=0.00 total=5\n"
@@ -54,19 +54,26 @@ def test_a_container_of_version_2_has_its_own_pressure(version_2: Groups) -> Non
 
 
 def test_the_pressure_of_the_root_group_is_the_machines(version_2: Groups) -> None:
+    (version_2.proc / "pressure").mkdir()
+    (version_2.proc / "pressure" / "cpu").write_text(PRESSURE.replace("700", "900"))
     pressure = version_2.read()
-    assert pressure.waited_ns is None
+    assert pressure.waited_ns == 900_000
     assert not pressure.is_of_group
 
 
-def test_version_1_counts_throttled_time_in_the_group_of_the_cpu_controller(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def version_1(tmp_path: Path) -> Groups:
     mountinfo = "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
     groups = Groups(tmp_path, "1:cpu:/job\n", mountinfo)
     groups.write("sys/fs/cgroup/cpu/cpu.stat", V1_STAT.replace("3000000", "9"))
     groups.write("sys/fs/cgroup/cpu/job/cpu.stat", V1_STAT)
-    assert groups.read().throttled_ns == 3_000_000
+    return groups
+
+
+def test_version_1_counts_throttled_time_in_the_group_of_the_cpu_controller(
+    version_1: Groups,
+) -> None:
+    assert version_1.read().throttled_ns == 3_000_000
 
 
 def test_a_process_that_has_ended_has_no_group(tmp_path: Path) -> None:
@@ -75,9 +82,16 @@ def test_a_process_that_has_ended_has_no_group(tmp_path: Path) -> None:
     assert pressure.read().waited_ns is None
 
 
-@pytest.mark.parametrize("text", [b"", b"throttled_time x\n", b"usage_usec 5\n"])
-def test_an_unknown_format_has_no_throttled_time(text: bytes) -> None:
-    assert parse_throttled_ns(text) is None
+def test_a_group_without_a_quota_is_never_throttled(version_2: Groups) -> None:
+    version_2.write("sys/fs/cgroup/cpu.max", "max 100000\n")
+    assert version_2.read().throttled_ns is None
+    version_2.write("sys/fs/cgroup/cpu.max", "50000 100000\n")
+    assert version_2.read().throttled_ns == 3_000_000
+
+
+def test_a_group_of_version_1_without_a_quota_is_never_throttled(version_1: Groups) -> None:
+    version_1.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n")
+    assert version_1.read().throttled_ns is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

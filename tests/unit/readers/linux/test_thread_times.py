@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler.readers.linux.cpu_pressure import CpuPressure, parse_pressure_ns
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
 from profiler.readers.linux.waited_target import TIMER, Wait
@@ -147,14 +146,19 @@ def test_a_sample_says_whether_a_thread_could_run_also_without_system_calls(
 
 
 def test_the_pressure_of_the_machine_is_read(machine: FakeMachine) -> None:
-    machine.thread(7)
-    assert machine.read(process()).pressure == CpuPressure()
     (machine.folder / "pressure").mkdir()
-    text = "some avg10=5.97 avg60=23.48 avg300=22.53 total=516\nfull avg10=0.00 total=9\n"
-    (machine.folder / "pressure" / "cpu").write_text(text)
-    assert machine.read(process(cpu=2), at=2).pressure == CpuPressure(waited_ns=516_000)
-    for wrong in (b"", b"some total=x\n", b"full total=9\n"):
-        assert parse_pressure_ns(wrong) is None
+    (machine.folder / "pressure" / "cpu").write_text("some avg10=5.97 total=516\n")
+    machine.thread(7)
+    pressure = machine.read(process()).pressure
+    assert pressure is not None
+    assert pressure.waited_ns == 516_000
+
+
+def test_a_kernel_without_pressure_files_shows_none(machine: FakeMachine) -> None:
+    machine.thread(7)
+    pressure = machine.read(process()).pressure
+    assert pressure is not None
+    assert pressure.waited_ns is None
 
 
 def test_threads_that_begin_and_end(machine: FakeMachine) -> None:

@@ -1,0 +1,67 @@
+"""Calls of NVML, the driver's library: a failure is a value, with what to do about it."""
+
+from collections.abc import Callable
+from enum import Enum
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from profiler.core.text import install_hint
+from profiler.readers import Unavailable
+
+NOT_INSTALLED = (
+    f"there is an NVIDIA driver, but no package nvidia-ml-py: {install_hint('nvidia-ml-py')}"
+)
+# The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
+Nvml: TypeAlias = Any
+
+
+def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
+    """Import the module ``pynvml``, if it is installed."""
+    try:
+        return import_name("pynvml")
+    except ImportError:
+        return Unavailable(NOT_INSTALLED)
+
+
+class ErrorAction(Enum):
+    """What to do about an NVML error."""
+
+    UNSUPPORTED = "this GPU does not support the call: do not repeat it"
+    PERMISSION_DENIED = "the container lacks the permission for the call"
+    RETRY = "the error may be transient: try again"
+    DEVICE_LOST = "this GPU is lost; the others still work"
+    REINITIALIZE = "the driver was replaced: shut NVML down and initialize it again"
+    NO_DRIVER = "no driver is installed or loaded"
+
+
+# The error numbers of nvml.h; others are retried.
+_ACTIONS: dict[int | None, ErrorAction] = {
+    # Not supported, function not found, argument version.
+    **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),
+    4: ErrorAction.PERMISSION_DENIED,
+    # Lost, reset required, not found.
+    **dict.fromkeys((15, 16, 28), ErrorAction.DEVICE_LOST),
+    # Uninitialized, other version of the library.
+    **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),
+    # Driver not loaded, library not found.
+    **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),
+}
+
+
+class Failure(Struct, frozen=True):
+    """A failed NVML call: what to do about it, and the driver's message."""
+
+    action: ErrorAction
+    reason: str
+
+
+# The driver's types.
+def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401
+    """Call an NVML function by name; returns its result, or the failure as a value."""
+    try:
+        return getattr(nvml, function)(*arguments, **options)
+    except nvml.NVMLError as error:
+        value = getattr(error, "value", None)
+        return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")
