@@ -10,15 +10,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from functools import partial
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 from unittest.mock import patch
 
 from profiler.cli.setup import proof_output
 from profiler.cli.setup.proof_output import prove
-from tests.aws_proxy import AwsProxy
+from tests.aws_proxy import AwsProxy, Reply
 from tests.command_line import run_here
 from tests.fakes import FakeClock
 from tests.log_subscriptions import put_lines
@@ -55,7 +55,9 @@ EXIT_CODES = {"success": 0, "failure": 3, "memory": 137}
 
 
 def text_of(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}Z"
+    return (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}Z"
+    )
 
 
 class PlayedTask:
@@ -174,7 +176,7 @@ class ProofAccount(Account):
         super().__init__(aws, folder)
         self.tasks: list[PlayedTask] = []
         self.change: Callable[[PlayedTask], object] = lambda _task: None
-        answers = {
+        answers: dict[str, Reply] = {
             "RunTask": self.run_task,
             "DescribeTasks": self.describe_tasks,
             "ListTasks": self.list_tasks,
@@ -224,7 +226,9 @@ class ProofAccount(Account):
         if name.endswith("execution"):
             statement = {"Effect": "Allow", "Action": pull, "Resource": "*"}
             document = {"Version": "2012-10-17", "Statement": [statement]}
-            iam.put_role_policy(RoleName=name, PolicyName="pull", PolicyDocument=json.dumps(document))
+            iam.put_role_policy(
+                RoleName=name, PolicyName="pull", PolicyDocument=json.dumps(document)
+            )
         return str(role["Arn"])
 
     def prove(self, *words: str) -> CompletedProcess[str]:

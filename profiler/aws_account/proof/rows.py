@@ -15,6 +15,7 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.proof.evidence import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import BATCH, BATCH_MB, ON_INSTANCE, ProofPlan
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
+from profiler.aws_account.report_paths import LogGroupState
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.record_model import Record
@@ -403,6 +404,7 @@ _SEND = (
     "This project assumes otherwise: please send the table, which task-profiler setup proof "
     "--markdown prints."
 )
+SUBSCRIPTION = "subscription"
 _OF_FUNCTIONS = ("ECS's event", "notification")
 # What keeps a task from running, by the category of its end.
 _NOT_RUN = {
@@ -516,6 +518,18 @@ def queue_rows(
         )
 
 
+def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
+    """Whether the group's lines are delivered, as doctor looks at it."""
+    row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
+    if "ForwardLogsFunctionName" not in plan.stack.outputs:
+        return replace(row, expected="", seen="the stack has no forward_logs")
+    if group.exists is None:
+        return replace(row, expected="", seen="it cannot be read")
+    if group.forwarded_to:
+        return replace(row, state="ok", seen="it delivers reports")
+    return replace(row, state="differs", seen="none delivers reports")
+
+
 def with_remedies(found: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
     """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
     topics = {check.name: check.topics for check in CHECKS}
@@ -524,13 +538,15 @@ def with_remedies(found: Sequence[Row], findings: Sequence[Finding]) -> Iterator
             yield row
             continue
         wanted = topics.get(row.check, ("queues",))
+        if row.check == SUBSCRIPTION:
+            wanted = (SUBSCRIPTION,)
         if row.seen.startswith("no report"):
             wanted = topics["report"]
         if row.check == "task":
             wanted = ("execution role", "role", "log group")
-        sentences = [
-            f"{finding.text} {finding.advice or ''}".rstrip()
-            for finding in findings
-            if finding.level == "problem" and finding.topic in wanted
-        ]
+        sentences = []
+        for topic in wanted:
+            for finding in findings:
+                if finding.level == "problem" and finding.topic == topic:
+                    sentences.append(f"{finding.text} {finding.advice or ''}".rstrip())
         yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or _SEND)

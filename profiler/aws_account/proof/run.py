@@ -19,7 +19,14 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor
 from profiler.aws_account.proof.evidence import QUEUES, EvidenceReader, ProofTask
 from profiler.aws_account.proof.plan import BATCH, ON_INSTANCE, SCENARIOS, ProofPlan
-from profiler.aws_account.proof.rows import Row, queue_rows, rows, unreadable, with_remedies
+from profiler.aws_account.proof.rows import (
+    Row,
+    queue_rows,
+    rows,
+    subscription_row,
+    unreadable,
+    with_remedies,
+)
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
@@ -229,6 +236,8 @@ class Proof(Struct, kw_only=True):
     def rows(self) -> Sequence[Row]:
         """Compare what arrived. Where a row differs, ask doctor for the remedies."""
         found = [*rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
+        paths = ReportPaths(self.open_client)
+        found.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
         after = self.reader.queue_counts()
         grown = [name for name, count in after.items() if count > self.queues_before.get(name, 0)]
         with_own = self.reader.queues_with(self.tasks, grown)
@@ -237,13 +246,12 @@ class Proof(Struct, kw_only=True):
             row = Row(task="all", check=QUEUES, state="not checked")
             found.append(unreadable(row, self.reader.problems[QUEUES]))
         if any(row.state == "differs" for row in found):
-            return [*with_remedies(found, self._findings())]
+            return [*with_remedies(found, self._findings(paths))]
         return found
 
-    def _findings(self) -> Sequence[Finding]:
+    def _findings(self, paths: ReportPaths) -> Sequence[Finding]:
         """What doctor finds about the family and the stack."""
         command = f"task-profiler taskdef add-monitor --cluster {self.plan.cluster}"
-        paths = ReportPaths(self.open_client)
         monitor = FamilyMonitor(state="current", planned=self.plan.planned)
         checks = ClusterChecks(
             command, (), None, self.clock.wall_ns(), is_indexed=self.plan.indexes
