@@ -24,7 +24,7 @@ from tests.search.deployed_forwarder import subscription_events
 from tools.waiting import wait_until
 
 _FUNCTION_GROUP = f"/aws/lambda/{STACK}-task-stopped"
-_ROLE = "proof-task"
+ROLE = "proof-task"
 # The command, with another time to wait.
 _PROGRAM = """
 import sys
@@ -47,8 +47,8 @@ class Proving(Struct):
     proxy: AwsProxy
     change: Callable[[dict[str, Any]], object]
     delivers_events: Callable[[StartedTask], bool]
-    started: dict[str, tuple[StartedTask, str]] = {}
     is_agent_away: bool = False
+    started: dict[str, tuple[StartedTask, str]] = {}
 
     def run_task(self, request: dict[str, Any]) -> dict[str, Any]:
         ecs = self.lab.aws.client("ecs")
@@ -103,7 +103,7 @@ class Proving(Struct):
 
     def stop_task(self, request: dict[str, Any]) -> dict[str, Any]:
         task, _ = self.started[request["task"]]
-        if self.is_agent_away:  # ECS stops what no agent has taken
+        if self.is_agent_away:  # ECS itself stops what no agent has taken
             task.times["stoppedAt"] = time.time()
         else:
             self.lab.plane.stop(task)
@@ -112,7 +112,9 @@ class Proving(Struct):
     def run(self, wait_seconds: float, *words: str) -> tuple[int, dict[str, Any], str]:
         """Run the command. Returns its exit code, its JSON and its standard error."""
         environment = self.lab.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
-        options = ("--cluster", "jobs", "--like", "proven", "--image", MONITOR_IMAGE)
+        options = ("--cluster", "jobs", "--like", "proven")
+        if "--image" not in words:
+            options = (*options, "--image", MONITOR_IMAGE)
         command = [sys.executable, "-c", _PROGRAM, str(wait_seconds), "setup", "proof", *options]
         done = subprocess.run(
             [*command, *words, "--yes", "--json"],
@@ -129,10 +131,12 @@ def proving(
     lab: Lab,
     change: Callable[[dict[str, Any]], object] = lambda _definition: None,
     delivers_events: Callable[[StartedTask], bool] = lambda _task: True,
+    *,
+    is_agent_away: bool = False,
 ) -> Iterator[Proving]:
-    """A proof of the family "proven" in its own account's calls."""
+    """A proof of the family "proven"."""
     proxy = AwsProxy(lab.aws.url)
-    made = Proving(lab, proxy, change, delivers_events)
+    made = Proving(lab, proxy, change, delivers_events, is_agent_away)
     proxy.answers = {
         "RunTask": made.run_task,
         "DescribeTasks": made.describe_tasks,
@@ -155,7 +159,7 @@ def prepare(lab: Lab) -> None:
     """The stack, and a family of EC2 that has run in the cluster."""
     deploy_stack(lab.aws, ElasticsearchUrl=lab.search.url)
     iam = lab.aws.client("iam")
-    role = iam.create_role(RoleName=_ROLE, AssumeRolePolicyDocument="{}")["Role"]
+    role = iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")["Role"]
     ecs = lab.aws.client("ecs")
     ecs.create_cluster(clusterName="jobs")
     ecs.register_task_definition(

@@ -4,7 +4,6 @@ forwarder's functions did.
 
 import base64
 import gzip
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -120,7 +119,7 @@ class EvidenceReader(Struct, kw_only=True):
         if function is not None:
             with self._noted(FUNCTION_LOG):
                 for line in self._lines(f"/aws/lambda/{function}", "task.ended"):
-                    document = mapping(decoded(json.loads, line))
+                    document = mapping(decoded(msgspec.json.decode, line))
                     task = started.get(str(document.get("taskId")))
                     if task is not None and document.get("type") == "task.ended":
                         task.ended = document
@@ -240,7 +239,7 @@ def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:
 
 def _text_of(body: str) -> str:
     """The text of a message, and of the log lines in it."""
-    data = mapping(mapping(decoded(json.loads, body)).get("awslogs")).get("data")
+    data = mapping(mapping(decoded(msgspec.json.decode, body)).get("awslogs")).get("data")
     try:
         return body + gzip.decompress(base64.b64decode(str(data or ""))).decode(errors="replace")
     except (OSError, ValueError, EOFError):

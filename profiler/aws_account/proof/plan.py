@@ -80,6 +80,7 @@ PROOF_RIGHTS = (
     "logs:DeleteLogGroup",
     "logs:DeleteSubscriptionFilter",
     "logs:DescribeLogGroups",
+    "logs:DescribeSubscriptionFilters",
     "logs:FilterLogEvents",
     "logs:PutSubscriptionFilter",
     "sqs:GetQueueAttributes",
