@@ -112,9 +112,9 @@ class Proving(Struct):
     def run(self, wait_seconds: float, *words: str) -> tuple[int, dict[str, Any], str]:
         """Run the command. Returns its exit code, its JSON and its standard error."""
         environment = self.lab.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
-        options = ("--cluster", "jobs", "--like", "proven")
+        options = ["--cluster", "jobs", "--like", "proven"]
         if "--image" not in words:
-            options = (*options, "--image", MONITOR_IMAGE)
+            options += ["--image", MONITOR_IMAGE]
         command = [sys.executable, "-c", _PROGRAM, str(wait_seconds), "setup", "proof", *options]
         done = subprocess.run(
             [*command, *words, "--yes", "--json"],
@@ -185,9 +185,15 @@ def _deliver(made: Proving, ended: threading.Event) -> None:
             group = logging["options"]["awslogs-group"]
             if logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"]:
                 for event in subscription_events(logs, group, task.id):
-                    lab.forward_logs.invoke(event)
+                    with _INVOCATION:
+                        lab.forward_logs.invoke(event)
             if made.delivers_events(task):
-                _invoke_task_stopped(lab, task)
+                with _INVOCATION:
+                    _invoke_task_stopped(lab, task)
+
+
+# The emulator takes one invocation at a time.
+_INVOCATION = threading.Lock()
 
 
 def _invoke_task_stopped(lab: Lab, task: StartedTask) -> None:

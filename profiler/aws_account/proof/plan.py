@@ -43,6 +43,8 @@ _AWSVPC_MODE = "awsvpc"
 _VCPU = 1
 _FARGATE_MB = 2048  # the smallest task with a whole vCPU
 _INSTANCE_MB = 512
+# On an instance, a share and no limit: three tasks have room beside others.
+_SHARE = 128
 _BILLED_MINUTES = 2
 _PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
 # Parameters of the stack.
@@ -372,6 +374,7 @@ def _definition(
         providers = place.run["capacityProviderStrategy"]
         is_fargate = all(one["capacityProvider"].startswith(FARGATE) for one in providers)
         compatibilities = [FARGATE if is_fargate else EC2]
+    is_on_fargate = compatibilities == [FARGATE]
     options_of_log = {
         "awslogs-group": group,
         "awslogs-region": region,
@@ -382,8 +385,8 @@ def _definition(
         "family": PROOF_FAMILY,
         "requiresCompatibilities": compatibilities,
         "networkMode": like.get("networkMode", "bridge"),
-        "cpu": str(_VCPU * 1024),
-        "memory": str(_FARGATE_MB if compatibilities == [FARGATE] else _INSTANCE_MB),
+        "cpu": str(_VCPU * 1024) if is_on_fargate else None,
+        "memory": str(_FARGATE_MB if is_on_fargate else _INSTANCE_MB),
         "taskRoleArn": options.task_role or like.get("taskRoleArn"),
         "executionRoleArn": options.execution_role or like.get("executionRoleArn"),
         "runtimePlatform": like.get("runtimePlatform"),
@@ -392,6 +395,7 @@ def _definition(
                 "name": BATCH,
                 "image": image,
                 "essential": True,
+                "cpu": 0 if is_on_fargate else _SHARE,
                 "memory": BATCH_MB,
                 "entryPoint": [_PYTHON, "-I", "-c", program],
                 "command": [SCENARIOS[0]],
