@@ -17,10 +17,9 @@ from profiler.aws_account.proof.plan import ProofOptions, ProofPlan, make_plan
 from profiler.aws_account.proof.rows import Row
 from profiler.aws_account.proof.run import WAIT_SECONDS, Proof
 from profiler.aws_account.setup.monitor_image import check_default_image
-from profiler.cli.options import SourceOptions
+from profiler.cli.options import ProofRequest, SourceOptions
 from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.setup.setup_commands import ProofRequest
 from profiler.cli.styled_text import Column, Line, Span, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import log_trust, open_pages, open_search, parse_source

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +18,7 @@ from profiler.aws_account.setup.monitor_image import (
 from profiler.aws_account.stack_state import DEFAULT_STACK, existing_stack
 from profiler.cli.options import (
     CommandGroup,
+    ProofRequest,
     aws_options,
     flag,
     gathered,
@@ -40,27 +40,6 @@ from profiler.record.units import format_count
 
 if TYPE_CHECKING:
     from profiler.aws_account.setup.setup_steps import SetupStep
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProofRequest:
-    """The options of ``setup proof``, as they were typed."""
-
-    cluster: str
-    stack: str
-    like: str | None
-    subnets: str | None
-    security_groups: str | None
-    task_role: str | None
-    execution_role: str | None
-    image: str | None
-    source: str | None
-    keep: bool
-    yes: bool
-    as_json: bool
-    markdown: bool
-    region: str | None
-    profile: str | None
 
 
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}

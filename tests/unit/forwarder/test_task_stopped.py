@@ -390,7 +390,7 @@ def test_what_fails_is_raised_after_everything_else_is_done(
 
 
 def test_the_ended_run_is_printed_once_with_what_was_done() -> None:
-    world = World({BATCH_STREAM: [report()]})
+    world = StoppedTaskFakes({BATCH_STREAM: [report()]})
     world.handle()
     world.handle()
     (line,) = [json.loads(line) for line in world.printed]
@@ -401,7 +401,7 @@ def test_the_ended_run_is_printed_once_with_what_was_done() -> None:
 
 
 def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None:
-    world = World()
+    world = StoppedTaskFakes()
     world.errors = {"slack": SLACK}
     with pytest.raises(DeliveryError):
         world.handle()
@@ -413,7 +413,7 @@ def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None
 
 
 def test_a_task_that_nobody_is_told_about_is_printed() -> None:
-    world = World()
+    world = StoppedTaskFakes()
     world.handle(cluster=False, subjects=frozenset())
     (line,) = [json.loads(line) for line in world.printed]
     assert line["indexed"] is False
