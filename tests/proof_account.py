@@ -16,6 +16,8 @@ from subprocess import CompletedProcess
 from typing import Any
 from unittest.mock import patch
 
+from moto.awslambda.models import LambdaBackend
+
 from profiler.cli.setup import proof_output
 from profiler.cli.setup.proof_output import prove
 from tests.aws_proxy import AwsProxy, Reply
@@ -236,7 +238,10 @@ class ProofAccount(Account):
         clock = FakeClock()
         clock.wall_offset_ns = time.time_ns()
         environment = self.environment | {"AWS_ENDPOINT_URL": self.proxy.url}
-        with patch.object(proof_output, "prove", partial(prove, clock=clock)):
+        with (
+            functions_get_no_lines(),
+            patch.object(proof_output, "prove", partial(prove, clock=clock)),
+        ):
             return run_here(environment, "setup", "proof", "--cluster", "jobs", *words)
 
     def run_task(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -310,6 +315,11 @@ def deploy_stack(aws: FakeAws, **parameters: str) -> None:
         "Outputs": outputs,
     }
     aws.client("cloudformation").create_stack(StackName=STACK, TemplateBody=json.dumps(template))
+
+
+def functions_get_no_lines() -> Any:
+    """A patch of moto, whose subscriptions start functions in Docker."""
+    return patch.object(LambdaBackend, "send_log_event", lambda *_, **__: None)
 
 
 @contextmanager

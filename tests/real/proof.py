@@ -183,8 +183,12 @@ def _deliver(made: Proving, ended: threading.Event) -> None:
             delivered.add(task.id)
             logging = task.definition["containerDefinitions"][0]["logConfiguration"]
             group = logging["options"]["awslogs-group"]
-            if logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"]:
-                for event in subscription_events(logs, group, task.id):
+            try:
+                filters = logs.describe_subscription_filters(logGroupName=group)
+            except logs.exceptions.ResourceNotFoundException:
+                continue  # the proof is over, and has stopped the task
+            for event in subscription_events(logs, group, task.id):
+                if filters["subscriptionFilters"]:
                     with _INVOCATION:
                         lab.forward_logs.invoke(event)
             if made.delivers_events(task):

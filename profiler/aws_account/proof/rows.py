@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding
-from profiler.aws_account.proof.evidence import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
+from profiler.aws_account.proof.arrivals import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import BATCH, BATCH_MB, ON_INSTANCE, ProofPlan
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState

@@ -17,7 +17,7 @@ from profiler.aws_account.doctor.cluster_checks import ClusterChecks, family_hea
 from profiler.aws_account.doctor.deployment_checks import deployment_findings
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor
-from profiler.aws_account.proof.evidence import QUEUES, EvidenceReader, ProofTask
+from profiler.aws_account.proof.arrivals import QUEUES, EvidenceReader, ProofTask
 from profiler.aws_account.proof.plan import BATCH, ON_INSTANCE, SCENARIOS, ProofPlan
 from profiler.aws_account.proof.rows import (
     Row,

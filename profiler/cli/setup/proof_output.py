@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
-from profiler.aws_account.proof.evidence import EvidenceReader
+from profiler.aws_account.proof.arrivals import EvidenceReader
 from profiler.aws_account.proof.plan import ProofOptions, ProofPlan, make_plan
 from profiler.aws_account.proof.rows import Row
 from profiler.aws_account.proof.run import WAIT_SECONDS, Proof

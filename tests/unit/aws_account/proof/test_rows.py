@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.proof.evidence import FUNCTION_LOG, ProofTask, WitnessLine
+from profiler.aws_account.proof.arrivals import FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import ProofPlan, TaskPlace
 from profiler.aws_account.proof.rows import (
     CHECKS,
