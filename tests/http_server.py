@@ -17,6 +17,8 @@ class FakeHttpServer:
     ``closed`` is what an answer waits for that never comes.
     """
 
+    host = "127.0.0.1"
+
     def __init__(self) -> None:
         self.closed = threading.Event()
         self.listen(0)
@@ -40,10 +42,10 @@ class FakeHttpServer:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer((self.host, port), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{self.host}:{self.port}"
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:

@@ -254,6 +254,27 @@ class SourceOptions:
     until: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProofRequest:
+    """The options of ``setup proof``, as they were typed."""
+
+    cluster: str
+    stack: str
+    like: str | None
+    subnets: str | None
+    security_groups: str | None
+    task_role: str | None
+    execution_role: str | None
+    image: str | None
+    source: str | None
+    keep: bool
+    yes: bool
+    as_json: bool
+    markdown: bool
+    region: str | None
+    profile: str | None
+
+
 class PastRunsCommand(click.Command):
     """A command that reads past runs: its help lists its own options first, then the options of
     all such commands.
