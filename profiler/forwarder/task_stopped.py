@@ -26,7 +26,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
-from profiler.forwarder.kill_after_resize import reduced_memory
+from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
@@ -113,6 +113,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             monitor=containers.monitor or MONITOR_NAME,
             log=containers.batch_log,
             labels=labels,
+            resized_from=resized_from(definition),
         )
         run_log = self.run_log(task, batch)
         find_indexed = (
