@@ -240,7 +240,8 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for number, terms in enumerate(panel.terms):
         # The name of a single bucket is next to the chart: in a legend, it would cut the name of
         # the metric.
-        schema = rows_schema if terms.size > 1 else "split"
+        is_row = terms.size > 1 or panel.kind == "table"
+        schema = rows_schema if is_row else "split"
         schema = "segment" if terms.field == model.TIME_FIELD else schema
         yield _aggregation(model.terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis and panel.time_field == model.ELAPSED_FIELD:

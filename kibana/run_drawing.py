@@ -11,6 +11,8 @@ _START: Final = "event.start"
 _RUN: Final = "aws.cloudwatch.log_stream"
 # With one checkpoint a minute, the last two days of a run.
 _MAX_CHECKPOINTS: Final = 3000
+_HAS_RUN: Final = "length(data('run'))"
+_FIRST_RUN: Final = "data('run')[0]"
 _TILES_PX: Final = 52
 _GAP_PX: Final = 26
 _CPU_COLOUR: Final = colours.USED
@@ -81,6 +83,9 @@ _IS_KILLED: Final = (
 _SIZE: Final = "datum.doc.usage.memory.size_mb"
 
 
+_ELAPSED: Final = vega.formula("elapsed", "datum.ms / datum.time_unit")
+
+
 def _data() -> list[Json]:
     run = vega.searched(
         "run",
@@ -110,6 +115,13 @@ def _data() -> list[Json]:
                         " : datum.isRunning ? 'running' : datum.doc.task.status || 'unknown'"
                     ),
                     "series": "datum.doc.series",
+                    # The axes have round numbers in these units.
+                    "time_unit": (
+                        "datum.usage.duration_ms >= 7200000 ? 3600000"
+                        " : datum.usage.duration_ms >= 120000 ? 60000 : 1000"
+                    ),
+                    "memory_unit": "datum.size_mb >= 4096 ? 1024 : 1",
+                    "size": "isValid(datum.size_mb) ? datum.size_mb / datum.memory_unit : null",
                 }
             ),
         ],
@@ -124,7 +136,9 @@ def _data() -> list[Json]:
     ended = (
         "datum.doc.event.end ? +toDate(datum.doc.event.end) - datum.start : datum.usage.duration_ms"
     )
-    kill = vega.derived("kill", "run", vega.kept("datum.killed"), vega.formula("ms", ended))
+    kill = vega.derived(
+        "kill", "run", vega.kept("datum.killed"), vega.formula("ms", ended), _ELAPSED
+    )
     steps = vega.derived(
         "steps",
         "run",
@@ -167,6 +181,8 @@ def _data() -> list[Json]:
         "curve",
         ["steps", "intervals"],
         vega.formula("ms", "datum.at - datum.start"),
+        _ELAPSED,
+        vega.formula("used", "isValid(datum.used_mb) ? datum.used_mb / datum.memory_unit : null"),
         vega.ordered("ms"),
     )
     gaps = vega.derived(
@@ -251,7 +267,7 @@ def _tiles() -> list[Json]:
     }
     below = {"x": x, "y": {"value": 40}, "limit": signal("width * 0.2")}
     dot = {
-        "x": {"value": -2},
+        "x": {"value": 0},
         "y": {"value": -4},
         "width": {"value": 4},
         "height": {"value": 50},
@@ -276,11 +292,9 @@ def _tiles() -> list[Json]:
     ]
 
 
-def _chart(
-    name: str, field: str, limit: str, colour: str, *, top: str, unit: str, axis: Json
-) -> Json:
+def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
     """One curve with its limit, the kill, the gaps and the checkpoints, over the elapsed time."""
-    place = {"x": vega.scaled("elapsed", "ms"), "y": vega.scaled(name, field)}
+    place = {"x": vega.scaled("time", "elapsed"), "y": vega.scaled(name, field)}
     is_known = signal(f"isValid(datum.{field})")
     area = {
         **place,
@@ -315,22 +329,22 @@ def _chart(
         "align": {"value": "right"},
     }
     killed = {
-        "x": vega.scaled("elapsed", "ms"),
+        "x": vega.scaled("time", "elapsed"),
         "y": {"value": 0},
         "y2": signal("chart"),
         "stroke": {"value": colours.KILL},
         "strokeWidth": {"value": 2},
     }
     killed_name = {
-        "x": vega.scaled("elapsed", "ms", offset=-6),
+        "x": vega.scaled("time", "elapsed", offset=-6),
         "y": {"value": 10},
         "align": {"value": "right"},
         "fill": {"value": colours.KILL},
         "fontWeight": {"value": "bold"},
     }
     gap = {
-        "x": signal("scale('elapsed', datum.ms - datum.span / 2)"),
-        "x2": signal("scale('elapsed', datum.ms + datum.span / 2)"),
+        "x": signal("scale('time', (datum.ms - datum.span / 2) / datum.time_unit)"),
+        "x2": signal("scale('time', (datum.ms + datum.span / 2) / datum.time_unit)"),
         "y": {"value": 0},
         "height": signal("chart"),
         "fill": {"value": colours.SIZE},
@@ -358,12 +372,12 @@ def _chart(
             {
                 "orient": "left",
                 "scale": name,
-                "title": unit,
+                "title": signal(unit),
+                "format": "~g",
                 "tickCount": 4,
                 "grid": True,
                 "minExtent": 52,
                 "maxExtent": 52,
-                **axis,
             },
             _time_axis(has_labels=name == "memory"),
         ],
@@ -385,7 +399,7 @@ def _chart(
 def _time_axis(*, has_labels: bool) -> Json:
     axis: Json = {
         "orient": "bottom",
-        "scale": "elapsed",
+        "scale": "time",
         "tickCount": 8,
         "grid": True,
         "ticks": has_labels,
@@ -393,9 +407,9 @@ def _time_axis(*, has_labels: bool) -> Json:
         "labelOverlap": True,
     }
     if has_labels:
-        axis["title"] = "Time since the start"
-        text = signal(f"datum.value == 0 ? '0' : {vega.duration_text('datum.value')}")
-        axis["encode"] = {"labels": {"update": {"text": text}}}
+        unit = f"{_FIRST_RUN}.time_unit"
+        words = f"({unit} == 3600000 ? 'Hours' : {unit} == 60000 ? 'Minutes' : 'Seconds')"
+        axis["title"] = signal(f"{_HAS_RUN} ? {words} + ' since the start' : ''")
     return axis
 
 
@@ -413,7 +427,7 @@ def _pointer_areas() -> Json:
     }
     half = "width / max(1, length(data('curve'))) / 2"
     area = {
-        "x": signal(f"scale('elapsed', datum.ms) - {half}"),
+        "x": signal(f"scale('time', datum.elapsed) - {half}"),
         "width": signal(f"2 * {half}"),
         "y": {"value": 0},
         "height": signal("chart"),
@@ -424,16 +438,8 @@ def _pointer_areas() -> Json:
 def _spec() -> Json:
     first = f"{_TILES_PX + 8}"
     second = f"{first} + chart + {_GAP_PX}"
-    memory_axis = {
-        "encode": {
-            "labels": {
-                "update": {
-                    "text": signal(f"datum.value == 0 ? '0' : {vega.memory_text('datum.value')}")
-                }
-            }
-        }
-    }
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
+    memory_unit = f"{_HAS_RUN} && {_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB'"
     no_curve = (
         "!length(data('run')) ? 'No run in this time range'"
         " : length(data('curve')) ? '' : 'No curve: the run has no measurement'"
@@ -442,24 +448,8 @@ def _spec() -> Json:
         _data(),
         [
             *_tiles(),
-            _chart(
-                "cpu",
-                "used_vcpu",
-                "vcpu",
-                _CPU_COLOUR,
-                top=first,
-                unit="vCPU",
-                axis={"format": "~g"},
-            ),
-            _chart(
-                "memory",
-                "used_mb",
-                "size_mb",
-                _MEMORY_COLOUR,
-                top=second,
-                unit="Memory",
-                axis=memory_axis,
-            ),
+            _chart("cpu", "used_vcpu", "vcpu", _CPU_COLOUR, top=first, unit="'vCPU'"),
+            _chart("memory", "used", "size", _MEMORY_COLOUR, top=second, unit=memory_unit),
             vega.label(None, no_curve, empty, size=14),
         ],
         signals=[
@@ -467,12 +457,15 @@ def _spec() -> Json:
         ],
         scales=[
             {
-                "name": "elapsed",
+                "name": "time",
                 "type": "linear",
                 "zero": True,
                 "nice": False,
                 "domain": {
-                    "fields": [{"data": "curve", "field": "ms"}, {"data": "kill", "field": "ms"}]
+                    "fields": [
+                        {"data": "curve", "field": "elapsed"},
+                        {"data": "kill", "field": "elapsed"},
+                    ]
                 },
                 "range": [0, signal("width")],
             }

@@ -41,7 +41,6 @@ _RUN_COLUMNS: Final = (
     "task.id",
     "task.status",
     parts.DURATION,
-    "usage.cpu.percent.max",
     "usage.memory.percent.max",
     "links.run",
     "links.logs",
@@ -64,7 +63,7 @@ FAILURES: Final = SavedSearch(
         "task.stop_category",
         "task.exit_code",
         "task.stopped_reason",
-        *_RUN_COLUMNS[5:],
+        *_RUN_COLUMNS[4:],
     ),
     condition=parts.NOT_SUCCESSFUL,
 )

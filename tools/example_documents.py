@@ -59,6 +59,7 @@ _GROWTH: Final = 1.0
 _DAYS_PER_MONTH: Final = 30.4
 _USD_PER_VCPU_HOUR, _USD_PER_GIB_HOUR = 0.04048, 0.004445
 _MIN_GIB_PER_VCPU: Final = 2
+_GOING_ON: Final = timedelta(minutes=25)
 _FULL, _SMALL = 0.9, 0.4
 _STOPPED_SHARE, _UNKNOWN_SHARE = 0.03, 0.015
 _GPU_MEMORY_MB, _NEURON_MEMORY_MB = 24_576, 32_768
@@ -119,7 +120,7 @@ def documents(
                     yield from _documents_of(run, rng, kibana_url)
                     notices = random.Random(f"{SEED}{day}{batch.family}{hour}")
                     yield from _notices_of(run.report, notices, kibana_url)
-    going_on = _run(batches(count)[0], end - timedelta(minutes=40), days, days, rng)
+    going_on = _run(batches(count)[0], end - _GOING_ON, days, days, rng)
     yield from _checkpoints_of(going_on, kibana_url, before=end)
 
 
