@@ -34,6 +34,7 @@ _WIDTHS: Final = {
     "task.status": 95,
     "task.stop_category": 100,
     "task.exit_code": 95,
+    "task.stopped_reason": 260,
     "usage.duration_ms": 120,
     "usage.cpu.size": 90,
     "usage.memory.kills": 90,

@@ -31,17 +31,15 @@ PERCENT_BANDS: Final[tuple[Band, ...]] = (
 """Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
 
 The bands are absolute, so that a low percentage never has the colour of a high one. Red means close to the limit. The
-classic heatmap does not draw values outside all bands. The last band is for exactly 100, and for CPU usage above a
-soft limit.
+classic heatmap does not draw values outside all bands. The last band is for exactly 100.
 """
-COUNT_BANDS: Final[tuple[Band, ...]] = (
-    (1, 2, "#cd6155"),
-    (2, 5, "#b03a2e"),
-    (5, 20, "#922b21"),
-    (20, 1_000_000, _DARKEST_RED),
+CPU_BANDS: Final[tuple[Band, ...]] = (
+    *PERCENT_BANDS[:5],
+    (90, 101, "#0b3d73"),
+    (101, 10_000, "#7b4fa3"),
 )
-"""The bands of a heatmap that counts runs that ran out of memory."""
-NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS), (1, 1_000_000_000, OUT_OF_MEMORY))
+"""The bands of CPU usage: a task that uses all of its CPUs is not in danger. The last one is above a soft limit."""
+NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS), (1, 1_000_000_000, KILL))
 """The bands of a number that counts runs that ran out of memory."""
 FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS), (0.000_001, 1, FAILURE))
 """The bands of a ratio of failed tasks, from 0 to 1."""

@@ -26,7 +26,7 @@ MISSING_LABEL: Final = "not known"
 
 COLUMN_WIDTHS: Final = {
     "task.id": 305,
-    "task.stopped_reason": 400,
+    "task.stopped_reason": 330,
     "notice.message": 690,
     "container.image.name": 260,
     "links.run": 80,
@@ -190,11 +190,6 @@ class Stack(Struct, frozen=True, kw_only=True):
     def width(self) -> int:
         """The width of each of them."""
         return max(panel.width for panel in self.panels)
-
-    @property
-    def height(self) -> int:
-        """The height of all of them."""
-        return sum(panel.height for panel in self.panels)
 
 
 class Control(Struct, frozen=True, kw_only=True):

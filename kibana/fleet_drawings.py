@@ -104,7 +104,7 @@ def _nights() -> Json:
         "Family": "datum.key",
         "Night": "timeFormat(datum.night, '%Y-%m-%d')",
         "Highest memory peak": vega.known_text("datum.peak", "format(datum.peak, '.0f') + ' %'"),
-        "Runs": "datum.runs",
+        "Reports": "datum.runs",
         "Killed": "datum.killed",
         "Failed": "datum.failed",
     }
@@ -174,7 +174,7 @@ def _nights() -> Json:
                 "gradientLength": 240,
                 "gradientThickness": 8,
                 "titleOrient": "left",
-                "title": "Memory peak in percent of the size",
+                "title": "Memory peak %",
             }
         ],
         axes=[
@@ -367,7 +367,7 @@ def _size_text(vcpu: str, memory_mb: str) -> str:
 def _savings() -> Json:
     found = {
         "saving": {"max": {"field": _SAVING}},
-        "advice": _newest(_SIZE_FIELDS, {"exists": {"field": _SAVING}}),
+        "advice": _newest(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
         "peak": {"max": {"field": _MEMORY_PEAK}},
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
         "cost": {"sum": {"field": "cost.usd"}},
@@ -390,7 +390,6 @@ def _savings() -> Json:
                     ),
                 }
             ),
-            vega.kept("datum.usd > 0"),
             vega.ordered("usd", "descending"),
         ],
     )
@@ -438,7 +437,7 @@ def _savings() -> Json:
         ("Cost", "width - 4", "right"),
     ):
         heading = {"x": signal(place), "y": {"value": -10}, "align": {"value": align}}
-        marks.append(vega.label(None, f"'{text}'", heading, style=vega.STRONG_LABEL))
+        marks.append(_heading(text, heading))
     whole_row = {
         "x": {"value": 0},
         "width": signal("width"),
@@ -477,6 +476,12 @@ def _savings() -> Json:
     )
 
 
+def _heading(text: str, place: Json) -> Json:
+    """The title of a column, if there are rows."""
+    shown = f"length(data('families')) ? '{text}' : ''"
+    return vega.label(None, shown, place, style=vega.STRONG_LABEL)
+
+
 def _percent_column(name: str, start: str, row: Json, middle: Json) -> list[Json]:
     """A bar in percent of the size, in a frame that ends at 100 %."""
     value = f"datum.{name}"
@@ -505,7 +510,7 @@ SAVINGS: Final = Drawing(
     key="savings-by-family",
     title="Saving a month by family, and what it uses of its size",
     description=(
-        "The saving of the newest run with advice, times the family's runs a month (of the run "
+        "The saving of the newest run that could have been cheaper, times the family's runs a month (of the run "
         "alone, if fewer than 5 are known). The highest memory peak, the mean CPU usage and the "
         "list price are of all runs in the time range. The 25 families with the largest savings."
     ),
@@ -570,8 +575,7 @@ def _resizes() -> Json:
     for name, (title, place, align) in columns.items():
         encoding = {"x": signal(place), "align": {"value": align}}
         heading = {**encoding, "y": {"value": -10}}
-        text = f"length(data('families')) ? '{title}' : ''"
-        marks.append(vega.label(None, text, heading, style=vega.STRONG_LABEL))
+        marks.append(_heading(title, heading))
         marks.append(vega.label("families", texts[name], {**encoding, **middle}))
     return vega.frame(
         [rows],

@@ -181,7 +181,7 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
             "scale": scale,
             "params": {"sortField": model.TIME_FIELD},
         }
-    if metric.operation == "max" and metric.field == model.TIME_FIELD:
+    if metric.operation == "max" and _LATEST_TYPES.get(metric.field) == "date":
         return {**column, "dataType": "date"}
     return column
 

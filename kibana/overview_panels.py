@@ -48,7 +48,9 @@ _TILES: Final = Stack(
 
 def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
     description = f"{description} The 25 families with the most runs."
-    return parts.heatmap(key, title, description, metric, width=24, height=20)
+    is_cpu = metric.field.startswith("usage.cpu.")
+    bands = colours.CPU_BANDS if is_cpu else colours.PERCENT_BANDS
+    return parts.heatmap(key, title, description, metric, bands=bands, width=24, height=20)
 
 
 _HEATMAPS: Final = (

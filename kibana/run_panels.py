@@ -10,9 +10,11 @@ from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
 from kibana.run_drawing import RUN_CURVES
 
-_TABLE_HEIGHT: Final = 6
+_TABLE_HEIGHT: Final = 8
 # One run at a time, as in its drawing: the newest, if none is selected.
-_NEWEST_TASK: Final = replace(parts.TASK_ROWS, size=1)
+_NEWEST_TASK: Final = replace(
+    parts.TASK_ROWS, size=1, order_by=parts.highest("event.start", "Newest start")
+)
 _FAMILIES_OF_CHART: Final = Terms(
     field="task.family", label="Family", size=10, order_by=model.BY_COUNT
 )
@@ -81,15 +83,14 @@ RUN: Final = Dashboard(
         RUN_CURVES,
         _run_table(
             "run-summary",
-            "Result and sizes",
-            "Category and reason, as ECS and the monitor report them. Saturated: share of the time "
-            "in which the task used all CPUs. Killed: processes that the kernel killed.",
+            "Result and sizes, of a run that has ended",
+            "Category and reason, as ECS and the monitor report them. Killed: processes that the "
+            "kernel killed.",
             parts.latest("task.exit_code", "Exit code"),
             parts.latest("task.stop_category", "Category"),
             parts.latest("task.stopped_reason", "Reason"),
             parts.highest("usage.cpu.size", "vCPU"),
             parts.highest("usage.cpu.percent.max", "CPU peak %"),
-            parts.highest("usage.cpu.saturated_percent", "Saturated %"),
             parts.highest("usage.memory.size_mb", "Memory MB"),
             parts.highest("usage.memory.used_mb.max", "Peak MB"),
             parts.highest("usage.memory.kills", "Killed"),
@@ -99,7 +100,6 @@ RUN: Final = Dashboard(
             "Where the time went",
             "Parts of the duration in percent.",
             *parts.TIME_PARTS,
-            width=28,
         ),
         _run_table(
             "run-what-if",
@@ -112,7 +112,6 @@ RUN: Final = Dashboard(
                 parts.highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
                 for size in ("0.25", "0.5", "1", "2", "4", "8")
             ),
-            width=20,
         ),
         _run_table(
             "run-containers",

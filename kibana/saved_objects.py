@@ -26,6 +26,8 @@ SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 _TOP_HEIGHT: Final = 4
 _CONTROLS_WIDTH: Final = 40
 _LINKS_HEIGHT: Final = 2
+_TOOLBAR_HEIGHT: Final = 3
+"""A table of OpenSearch Dashboards has a line for its download, and one for its pages; Kibana's has neither."""
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
@@ -163,7 +165,7 @@ def dashboard_object(
         controls = ("visualization", f"{dashboard.key}-filters")
         place = (0, 0, _CONTROLS_WIDTH, _TOP_HEIGHT)
         placed.append(_panel(dashboard, "filters", controls, place, {"hidePanelTitles": True}))
-    placed += _placed_panels(dashboard, kind, settings, top=top[3])
+    placed += _placed_panels(dashboard, kind, settings, top=top[3], is_lens=is_lens)
     panels = []
     panel_references = []
     for number, panel in enumerate(placed, start=1):
@@ -203,7 +205,12 @@ def drawing_object(drawing: Drawing) -> Json:
 
 
 def _placed_panels(
-    dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int
+    dashboard: Dashboard,
+    kind: str,
+    settings: Callable[[Panel], Json],
+    *,
+    top: int,
+    is_lens: bool,
 ) -> Iterator[Json]:
     x = 0
     y = top
@@ -215,7 +222,10 @@ def _placed_panels(
             row_height = 0
         own_y = y
         for panel in item.panels if isinstance(item, Stack) else (item,):
-            place = (x, own_y, panel.width, panel.height)
+            height = panel.height
+            if is_lens and isinstance(panel, Panel) and panel.kind == "table":
+                height -= _TOOLBAR_HEIGHT
+            place = (x, own_y, panel.width, height)
             if isinstance(panel, Panel):
                 target = (kind, panel.key)
                 own = settings(panel)
@@ -226,9 +236,9 @@ def _placed_panels(
                 target = ("search", panel.key)
                 own = _FITTED_ROWS
             yield _panel(dashboard, panel.key, target, place, own)
-            own_y += panel.height
+            own_y += height
         x = x + item.width
-        row_height = max(row_height, item.height)
+        row_height = max(row_height, own_y - y)
 
 
 def _panel(
