@@ -37,11 +37,11 @@ def _documents(count: int, now: datetime) -> Iterator[str]:
     """
     by_kind: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
     for document in example_documents.documents(now, count=40, days=2):
-        fields = dict(document.fields)
-        fields.pop("record", None)
-        fields.pop("series", None)
-        sample = (document.index, json.dumps(fields), fields)
-        by_kind.setdefault(fields["event"]["dataset"], []).append(sample)
+        stored = dict(document.fields)
+        stored.pop("record", None)
+        stored.pop("series", None)
+        sample = (document.index, json.dumps(stored), stored)
+        by_kind.setdefault(stored["event"]["dataset"], []).append(sample)
     reports = by_kind["task.report"]
     samples = [*reports, *random.Random(7).sample(by_kind["task.checkpoint"], len(reports))]
     rng = random.Random(7)

@@ -13,13 +13,11 @@ from kibana.colours import Band
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
 Kind = Literal["number", "line", "bars", "ranking", "heatmap", "table"]
-Operation = Literal["count", "count_distinct", "average", "sum", "max", "percentile", "latest"]
+Operation = Literal["count", "count_distinct", "average", "sum", "max", "latest"]
 
 TIME_FIELD: Final = "@timestamp"
 ELAPSED_FIELD: Final = "usage.duration_ms"
 """The duration of a run, in its checkpoints until then."""
-SHORTEST_DURATION_MS: Final = 1000
-"""The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
 MISSING_LABEL: Final = "not known"
 """The name of the bucket of documents without the field."""
@@ -53,7 +51,6 @@ class PanelMetric(Struct, frozen=True):
     field: str
     label: str
     colour: str | None = None  # in a chart in which each series is a metric
-    percent: int | None = None  # for the operation "percentile"
     share_of: str | None = None
 
 
@@ -61,15 +58,13 @@ class Terms(Struct, frozen=True, kw_only=True):
     """A terms aggregation: one bucket for each value of a field.
 
     Buckets are in order of their key, or of ``order_by``, which the panel does not draw: highest
-    first. All terms of a panel that have an ``order_by`` have the same. ``has_other_bucket``
-    combines the documents beyond ``size``.
+    first. All terms of a panel that have an ``order_by`` have the same.
     """
 
     field: str
     label: str
     size: int = 20
     order_by: PanelMetric | None = None
-    has_other_bucket: bool = False
     has_missing_bucket: bool = False  # for documents without the field
 
 
@@ -86,8 +81,7 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run.
     ``condition`` selects the documents; "": all. ``bands`` are the colours of a heatmap, or of a
-    number. ``limit`` is the value of a line across the chart, where the axis does not end. Without
-    an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
+    number. Without an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
     of 20 pixels.
     """
 
@@ -103,9 +97,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     time_field: str = TIME_FIELD
     condition: str = ""
     bands: tuple[Band, ...] = ()
-    is_logarithmic: bool = False
     is_stacked: bool = False
-    limit: int | None = None
     axis: str = ""
     width: int = 24
     height: int = 15
@@ -136,16 +128,9 @@ class Panel(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def has_checkpoint_axis(self) -> bool:
-        """Whether the axis has the times of checkpoints: buckets of a time range can be longer
-        than the run.
-        """
-        return any(terms.field == TIME_FIELD for terms in self.terms)
-
-    @property
     def has_series_of_terms(self) -> bool:
         """Whether the chart has a series for each of several values of a field."""
-        return any(terms.size > 1 and terms.field != TIME_FIELD for terms in self.terms)
+        return any(terms.size > 1 for terms in self.terms)
 
     @property
     def legend_position(self) -> str:
@@ -232,19 +217,9 @@ BY_COUNT: Final = PanelMetric(operation="count", field=TIME_FIELD, label="Docume
 """The order of terms by their number of documents."""
 
 
-def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:
-    """The metrics by the id of their aggregation.
-
-    One computes all percentiles of a field, in half the time.
-    """
-    groups: dict[str, tuple[PanelMetric, ...]] = {}
-    first: dict[str, str] = {}
-    for number, metric in enumerate(panel.metrics, start=1):
-        name = str(number)
-        if metric.operation == "percentile":
-            name = first.setdefault(metric.field, name)
-        groups[name] = (*groups.get(name, ()), metric)
-    return groups
+def numbered_metrics(panel: Panel) -> dict[str, PanelMetric]:
+    """The metrics by the id of their aggregation."""
+    return {str(number): metric for number, metric in enumerate(panel.metrics, start=1)}
 
 
 def cases_id(panel: Panel) -> str:

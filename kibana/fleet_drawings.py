@@ -566,7 +566,7 @@ def _resizes() -> Json:
         "saved": vega.known_text("datum.saved", vega.usd_text("datum.saved")),
     }
     columns = {
-        "change": ("Size", "0", "left"),
+        "change": ("Size", "8", "left"),
         "run": ("Cost of a run", "width * 0.5", "left"),
         "runs": ("Runs since", "width * 0.83", "right"),
         "saved": ("Saved", "width - 4", "right"),

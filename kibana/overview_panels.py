@@ -110,7 +110,6 @@ def _notices(
         description,
         _NOTICES,
         cases=cases,
-        terms=(),
         index="notices",
         condition=f'event.dataset: "{dataset}"',
         height=_NOTICES_HEIGHT,
@@ -188,7 +187,6 @@ OVERVIEW: Final = Dashboard(
             ),
             parts.TASKS,
             cases=parts.OUTCOMES,
-            terms=(),
         ),
         DURATIONS,
         *_HEATMAPS,
@@ -299,7 +297,7 @@ RIGHT_SIZING: Final = Dashboard(
             *_newest_advice(parts.TASKS)[:-1],
             terms=parts.FAMILY_ROWS,
             condition=_IS_TOO_SMALL,
-            height=12,
+            height=9,
         ),
         parts.table(
             "right-size-table",
@@ -327,7 +325,7 @@ RIGHT_SIZING: Final = Dashboard(
                 ),
             ),
             condition=_COST_UNKNOWN,
-            height=12,
+            height=8,
         ),
     ),
 )

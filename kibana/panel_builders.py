@@ -16,9 +16,6 @@ COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by=model.BY_COUNT)
-LARGEST_FAMILIES: Final = Terms(
-    field="task.family", label="Family", size=10, order_by=model.BY_COUNT, has_other_bucket=True
-)
 NEWEST: Final = PanelMetric(operation="max", field=model.TIME_FIELD, label="Newest")
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
 CONTAINER_ROWS: Final = Terms(
@@ -82,7 +79,7 @@ average = partial(PanelMetric, "average")  # unweighted
 
 _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     "number": {"height": 7},
-    "bars": {"terms": (LARGEST_FAMILIES,), "has_time_axis": True},
+    "bars": {"has_time_axis": True},
     "ranking": {"terms": (FAMILIES,)},
     "heatmap": {
         "terms": (FAMILIES,),

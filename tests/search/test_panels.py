@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import handler
 from kibana.build import DRAWINGS, PANELS
-from kibana.dashboard_model import Panel, cases_id, grouped_metrics, terms_id, time_id
+from kibana.dashboard_model import Panel, cases_id, numbered_metrics, terms_id, time_id
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
@@ -264,9 +264,7 @@ def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
 
 def value(bucket: Bucket, panel: Panel, n: int) -> Any:
     metric = panel.metrics[n]
-    name = next(name for name, group in grouped_metrics(panel).items() if metric in group)
-    if metric.operation == "percentile":
-        return {one["key"]: one["value"] for one in bucket[name]["values"]}[metric.percent]
+    name = list(numbered_metrics(panel))[n]
     whole = number(bucket[name])
     return whole if metric.share_of is None else number(bucket[f"{name}-{MATCHING}"][name]) / whole
 
@@ -515,7 +513,7 @@ def test_the_curves_of_a_killed_run_end_with_the_kill(filled: SearchServer) -> N
 def test_a_run_that_goes_on_has_a_point_for_each_checkpoint(filled: SearchServer) -> None:
     """Without its report, `a` is a run of which two checkpoints have come."""
     view = drawn(filled, "run-curves", "a", dataset="task.checkpoint")
-    first, second = view["data"]["intervals"]
+    first, second = view["data"]["curve"]
     assert first["used_vcpu"] == close(0.4)
     assert first["used_mb"] == 256
     assert second["used_vcpu"] == close(0.8)
@@ -554,7 +552,7 @@ def test_one_task(shown: Shown) -> None:
     (stopped,) = shown("run-summary", "stopped").values()
     assert stopped[:3] == (143, "user", BY_USER)
     (of_c,) = shown("run-summary", "c").values()
-    assert of_c == (0, None, None, 2, close(90), 0, 1024, 768, None)
+    assert of_c == (0, None, None, 2, close(90), 1024, 768, None)
     (slowdowns,) = shown("run-what-if", "c").values()
     quarter, half, one, two, four, eight = slowdowns
     assert quarter > half > one >= 1.8
