@@ -24,7 +24,7 @@ MISSING_LABEL: Final = "not known"
 
 COLUMN_WIDTHS: Final = {
     "task.id": 305,
-    "task.stopped_reason": 330,
+    "task.stopped_reason": 300,
     "notice.message": 690,
     "container.image.name": 260,
     "links.run": 80,

@@ -197,6 +197,11 @@ def _tiles_text() -> str:
     """The tiles, each with its title, its value, and what is below, as an expression."""
     advice = "datum.doc.recommendation"
     percent = "format({0}, '.0f') + ' %'"
+    saved = f"{advice}.saving_percent"
+    saving = (
+        f"{saved} < 0 ? 'costs ' + {percent.format(f'-{saved}')} + ' more'"
+        f" : 'saves ' + {percent.format(saved)}"
+    )
     tiles = (
         ("Result", "datum.verdict", "datum.doc.container.name"),
         ("Family", "datum.doc.task.family || '-'", "datum.doc.task.id"),
@@ -236,11 +241,7 @@ def _tiles_text() -> str:
                 f"{advice}.vcpu + ' vCPU, ' + " + vega.memory_text(f"{advice}.memory_mb"),
                 "'-'",
             ),
-            vega.known_text(
-                f"{advice} && {advice}.saving_percent",
-                f"'saves ' + format({advice}.saving_percent, '.0f') + ' %'",
-                "''",
-            ),
+            vega.known_text(f"{advice} && {advice}.saving_percent", saving, "''"),
         ),
     )
     lists = (
@@ -389,7 +390,7 @@ def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: st
             vega.mark("rule", "run", at_limit, interactive=False),
             vega.label("run", f"isValid(datum.{limit}) ? 'limit' : ''", limit_name, size=10),
             vega.mark("rule", "kill", killed, interactive=False),
-            vega.label("kill", "'✕ killed'", killed_name),
+            vega.label("kill", "'✕ killed'" if name == "cpu" else "''", killed_name),
             _pointer_areas(),
         ],
     }
