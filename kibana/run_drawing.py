@@ -374,7 +374,7 @@ def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: st
                 "orient": "left",
                 "scale": name,
                 "title": signal(unit),
-                "format": "~g",
+                "format": ",.2~f",
                 "tickCount": 4,
                 "grid": True,
                 "minExtent": 52,
