@@ -15,7 +15,7 @@ from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask, monitor_task
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler, TaskSource
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -34,6 +34,7 @@ from tests.fakes import (
     FakeTaskSource,
     sample,
     seconds,
+    task_settings,
 )
 
 MIB = 1024 * 1024
@@ -45,8 +46,8 @@ OWN = ContainerMetadata(
 class FakeCollector:
     """Notes the calls of the monitor, and how many reports were delivered before each."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, fakes: "PlayedMonitor") -> None:
+        self._world = fakes
         self.calls: list[tuple[str, int]] = []
 
     def _note(self, what: str) -> None:
@@ -115,7 +116,7 @@ class FakeMonitor:
             stop_seconds=self.stop_seconds,
             log=self.log,
             collectors=Collectors(*self.collectors, *more),
-            delivery=Delivery(self.streams, self.output, self.log, self.budget),
+            delivery=ReportDelivery(self.streams, self.output, self.log, self.budget),
             read_own_usage=lambda: own_usage,
             reported=self.reported,
         )
@@ -137,7 +138,7 @@ class FakeMonitor:
         return MonitoredTask(self.settings, self.sampler, shared, warnings)
 
 
-class World(FakeMonitor):
+class PlayedMonitor(FakeMonitor):
     """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``.
 
     Sees the batches' samples.
@@ -170,7 +171,7 @@ class World(FakeMonitor):
         )
         self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
         self.warnings: tuple[str, ...] = ()
-        self.settings = TaskSettings(**settings)
+        self.settings = task_settings(**settings)
         self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:
@@ -223,7 +224,7 @@ class World(FakeMonitor):
     def task(self, shared: SharedParts) -> MonitoredTask:
         return self.task_of(self.source, shared, self.warnings)
 
-    def run(self) -> "World":
+    def run(self) -> "PlayedMonitor":
         shared = self.shared()
         monitor_task(self.task(shared), shared, self.exporter)
         return self

@@ -3,14 +3,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import Delivery, OwnStream, log_target, report_target
+from profiler.monitor.report_delivery import OwnStream, ReportDelivery, log_target, report_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
-from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
-from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
+from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout, task_settings
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
@@ -19,14 +18,14 @@ AWSLOGS = {
     "awslogs-region": "eu-west-1",
     "awslogs-stream": "ecs/batch/0123",
 }
-SETTINGS = TaskSettings(aws_region="us-west-2")
+SETTINGS = task_settings(aws_region="us-west-2")
 
 
 class Parts:
     def __init__(self, streams: FakeLogsSink | None = None, *, slow: bool = False) -> None:
         self.streams, self.output, self.log = streams or FakeLogsSink(), FakeStdout(), FakeLog()
         self.budget = FakeCalls(last_seconds=1000 if slow else 0)
-        self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
+        self.delivery = ReportDelivery(self.streams, self.output, self.log, self.budget)
 
 
 @pytest.mark.parametrize("stacks", [None, b"stacks"])
@@ -40,7 +39,9 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
         *([] if stacks is None else [(TARGET, stacks)]),
         (TARGET, b"line"),
     ]
-    assert (parts.output.lines, parts.log.lines, parts.budget.seconds) == ([], [], [24])
+    assert parts.output.lines == []
+    assert parts.log.lines == []
+    assert parts.budget.seconds == [24]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,8 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
         ),
     ],
 )
-def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(
-    parts: Parts, said: str
-) -> None:
+def test_a_line_that_is_not_delivered_is_printed_with_one_error(parts: Parts, said: str) -> None:
+    """A line that is not delivered is printed with one error that gives the reason."""
     parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
@@ -72,7 +72,8 @@ def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
     parts.budget.last_seconds = 3
     parts.delivery.deliver(b"line", TARGET, 24)
     parts.delivery.print_failed()
-    assert (parts.output.lines, parts.log.lines) == ([], [])
+    assert parts.output.lines == []
+    assert parts.log.lines == []
     parts.budget.clock.advance(3)
     parts.delivery.print_failed()
     assert parts.output.lines == [b"line"]
@@ -92,7 +93,8 @@ def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
 ) -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", target, seconds, b"stacks")
-    assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
+    assert parts.output.lines == [b"line"]
+    assert parts.budget.seconds == []
     (error,) = parts.log.events("error")
     assert said in error
 
@@ -207,9 +209,7 @@ def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_opt
     )
 
 
-def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_is_no_own_stream() -> (
-    None
-):
+def test_a_group_that_the_batch_shares_has_no_own_stream() -> None:
     """``own`` is the monitor's container: it may have another name than the usual one."""
     shared, batch = with_monitor(**{"awslogs-group": "/ecs/jobs"}), container(AWSLOGS)
     assert log_target(batch, shared, SETTINGS, None) == BATCHS
@@ -236,12 +236,10 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     parts = Parts()
     parts.delivery.deliver(b"line", target, 24)
     parts.delivery.finish()
-    assert (parts.output.lines, parts.streams.lines, parts.budget.seconds, parts.log.lines) == (
-        [b"line"],
-        [],
-        [],
-        [],
-    )
+    assert parts.output.lines == [b"line"]
+    assert parts.streams.lines == []
+    assert parts.budget.seconds == []
+    assert parts.log.lines == []
 
 
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:
