@@ -11,7 +11,6 @@ from kibana.dashboard_model import Dashboard, Json, Panel, PanelMetric, Terms
 from kibana.saved_objects import (
     SOURCE,
     classic_visualization,
-    controls_panel,
     dashboard_object,
     data_view_reference,
     object_id,
@@ -23,9 +22,6 @@ VERSIONS: Final = {
     "visualization": "7.10.0",
     "dashboard": "7.9.3",
 }
-_CONTROLS_HEIGHT = 5
-_CONTROLS_IN_A_ROW = 5
-_HEIGHT_OF_A_SECOND_ROW = 3
 _TYPES = {
     "number": "metric",
     "bars": "histogram",
@@ -38,6 +34,7 @@ _WIDTHS: Final = {
     "task.status": 95,
     "task.stop_category": 100,
     "task.exit_code": 95,
+    "task.stopped_reason": 260,
     "usage.duration_ms": 120,
     "usage.cpu.size": 90,
     "usage.memory.kills": 90,
@@ -50,7 +47,6 @@ _LONG_TEXT = "notice.message"
 _WIDTHS_BESIDE_IT = {"task.family": 130, "notice.kind": 90, "count": 95}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
-_PERCENTILE_LABEL = "duration"
 
 
 def charts(dashboard: Dashboard) -> Iterator[Json]:
@@ -61,11 +57,9 @@ def charts(dashboard: Dashboard) -> Iterator[Json]:
 
 def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard. Its dropdown lists are a panel."""
-    height = _CONTROLS_HEIGHT + (
-        _HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0
+    return dashboard_object(
+        dashboard, "visualization", _settings, is_lens=False, has_controls_panel=True
     )
-    controls = [controls_panel(dashboard, height)]
-    return dashboard_object(dashboard, "visualization", _settings, is_lens=False, controls=controls)
 
 
 def _controls(dashboard: Dashboard) -> Json:
@@ -139,19 +133,12 @@ def colours_of(panel: Panel) -> dict[str, str]:
     else:
         bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
-    metrics = {
-        _legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None
-    }
+    metrics = {metric.label: metric.colour for metric in panel.metrics if metric.colour is not None}
     return {
         **bands,
         **cases,
         **({} if panel.has_series_of_terms and panel.kind != "ranking" else metrics),
     }
-
-
-def _legend(metric: PanelMetric) -> str:
-    is_prefixed = metric.operation == "percentile"
-    return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
 
 
 def _visualization(panel: Panel) -> Json:
@@ -180,7 +167,7 @@ def _coloured_number(panel: Panel) -> Json:
     dark theme needs.
     """
     (metric,) = panel.metrics
-    kind, _ = _metric((metric,))
+    kind, _ = _metric(metric)
     ratio = {
         "type": "filter_ratio",
         "numerator": model.kuery(metric.share_of),
@@ -235,8 +222,8 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is
     their nesting.
     """
-    for name, group in model.grouped_metrics(panel).items():
-        yield _aggregation(name, "metric", *_metric(group))
+    for name, metric in model.numbered_metrics(panel).items():
+        yield _aggregation(name, "metric", *_metric(metric))
     if panel.cases:
         filters = [
             {"input": model.kuery(case.condition), "label": case.label} for case in panel.cases
@@ -246,7 +233,8 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for number, terms in enumerate(panel.terms):
         # The name of a single bucket is next to the chart: in a legend, it would cut the name of
         # the metric.
-        schema = rows_schema if terms.size > 1 else "split"
+        is_row = terms.size > 1 or panel.kind == "table"
+        schema = rows_schema if is_row else "split"
         schema = "segment" if terms.field == model.TIME_FIELD else schema
         yield _aggregation(model.terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis and panel.time_field == model.ELAPSED_FIELD:
@@ -278,8 +266,7 @@ def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
     return {"id": identity, "enabled": True, "type": kind, "schema": schema, "params": params}
 
 
-def _metric(group: tuple[PanelMetric, ...]) -> tuple[str, Json]:
-    metric = group[0]
+def _metric(metric: PanelMetric) -> tuple[str, Json]:
     params: Json = {"field": metric.field, "customLabel": metric.label}
     match metric.operation:
         case "count":
@@ -290,9 +277,6 @@ def _metric(group: tuple[PanelMetric, ...]) -> tuple[str, Json]:
             return "avg", params
         case "sum" | "max":
             return metric.operation, params
-        case "percentile":  # the product prefixes the label with "95th percentile of"
-            percents = [part.percent for part in group]
-            return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
         case "latest":
             newest = {
                 "aggregate": "concat",
@@ -312,11 +296,11 @@ def _terms(terms: Terms) -> Json:
         **(
             {}
             if order is None
-            else {"orderAgg": _aggregation(model.ORDER, "orderAgg", *_metric((order,)))}
+            else {"orderAgg": _aggregation(model.ORDER, "orderAgg", *_metric(order))}
         ),
         "order": "asc" if order is None else "desc",
         "size": terms.size,
-        "otherBucket": terms.has_other_bucket,
+        "otherBucket": False,
         "otherBucketLabel": "Other",
         "missingBucket": terms.has_missing_bucket,
         "missingBucketLabel": model.MISSING_LABEL,
@@ -386,12 +370,8 @@ def _heatmap_params(panel: Panel) -> Json:
 
 
 def _value_scale(panel: Panel) -> Json:
-    scale = {"type": "log" if panel.is_logarithmic else "linear", "mode": "normal"}
-    if panel.is_logarithmic:
-        return {**scale, "setYExtents": True, "min": model.SHORTEST_DURATION_MS, "max": None}
-    # The axis would else end at the data, below the limit.
-    end = 100 if panel.limit is None else panel.limit * 1.2
-    return {**scale, "setYExtents": True, "min": 0, "max": end} if panel.is_percentage else scale
+    scale = {"type": "linear", "mode": "normal"}
+    return {**scale, "setYExtents": True, "min": 0, "max": 100} if panel.is_percentage else scale
 
 
 def _xy_params(panel: Panel) -> Json:
@@ -402,14 +382,14 @@ def _xy_params(panel: Panel) -> Json:
             "show": True,
             "type": shape,
             "mode": "stacked" if panel.kind == "bars" or panel.is_stacked else "normal",
-            "data": {"label": group[0].label, "id": name},
+            "data": {"label": metric.label, "id": name},
             "valueAxis": "ValueAxis-1",
             "drawLinesBetweenPoints": True,
             "lineWidth": 2,
             "interpolate": "linear",
             "showCircles": True,
         }
-        for name, group in model.grouped_metrics(panel).items()
+        for name, metric in model.numbered_metrics(panel).items()
     ]
     return {
         "type": shape,
@@ -447,8 +427,8 @@ def _xy_params(panel: Panel) -> Json:
         "addTimeMarker": False,
         "labels": {"show": False},
         "thresholdLine": {
-            "show": panel.limit is not None,
-            "value": panel.limit or 0,
+            "show": False,
+            "value": 0,
             "width": 2,
             "style": "dashed",
             "color": colours.LIMIT,

@@ -10,6 +10,8 @@ FAILURE: Final = "#e4605c"
 OUT_OF_MEMORY: Final = "#c0392b"
 STOPPED: Final = "#98a2b3"
 UNKNOWN: Final = "#e6a817"
+KILL: Final = "#e5484d"
+"""The line and the word of a kill: dark red would be hard to see on a dark background."""
 # The colours of numbers that are not outcomes differ from the colours above.
 USED: Final = "#4a98c9"
 HIGH: Final = "#2f6fa8"
@@ -18,8 +20,8 @@ LIMIT: Final = FAILURE
 _DARKEST_RED: Final = "#7b241c"
 
 PERCENT_BANDS: Final[tuple[Band, ...]] = (
-    (0, 10, "#f1f5f9"),
-    (10, 25, "#d6e6f4"),
+    (0, 10, "#e1e8f0"),
+    (10, 25, "#c9ddf0"),
     (25, 50, "#9fc9e2"),
     (50, 75, "#4a98c9"),
     (75, 90, "#1764ab"),
@@ -29,17 +31,15 @@ PERCENT_BANDS: Final[tuple[Band, ...]] = (
 """Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
 
 The bands are absolute, so that a low percentage never has the colour of a high one. Red means close to the limit. The
-classic heatmap does not draw values outside all bands. The last band is for exactly 100, and for CPU usage above a
-soft limit.
+classic heatmap does not draw values outside all bands. The last band is for exactly 100.
 """
-COUNT_BANDS: Final[tuple[Band, ...]] = (
-    (1, 2, "#cd6155"),
-    (2, 5, "#b03a2e"),
-    (5, 20, "#922b21"),
-    (20, 1_000_000, _DARKEST_RED),
+CPU_BANDS: Final[tuple[Band, ...]] = (
+    *PERCENT_BANDS[:5],
+    (90, 101, "#0b3d73"),
+    (101, 10_000, "#7b4fa3"),
 )
-"""The bands of a heatmap that counts runs that ran out of memory."""
-NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS), (1, 1_000_000_000, OUT_OF_MEMORY))
+"""The bands of CPU usage: a task that uses all of its CPUs is not in danger. The last one is above a soft limit."""
+NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS), (1, 1_000_000_000, KILL))
 """The bands of a number that counts runs that ran out of memory."""
 FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS), (0.000_001, 1, FAILURE))
 """The bands of a ratio of failed tasks, from 0 to 1."""

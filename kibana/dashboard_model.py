@@ -3,6 +3,7 @@
 Conditions are in Kibana's query language, KQL.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -12,20 +13,18 @@ from kibana.colours import Band
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
 Kind = Literal["number", "line", "bars", "ranking", "heatmap", "table"]
-Operation = Literal["count", "count_distinct", "average", "sum", "max", "percentile", "latest"]
+Operation = Literal["count", "count_distinct", "average", "sum", "max", "latest"]
 
 TIME_FIELD: Final = "@timestamp"
 ELAPSED_FIELD: Final = "usage.duration_ms"
 """The duration of a run, in its checkpoints until then."""
-SHORTEST_DURATION_MS: Final = 1000
-"""The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
 MISSING_LABEL: Final = "not known"
 """The name of the bucket of documents without the field."""
 
 COLUMN_WIDTHS: Final = {
     "task.id": 305,
-    "task.stopped_reason": 400,
+    "task.stopped_reason": 300,
     "notice.message": 690,
     "container.image.name": 260,
     "links.run": 80,
@@ -52,7 +51,6 @@ class PanelMetric(Struct, frozen=True):
     field: str
     label: str
     colour: str | None = None  # in a chart in which each series is a metric
-    percent: int | None = None  # for the operation "percentile"
     share_of: str | None = None
 
 
@@ -60,15 +58,13 @@ class Terms(Struct, frozen=True, kw_only=True):
     """A terms aggregation: one bucket for each value of a field.
 
     Buckets are in order of their key, or of ``order_by``, which the panel does not draw: highest
-    first. All terms of a panel that have an ``order_by`` have the same. ``has_other_bucket``
-    combines the documents beyond ``size``.
+    first. All terms of a panel that have an ``order_by`` have the same.
     """
 
     field: str
     label: str
     size: int = 20
     order_by: PanelMetric | None = None
-    has_other_bucket: bool = False
     has_missing_bucket: bool = False  # for documents without the field
 
 
@@ -85,8 +81,7 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run.
     ``condition`` selects the documents; "": all. ``bands`` are the colours of a heatmap, or of a
-    number. ``limit`` is the value of a line across the chart, where the axis does not end. Without
-    an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
+    number. Without an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
     of 20 pixels.
     """
 
@@ -102,9 +97,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     time_field: str = TIME_FIELD
     condition: str = ""
     bands: tuple[Band, ...] = ()
-    is_logarithmic: bool = False
     is_stacked: bool = False
-    limit: int | None = None
     axis: str = ""
     width: int = 24
     height: int = 15
@@ -135,16 +128,9 @@ class Panel(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def has_checkpoint_axis(self) -> bool:
-        """Whether the axis has the times of checkpoints: buckets of a time range can be longer
-        than the run.
-        """
-        return any(terms.field == TIME_FIELD for terms in self.terms)
-
-    @property
     def has_series_of_terms(self) -> bool:
         """Whether the chart has a series for each of several values of a field."""
-        return any(terms.size > 1 and terms.field != TIME_FIELD for terms in self.terms)
+        return any(terms.size > 1 for terms in self.terms)
 
     @property
     def legend_position(self) -> str:
@@ -166,6 +152,31 @@ class SavedSearch(Struct, frozen=True, kw_only=True):
     height: int = 14
 
 
+class Drawing(Struct, frozen=True, kw_only=True):
+    """A chart that neither product has of its own, as a specification of Vega 5, which both draw.
+
+    ``spec`` has its searches. Their time range and filters are the dashboard's.
+    """
+
+    key: str
+    title: str
+    description: str
+    spec: Json
+    width: int = 48
+    height: int = 15
+
+
+class Stack(Struct, frozen=True, kw_only=True):
+    """Panels of the same width, one below the other, beside other panels."""
+
+    panels: tuple[Panel | Drawing, ...]
+
+    @property
+    def width(self) -> int:
+        """The width of each of them."""
+        return max(panel.width for panel in self.panels)
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """A field by which the user can filter a dashboard."""
 
@@ -180,12 +191,24 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     title: str
     description: str
     controls: tuple[Control, ...]
-    panels: tuple[Panel | SavedSearch, ...]
+    panels: tuple[Panel | Drawing | SavedSearch | Stack, ...]
 
     @property
     def charts(self) -> tuple[Panel, ...]:
-        """The panels without the lists of documents."""
-        return tuple(panel for panel in self.panels if isinstance(panel, Panel))
+        """The panels that each product draws in its own way."""
+        return tuple(panel for panel in self._leaves() if isinstance(panel, Panel))
+
+    @property
+    def drawings(self) -> tuple[Drawing, ...]:
+        """The panels that both products draw alike."""
+        return tuple(panel for panel in self._leaves() if isinstance(panel, Drawing))
+
+    def _leaves(self) -> Iterator[Panel | Drawing | SavedSearch]:
+        for panel in self.panels:
+            if isinstance(panel, Stack):
+                yield from panel.panels
+            else:
+                yield panel
 
 
 ORDER: Final = "order"
@@ -194,19 +217,9 @@ BY_COUNT: Final = PanelMetric(operation="count", field=TIME_FIELD, label="Docume
 """The order of terms by their number of documents."""
 
 
-def grouped_metrics(panel: Panel) -> dict[str, tuple[PanelMetric, ...]]:
-    """The metrics by the id of their aggregation.
-
-    One computes all percentiles of a field, in half the time.
-    """
-    groups: dict[str, tuple[PanelMetric, ...]] = {}
-    first: dict[str, str] = {}
-    for number, metric in enumerate(panel.metrics, start=1):
-        name = str(number)
-        if metric.operation == "percentile":
-            name = first.setdefault(metric.field, name)
-        groups[name] = (*groups.get(name, ()), metric)
-    return groups
+def numbered_metrics(panel: Panel) -> dict[str, PanelMetric]:
+    """The metrics by the id of their aggregation."""
+    return {str(number): metric for number, metric in enumerate(panel.metrics, start=1)}
 
 
 def cases_id(panel: Panel) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kibana import colours
 from kibana import dashboard_model as model
 from kibana.dashboard_model import Control, Dashboard, Json, Panel, PanelMetric, Terms
 from kibana.saved_objects import (
@@ -29,7 +28,6 @@ VERSIONS: Final = {
     "lens": "8.1.0",
     "dashboard": "7.16.0",
 }
-_LIMIT_COLUMN = "limit"
 _TYPES = {"number": "lnsMetric", "heatmap": "lnsHeatmap", "table": "lnsDatatable"}
 _SERIES = {"line": "line", "bars": "bar_stacked", "ranking": "bar_horizontal"}
 # Lens has no setting for the name of the missing bucket, "(missing value)". Only a column that has
@@ -138,13 +136,6 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
 
 def _terms(terms: Terms) -> Json:
     is_by_key = terms.order_by is None
-    # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of
-    # the same text, such as "1.2 h".
-    is_checkpoint = terms.field == model.TIME_FIELD
-    if is_checkpoint:
-        field = (model.ELAPSED_FIELD, "number", "interval")
-    else:
-        field = (terms.field, "string", "ordinal")
     params = {
         "size": terms.size,
         "orderBy": {"type": "alphabetical"}
@@ -153,19 +144,19 @@ def _terms(terms: Terms) -> Json:
         "orderDirection": "asc" if is_by_key else "desc",
         # Lens omits the missing bucket without an "other" bucket, which would be a second run in a
         # chart of one.
-        "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
+        "otherBucket": terms.has_missing_bucket and terms.size > 1,
         "missingBucket": terms.has_missing_bucket,
         **(_MISSING_LABEL if terms.has_missing_bucket else {}),
     }
-    return _column(terms.label, "terms", *field, is_bucketed=True, params=params)
+    return _column(
+        terms.label, "terms", terms.field, "string", "ordinal", is_bucketed=True, params=params
+    )
 
 
 def _metric(metric: PanelMetric, panel: Panel) -> Json:
     operation = _OPERATIONS.get(metric.operation, metric.operation)
     field = "___records___" if metric.operation == "count" else metric.field
     column = _column(metric.label, operation, field, "number", "ratio", is_bucketed=False)
-    if metric.operation == "percentile":
-        return {**column, "params": {"percentile": metric.percent}}
     if metric.operation == "sum" or (
         metric.operation == "count_distinct" and panel.kind == "heatmap"
     ):
@@ -181,7 +172,7 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
             "scale": scale,
             "params": {"sortField": model.TIME_FIELD},
         }
-    if metric.operation == "max" and metric.field == model.TIME_FIELD:
+    if metric.operation == "max" and _LATEST_TYPES.get(metric.field) == "date":
         return {**column, "dataType": "date"}
     return column
 
@@ -215,7 +206,7 @@ def _controls(controls: Sequence[tuple[str, Control]]) -> Json:
     panels = {
         identity: {
             "order": order,
-            "width": "medium",
+            "width": "small",
             "grow": True,
             "type": "optionsListControl",
             "explicitInput": {
@@ -247,12 +238,6 @@ def _chart(panel: Panel) -> Json:
     ]
     columns = dict(_lens_columns(panel))
     layers = {layer: {"columns": columns, "columnOrder": list(columns), "incompleteColumns": {}}}
-    if panel.limit is not None:
-        limit, limit_columns = _limit_layer(panel)
-        layers[limit] = limit_columns
-        references.append(
-            data_view_reference(f"indexpattern-datasource-layer-{limit}", panel.index)
-        )
     attributes = {
         "title": panel.title,
         "description": panel.description,
@@ -312,7 +297,7 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
-    has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
+    has_series = bool(panel.terms) and panel.has_time_axis
     split = {"splitAccessor": "rows-0"} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [
@@ -321,7 +306,6 @@ def _xy(panel: Panel, layer: str) -> Json:
         if not column["isBucketed"] and name != model.ORDER
     ]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
-    top = {"upperBound": 100} if panel.limit is None else {}
     return {
         "legend": {
             "isVisible": panel.has_legend,
@@ -335,7 +319,7 @@ def _xy(panel: Panel, layer: str) -> Json:
         "yTitle": panel.axis_name,
         "axisTitlesVisibilitySettings": {**shown, "x": False},
         **(
-            {"yLeftExtent": {"mode": "custom", "lowerBound": 0, **top}}
+            {"yLeftExtent": {"mode": "custom", "lowerBound": 0, "upperBound": 100}}
             if panel.is_percentage
             else {}
         ),
@@ -343,9 +327,6 @@ def _xy(panel: Panel, layer: str) -> Json:
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},
         "preferredSeriesType": series,
-        **(
-            {"yLeftScale": "log"} if panel.is_logarithmic else {}
-        ),  # Kibana before 8.5 draws a linear axis
         "layers": [
             {
                 "layerId": layer,
@@ -360,7 +341,6 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
             },
-            *([] if panel.limit is None else [_limit_line(panel)]),
         ],
     }
 
@@ -370,44 +350,12 @@ def _axis_settings(panel: Panel) -> Json:
 
     Kibana before 8.8 ignores them. An axis of bars must contain 0.
     """
-    if panel.is_logarithmic:
-        return {"overrides": {"axisLeft": {"domain": {"min": model.SHORTEST_DURATION_MS}}}}
     is_count = all(metric.operation in {"count", "count_distinct"} for metric in panel.metrics)
     if (
         is_count and panel.kind in _SERIES
     ):  # no tick between two whole numbers; the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
     return {}
-
-
-def _limit_layer(panel: Panel) -> tuple[str, Json]:
-    column = {
-        "label": "Limit",
-        "customLabel": True,
-        "dataType": "number",
-        "operationType": "static_value",
-        "isStaticValue": True,
-        "isBucketed": False,
-        "scale": "ratio",
-        "params": {"value": str(panel.limit)},
-        "references": [],
-    }
-    columns = {
-        "columns": {_LIMIT_COLUMN: column},
-        "columnOrder": [_LIMIT_COLUMN],
-        "incompleteColumns": {},
-    }
-    return object_id("layer", f"{panel.key}/limit"), columns
-
-
-def _limit_line(panel: Panel) -> Json:
-    style = {"axisMode": "left", "color": colours.LIMIT, "lineStyle": "dashed", "lineWidth": 2}
-    return {
-        "layerId": _limit_layer(panel)[0],
-        "layerType": "referenceLine",
-        "accessors": [_LIMIT_COLUMN],
-        "yConfig": [{"forAccessor": _LIMIT_COLUMN, **style}],
-    }
 
 
 def _palette(panel: Panel) -> Json:

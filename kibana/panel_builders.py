@@ -16,9 +16,6 @@ COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by=model.BY_COUNT)
-LARGEST_FAMILIES: Final = Terms(
-    field="task.family", label="Family", size=10, order_by=model.BY_COUNT, has_other_bucket=True
-)
 NEWEST: Final = PanelMetric(operation="max", field=model.TIME_FIELD, label="Newest")
 TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
 CONTAINER_ROWS: Final = Terms(
@@ -45,16 +42,14 @@ FAMILY_ROWS: Final = (
 )
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
-OUTCOME_CONTROLS: Final = (
-    Control(field="task.status", label="Outcome"),
-    Control(field="task.out_of_memory", label="Out of memory"),
-)
+OUTCOME_CONTROL: Final = Control(field="task.status", label="Outcome")
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
 PLACE_CONTROLS: Final = (
     Control(field="cloud.account.id", label="Account"),
-    Control(field="cloud.region", label="Region"),
     Control(field="orchestrator.cluster.name", label="Cluster"),
+    Control(field="cloud.region", label="Region"),
 )
+"""A row has room for four dropdown lists: not each dashboard has the last one of these."""
 
 NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
 FAILED: Final = 'event.outcome: "failure"'
@@ -84,7 +79,7 @@ average = partial(PanelMetric, "average")  # unweighted
 
 _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     "number": {"height": 7},
-    "bars": {"terms": (LARGEST_FAMILIES,), "has_time_axis": True},
+    "bars": {"has_time_axis": True},
     "ranking": {"terms": (FAMILIES,)},
     "heatmap": {
         "terms": (FAMILIES,),
@@ -135,8 +130,8 @@ COST_TOTAL: Final = number(
 )
 WASTE_TOTAL: Final = number(
     "waste-total",
-    "Saving (USD)",
-    "The amount that the recommended sizes would have saved.",
+    "Possible saving of these runs (USD)",
+    "What the recommended sizes would have saved of the runs in the time range.",
     WASTE,
     width=10,
     condition="cost.waste_usd: *",

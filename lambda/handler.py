@@ -20,7 +20,12 @@ from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
-from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyDurations, FamilyMemory
+from profiler.forwarder.family_runs import (
+    COMPARISON_SECONDS,
+    FamilyDurations,
+    FamilyMemory,
+    FamilyRates,
+)
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
@@ -60,6 +65,7 @@ _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
 _MONITORS_KEPT_NS = 300 * NS_PER_SECOND
+_RATES_KEPT_NS = 3600 * NS_PER_SECOND
 # The time of the export, which comes last; of an invocation that is nearly over, it has a quarter
 # at most.
 _EXPORT_SECONDS = 5.0
@@ -241,7 +247,15 @@ def _deliver(
     if settings.url is None and all(document.notice is not None for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return delivery.deliver(_cluster(settings), budget, documents)
+    return delivery.deliver(_cluster(settings), budget, _with_savings(documents, context))
+
+
+def _with_savings(documents: Sequence[Document], context: Context) -> Sequence[Document]:
+    """Add the savings of a month, if there is time to look the families' runs up."""
+    left_seconds = InvocationTime(context).remaining_seconds() / 10
+    if left_seconds < 1:
+        return documents
+    return _rates().with_savings(documents, lambda: _families(left_seconds), time.time_ns())
 
 
 def _task_notices(context: Context) -> TaskNotices:
@@ -275,7 +289,9 @@ def _index(context: Context) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         settings=settings,
-        deliver=lambda documents: delivery.deliver(cluster, _index_budget(context), documents),
+        deliver=lambda documents: delivery.deliver(
+            cluster, _index_budget(context), _with_savings(documents, context)
+        ),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
         compare=partial(_compare, context),
     )
@@ -373,6 +389,7 @@ _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
 # One attempt: ReportFinder repeats it. botocore would too soon, when tasks stop by the hundred.
 _log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 1), _warn_once))
+_rates = cache(lambda: FamilyRates(_RATES_KEPT_NS))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 

@@ -17,7 +17,7 @@ from kibana.dashboard_model import (
     PanelMetric,
     Terms,
     cases_id,
-    grouped_metrics,
+    numbered_metrics,
     terms_id,
     time_id,
 )
@@ -48,21 +48,10 @@ def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) 
     }
 
 
-def other_search_body(body: Json, panel: Panel, families: list[str]) -> Json:
-    """The second request, for the bucket "Other": the documents of all terms that the first
-    response lacks.
-    """
-    (terms,) = panel.terms
-    filters = [*body["query"]["bool"]["filter"], {"exists": {"field": terms.field}}]
-    rest = {"bool": {"filter": filters, "must_not": [{"terms": {terms.field: families}}]}}
-    return {"size": 0, "query": rest, "aggs": body["aggs"][terms_id(panel, 0)]["aggs"]}
-
-
 def _aggregations(panel: Panel, interval: str) -> Json:
-    groups = grouped_metrics(panel)
-    metrics = {
-        name: body for first, group in groups.items() for name, body in _metric(first, group)
-    }
+    metrics: Json = {}
+    for name, metric in numbered_metrics(panel).items():
+        metrics.update(_metric(name, metric))
     inner = metrics
     if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
         elapsed = {"field": ELAPSED_FIELD, "interval": 60_000, "min_doc_count": 1}
@@ -77,7 +66,7 @@ def _aggregations(panel: Panel, interval: str) -> Json:
         inner = {time_id(panel): {"date_histogram": histogram, "aggs": inner}}
     for number, terms in reversed(tuple(enumerate(panel.terms))):
         if terms.order_by is not None:
-            inner = {ORDER: _operation((terms.order_by,)), **inner}
+            inner = {ORDER: _operation(terms.order_by), **inner}
         inner = {terms_id(panel, number): {"terms": _terms(terms), "aggs": inner}}
     if panel.cases:
         filters = {case.label: query(case.condition) for case in panel.cases}
@@ -93,18 +82,14 @@ def _terms(terms: Terms) -> Json:
     return aggregation
 
 
-def _metric(name: str, group: tuple[PanelMetric, ...]) -> Iterator[tuple[str, Json]]:
-    body = _operation(group)
+def _metric(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
+    body = _operation(metric)
     yield name, body
-    if group[0].share_of is not None:
-        yield f"{name}-{MATCHING}", {"filter": query(group[0].share_of), "aggs": {name: body}}
+    if metric.share_of is not None:
+        yield f"{name}-{MATCHING}", {"filter": query(metric.share_of), "aggs": {name: body}}
 
 
-def _operation(group: tuple[PanelMetric, ...]) -> Json:
-    metric = group[0]
-    if metric.operation == "percentile":
-        percents = [part.percent for part in group]
-        return {"percentiles": {"field": metric.field, "percents": percents, "keyed": False}}
+def _operation(metric: PanelMetric) -> Json:
     if metric.operation == "latest":
         newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}]}
         return {

@@ -41,7 +41,13 @@ _BROWSER_ARGS = (
     "--disable-background-networking",
     "--disable-sync",
 )
-_DASHBOARD_HEIGHTS: Final = {"task-overview": 1240, "task-run": 1340, "right-sizing": 1420}
+_DASHBOARD_HEIGHTS: Final = {"task-overview": 900, "task-run": 900, "right-sizing": 1240}
+# A drawing says that it is complete before its canvas is there.
+_IS_DRAWN: Final = """() => {
+  const panels = [...document.querySelectorAll('[data-render-complete]')];
+  const isComplete = (panel) => panel.getAttribute('data-render-complete') === 'true';
+  return panels.length > 0 && panels.every(isComplete) && document.querySelector('canvas');
+}"""
 _TIMEOUT_MS = 300_000
 _DRAWING_MS = 8_000
 
@@ -129,7 +135,7 @@ def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> N
     addresses["task-run"] = str(kibana_task(url, run["task"]["id"], started, ended))
     for key, address in addresses.items():
         tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
-        tab.wait_for_selector('[data-render-complete="true"]', timeout=_TIMEOUT_MS)
+        tab.wait_for_function(_IS_DRAWN, timeout=_TIMEOUT_MS)
         tab.wait_for_timeout(_DRAWING_MS)
         save(tab, folder / f"dashboard-{key}.png")
 

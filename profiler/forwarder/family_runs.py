@@ -3,7 +3,8 @@ comparison.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from statistics import median
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import Json, mapping, mappings, number, text
+from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster
@@ -25,6 +27,11 @@ COMPARISON_SECONDS = 5.0
 MAX_RUNS = 40
 MIN_RUNS = 8
 _MIN_DURATIONS = 5
+# As `recommend`: of fewer tasks, or of less than a day, nothing is extrapolated.
+_MIN_TASKS_OF_RATE = 5
+_MS_PER_DAY = 86_400_000
+_DAYS_PER_MONTH = 365.25 / 12
+_MAX_KEPT_RATES = 10_000
 _NOTABLE_RATIO = 1.5
 # Each measure, its JSON name in the record, its field in a document, and an amount: values far
 # below it count as equal.
@@ -41,6 +48,9 @@ _CONFIRMED = {"term": {"task.confirmed": True}}
 
 # The values of a run by the names of ``_MEASURES``; None if unknown.
 Measures = Mapping[str, float | None]
+
+# A family in an account and Region: account, Region, family.
+FamilyPlace = tuple[str, str, str]
 
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
@@ -142,6 +152,34 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             unusual=_unusual_measures(notice, runs),
         )
 
+    def runs_per_month(self, families: Collection[str], place: str) -> Mapping[str, float]:
+        """The runs a month of families, from the tasks of the last 30 days, in the account and
+        Region of an ARN. A family with fewer than 5 tasks, or of less than a day, has none.
+
+        Raises SearchClusterError.
+        """
+        window = {
+            "tasks": {"cardinality": {"field": "task.id"}},
+            "first": {"min": {"field": "@timestamp"}},
+            "last": {"max": {"field": "@timestamp"}},
+        }
+        in_families = {"terms": {"field": "task.family", "size": len(families)}, "aggs": window}
+        response = self._search(
+            place,
+            {"size": 0, "aggs": {"families": in_families}},
+            {"terms": {"task.family": sorted(families)}},
+            {"range": {"@timestamp": {"gte": "now-30d"}}},
+        )
+        rates = {}
+        for family in mappings(_field(response, "aggregations.families.buckets")):
+            tasks = number(_field(family, "tasks.value")) or 0
+            first_ms = number(_field(family, "first.value")) or 0
+            last_ms = number(_field(family, "last.value")) or 0
+            days = (last_ms - first_ms) / _MS_PER_DAY
+            if tasks >= _MIN_TASKS_OF_RATE and days >= 1:
+                rates[str(family.get("key"))] = (tasks - 1) / days * _DAYS_PER_MONTH
+        return rates
+
     def highest_peak_mb(self, ended: EndedTask) -> float | None:
         """The highest peak of the family's successes; None without one, or if the search is
         refused for good.
@@ -185,6 +223,58 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         return self.cluster.search(
             f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds
         )
+
+
+class FamilyRates:
+    """The runs a month of families, each looked up once in a ``period_ns``.
+
+    A family that is not known, and one of a cluster that does not answer, has none until then.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._rates: dict[FamilyPlace, float | None] = {}
+        self._since_ns = 0
+
+    def with_savings(
+        self, documents: Sequence[Document], memory: Callable[[], FamilyMemory], now_ns: int
+    ) -> list[Document]:
+        """The documents, those of runs that have a saving with the saving of a month."""
+        if now_ns - self._since_ns > self._period_ns or len(self._rates) > _MAX_KEPT_RATES:
+            self._rates.clear()
+            self._since_ns = now_ns
+        families = [_family_to_save(document) for document in documents]
+        unknown = {family for family in families if family is not None} - self._rates.keys()
+        if unknown:
+            self._look_up(unknown, memory())
+        changed = []
+        for document, family in zip(documents, families, strict=True):
+            rate = None if family is None else self._rates.get(family)
+            changed.append(document if rate is None else with_runs_per_month(document, rate))
+        return changed
+
+    def _look_up(self, families: Collection[FamilyPlace], memory: FamilyMemory) -> None:
+        for (account, region), group in groupby(sorted(families), lambda family: family[:2]):
+            names = [family for _, _, family in group]
+            try:
+                rates = memory.runs_per_month(names, f"arn:aws:ecs:{region}:{account}:task/any")
+            except SearchClusterError:
+                rates = {}
+            for name in names:
+                self._rates[account, region, name] = rates.get(name)
+
+
+def _family_to_save(document: Document) -> FamilyPlace | None:
+    """The family of a run that another size would have made cheaper."""
+    fields = document.fields
+    if not number(_field(fields, "cost.waste_usd")):
+        return None
+    account = text(_field(fields, "cloud.account.id"))
+    region = text(_field(fields, "cloud.region"))
+    family = text(_field(fields, "task.family"))
+    if account is None or region is None or family is None:
+        return None
+    return account, region, family
 
 
 def _of_family(ended: EndedTask) -> Json:

@@ -18,15 +18,15 @@ import requests
 from msgspec.structs import replace
 
 import handler
-from kibana.build import PANELS
-from kibana.dashboard_model import Panel, cases_id, grouped_metrics, terms_id, time_id
+from kibana.build import DRAWINGS, PANELS
+from kibana.dashboard_model import Panel, cases_id, numbered_metrics, terms_id, time_id
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Recommendation, decode, encode
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
-from tests.panel_searches import MATCHING, other_search_body, search_body
+from tests.panel_searches import MATCHING, search_body
 from tests.search.forwarding import (
     CONTAINERS,
     Context,
@@ -40,6 +40,7 @@ from tests.search.forwarding import (
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
+from tests.vega_views import VERSIONS, evaluate, search_bodies
 from tools.search_server import SearchServer
 
 pytestmark = pytest.mark.search
@@ -48,7 +49,10 @@ START, END = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
 TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
 ONE_MINUTE, TWO_MINUTES = "60000.0", "120000.0"  # of elapsed time, in ms
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
+# The tables of one run.
+SHOWN_TASK = {"run-time": "a", "run-what-if": "c", "run-summary": "killed"}
 PANEL = {panel.key: panel for panel in PANELS}
+DRAWING = {drawing.key: drawing for drawing in DRAWINGS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
 OF_A = stream("batch", SCRIPT["a"])
 KILLED_REASON = "OutOfMemoryError: Container killed due to memory usage"
@@ -56,7 +60,7 @@ BY_USER = "Task stopped by user"
 
 Bucket = dict[str, Any]
 Rows = dict[tuple[str, ...], tuple[Any, ...]]
-Shown = Callable[[str], Rows]
+Shown = Callable[..., Rows]  # by a panel's key, and a task's id
 
 
 def stopped_event(
@@ -105,7 +109,9 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         forward = stack.enter_context(forwarding(search_server, patch))
         aws = stack.enter_context(played_aws(patch, slack))
         boto3.client("ecs").register_task_definition(
-            family="hourly", containerDefinitions=CONTAINERS
+            family="hourly",
+            containerDefinitions=CONTAINERS,
+            tags=[{"key": "task-profiler:resized-from", "value": "1/4096/8192"}],
         )
         batch = stream("batch", SCRIPT["killed"])
         aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
@@ -119,24 +125,22 @@ def filled(search_server: SearchServer) -> Iterator[SearchServer]:
         yield search_server
 
 
-def asked(server: SearchServer, key: str, others_after: int = 0) -> dict[str, Any]:
-    """The answer to what a panel asks."""
+def asked(server: SearchServer, key: str, task: str | None = None) -> dict[str, Any]:
+    """The answer to what a panel asks, of all tasks or of one."""
     panel = PANEL[key]
     body = search_body(panel, START, END, interval="1m" if panel.index == "checkpoints" else "1h")
+    if task is not None:
+        body["query"]["bool"]["filter"].append({"term": {"task.id": task}})
     aggregations: dict[str, Any] = search(server, f"task-{panel.index}-*", **body)["aggregations"]
-    if any(
-        terms.has_other_bucket for terms in panel.terms
-    ):  # as the products do, by a second request
-        families = [bucket["key"] for bucket in aggregations[terms_id(panel, 0)]["buckets"]]
-        rest = other_search_body(body, panel, families[:others_after]) if others_after else None
-        if rest is not None:
-            return {"Other": search(server, f"task-{panel.index}-*", **rest)["aggregations"]}
     return aggregations
 
 
 @pytest.fixture
 def shown(filled: SearchServer) -> Shown:
-    return lambda key: table(asked(filled, key), PANEL[key])
+    def rows(key: str, task: str | None = None) -> Rows:
+        return table(asked(filled, key, task), PANEL[key])
+
+    return rows
 
 
 def send_notices(forward: Forward, server: SearchServer) -> None:
@@ -161,6 +165,30 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
         )
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
         requests.put(address, json=document.fields, timeout=120).raise_for_status()
+
+
+def drawn(
+    server: SearchServer, key: str, task: str | None = None, *, dataset: str | None = None
+) -> dict[str, Any]:
+    """What a drawing shows, of all tasks or of one: the same with the oldest and the newest
+    Vega, which warn of nothing.
+    """
+    conditions = []
+    if task is not None:
+        conditions.append({"term": {"task.id": task}})
+    if dataset is not None:
+        conditions.append({"term": {"event.dataset": dataset}})
+    drawing = DRAWING[key]
+    bodies = search_bodies(drawing, START.isoformat(), END.isoformat(), *conditions)
+    answers = {}
+    for data in drawing.spec["data"]:
+        if data["name"] in bodies:
+            index = data["url"]["index"]
+            answers[data["name"]] = search(server, index, **bodies[data["name"]])
+    oldest, newest = (evaluate(drawing, answers, version) for version in VERSIONS)
+    assert oldest["data"] == newest["data"]
+    assert oldest["warnings"] == newest["warnings"] == []
+    return newest
 
 
 @contextlib.contextmanager
@@ -236,9 +264,7 @@ def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
 
 def value(bucket: Bucket, panel: Panel, n: int) -> Any:
     metric = panel.metrics[n]
-    name = next(name for name, group in grouped_metrics(panel).items() if metric in group)
-    if metric.operation == "percentile":
-        return {one["key"]: one["value"] for one in bucket[name]["values"]}[metric.percent]
+    name = list(numbered_metrics(panel))[n]
     whole = number(bucket[name])
     return whole if metric.share_of is None else number(bucket[f"{name}-{MATCHING}"][name]) / whole
 
@@ -273,14 +299,13 @@ def test_families_without_a_known_cost_are_named(shown: Shown, filled: SearchSer
         assert shown("no-cost-table") == {
             ("fleet", "EC2"): (1, None, "fleet", 2, 2, 1024, 4096, close(75))
         }
-        assert ("fleet",) not in by_family(shown("cost-table"))
 
 
 def test_every_panel_has_buckets_and_a_number_in_each_column(
     shown: Shown, filled: SearchServer
 ) -> None:
     with too_small(filled), on_instances(filled):
-        rows_of = {panel.key: shown(panel.key) for panel in PANELS}
+        rows_of = {panel.key: shown(panel.key, SHOWN_TASK.get(panel.key)) for panel in PANELS}
     for panel in PANELS:
         found = rows_of[panel.key]
         assert found, panel.key
@@ -307,8 +332,6 @@ ROWS: dict[str, Rows] = {
         {"hourly": close(6.25), "nightly": close((40 + 50 + 73.828) / 3)},
         {"hourly": close(18.75), "nightly": close(75)},
     ),
-    # Once each: three of nightly in the first hour, though it has four documents there.
-    "task-count-by-family": by_hour({"nightly": 3, "hourly": 1}, {"nightly": 1, "hourly": 2}),
     "task-count-by-outcome": by_hour(
         {"Success": 3, "Out of memory": 1}, {"Success": 1, "Failure": 1, "Stopped": 1}
     ),
@@ -316,14 +339,9 @@ ROWS: dict[str, Rows] = {
     "task-count": {(): (7,)},
     "failure-rate": {(): (pytest.approx(2 / 7),)},
     "out-of-memory-count": {(): (1,)},
-    "task-out-of-memory": {("nightly", TEN): (1,)},
-    "memory-peak-against-size": {("hourly",): (256, 1024), ("nightly",): (1000, 1024)},
     # Means of `a` and `b`; only `a` knows what it waited for. No run of hourly has a breakdown.
     "time-by-family": {("nightly",): tuple(map(close, (40, 10, 2.5, 40, 5, 2, 1.5, 0.5, 23)))},
-    # By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had
-    # received 120 x 1000.
-    "run-cpu": {(OF_A, ONE): (close(20),), (OF_A, TWO): (close(40),)},
-    "run-memory": {(OF_A, ONE): (256, 1024), (OF_A, TWO): (512, 1024)},
+    # After 120 s, `a` had received 120 x 1000.
     "run-containers": {
         ("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
     },
@@ -349,24 +367,13 @@ def test_the_rows_of_panels(shown: Shown) -> None:
     assert next(iter(shown("task-usage-memory")))[0] == "nightly"  # the highest first
 
 
-def test_totals_are_those_of_the_families(shown: Shown) -> None:
-    for metric in ("cost", "waste"):
-        total = sum(amount for (amount,) in shown(f"{metric}-by-family").values())
-        assert shown(f"{metric}-total") == shown(f"sizing-{metric}") == {(): (close(total),)}
+def test_totals(shown: Shown) -> None:
+    billed = 171 + 621 + 60 + 921 + 621 + 721 + 323
+    assert shown("cost-total") == shown("sizing-cost") == {(): (close(usd(billed)),)}
+    assert shown("waste-total") == {(): (close(usd(621) / 2 + usd(621) * 0.451),)}
 
 
-def test_durations(shown: Shown, filled: SearchServer) -> None:
-    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.15, 600.5 and
-    700.5 s.
-    """
-    rows = shown("task-duration")
-    assert list(rows) == [("nightly",), ("hourly",)]  # most reports first
-    assert rows[("nightly",)][0] == 150_500
-    assert rows[("hourly",)][0] == 600_500
-    assert 600_500 < rows[("nightly",)][1] <= 900_500
-    assert 600_500 < rows[("hourly",)][1] <= 700_500
-    rest = asked(filled, "task-duration", others_after=1)["Other"]
-    assert value(rest, PANEL["task-duration"], 0) == 600_500  # hourly
+def test_families(shown: Shown) -> None:
     families = by_family(shown("families"))
     assert list(families) == [("nightly",), ("hourly",)]  # most tasks first
     tasks, mean, longest, peak, latest = families[("hourly",)]
@@ -378,20 +385,12 @@ def test_durations(shown: Shown, filled: SearchServer) -> None:
 
 
 def test_where_the_time_went(shown: Shown) -> None:
-    of_one = shown("run-time")
-    assert of_one[("a", "batch")] == tuple(map(close, (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)))
-    assert of_one[("b", "batch")] == (
-        close(50),
-        close(10),
-        0,
-        None,
-        None,
-        None,
-        None,
-        None,
-        close(40),
-    )
-    assert of_one[("c", "batch")] == (None,) * 9
+    parts_of_a = shown("run-time", "a")[("a", "batch")]
+    assert parts_of_a == tuple(map(close, (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)))
+    (parts_of_b,) = shown("run-time", "b").values()
+    assert parts_of_b[:3] == (close(50), close(10), 0)
+    assert parts_of_b[3:] == (None, None, None, None, None, close(40))
+    assert shown("run-time", "c") == {("c", "batch"): (None,) * 9}
 
 
 def test_peaks(shown: Shown) -> None:
@@ -429,7 +428,7 @@ def usd(billed_seconds: float) -> float:
     return (2 * 0.04048 + 4 * 0.004445) * billed_seconds / 3600
 
 
-def test_cost_and_waste(shown: Shown) -> None:
+def test_cost_and_waste(filled: SearchServer) -> None:
     """Billed is from 20 s before the start, at least 60 s: `a` 171 s, `killed` 60 s; the side of
     `a` has no cost.
 
@@ -440,18 +439,98 @@ def test_cost_and_waste(shown: Shown) -> None:
     would take too long with 1 vCPU: `a` up to 1.321 times, `stopped` 1.3, `killed` 1.8, `c` 1.9.
     The family that wastes most is first: `nightly` half of 621 s, `hourly` 45.1 % of it.
     """
-    cost = shown("cost-by-family")
-    assert cost[("nightly", TEN)] == (close(usd(171) + usd(621) + usd(60)),)
-    assert cost[("hourly", ELEVEN)] == (close(usd(721) + usd(323)),)
-    waste = shown("waste-by-family")
-    assert list(waste.items()) == [
-        (("nightly",), (close(usd(621) / 2),)),
-        (("hourly",), (close(usd(621) * 0.451),)),
-    ]
-    by_cost = by_family(shown("cost-table"))
-    assert by_cost[("hourly",)] == (close(usd(621) + usd(721) + usd(323)), 3, "stopped")
-    over_time = shown("waste-over-time")
-    assert over_time[("nightly", TEN)] == (close(usd(621) / 2),)
+    nightly, hourly = drawn(filled, "savings-by-family")["data"]["families"]
+    assert nightly["key"] == "nightly"
+    assert nightly["usd"] == close(usd(621) / 2)  # of one run: the family's rate is not known
+    assert nightly["size"] == "1 vCPU, 2 GB"
+    assert nightly["memory"] == close(100_000 / 1024)
+    assert nightly["paid"] == close(usd(171 + 621 + 60 + 921))
+    assert hourly["key"] == "hourly"
+    assert hourly["usd"] == close(usd(621) * 0.451)
+    (day,) = drawn(filled, "cost-by-day")["data"]["days"]
+    assert day["date"] == "2026-03-01"
+    assert day["usd"] == close(usd(171 + 621 + 60 + 921 + 621 + 721 + 323))
+    assert day["usd"] - day["useful"] == close(usd(621) / 2 + usd(621) * 0.451)
+
+
+def test_what_a_resize_has_saved(filled: SearchServer) -> None:
+    """ECS's event of `stopped` alone has read the definition, whose tag names the size before."""
+    (family,) = drawn(filled, "saved-by-resizes")["data"]["families"]
+    assert family["key"] == "hourly"
+    assert family["change"] == "4 vCPU, 8 GB → 2 vCPU, 4 GB"
+    assert family["runs"] == 1
+    assert family["before"] == close((usd(621) + usd(721)) / 2)
+    assert family["after"] == close(usd(323))
+    assert family["saved"] == close((usd(621) + usd(721)) / 2 - usd(323))
+
+
+def test_families_by_night(filled: SearchServer) -> None:
+    found = drawn(filled, "families-by-night")["data"]
+    assert [night["night"] for night in found["nights"]] == [START.timestamp() * 1000]
+    nightly, hourly = sorted(found["cells"], key=lambda cell: -cell["peak"])
+    assert nightly["key"] == "nightly"
+    assert nightly["peak"] == close(100_000 / 1024)
+    assert nightly["killed"] == 1
+    assert nightly["failed"] == 0
+    assert nightly["runs"] == 5  # a report for each of two containers of `a`
+    assert hourly["key"] == "hourly"
+    assert hourly["killed"] == 0
+    assert hourly["failed"] == 1
+
+
+def test_durations(filled: SearchServer) -> None:
+    """Nightly: 2 (the side container), 20.5, 150.5, 600.5 and 900.5 s; hourly: 302.15, 600.5 and
+    700.5 s.
+    """
+    view = drawn(filled, "durations-by-family")
+    nightly, hourly = view["data"]["points"]
+    assert nightly["key"] == "nightly"
+    assert nightly["median"] == 150_500
+    assert 600_500 < nightly["p95"] <= 900_500
+    assert hourly["median"] == 600_500
+    assert 600_500 < hourly["p95"] <= 700_500
+    assert any(text.startswith("2.5 min · ") for text in view["texts"])
+
+
+def test_the_curves_of_a_run(filled: SearchServer) -> None:
+    """By hand: 0.4 of 2 vCPU and 256 MiB in the first minute of `a`, then 0.8 and 512."""
+    view = drawn(filled, "run-curves", "a")
+    steps = view["data"]["steps"]
+    assert steps[1]["used_vcpu"] == close(0.4)
+    assert steps[1]["used_mb"] == 256
+    assert steps[-2]["used_vcpu"] == close(0.8)
+    assert max(step["used_mb"] or 0 for step in steps) == 512
+    assert view["data"]["intervals"] == []
+    assert view["data"]["kill"] == []
+    assert {"success", "nightly", "2.5 min", "of 2 vCPU"} <= {*view["texts"]}
+
+
+def test_the_curves_of_a_killed_run_end_with_the_kill(filled: SearchServer) -> None:
+    view = drawn(filled, "run-curves", "killed")
+    (kill,) = view["data"]["kill"]
+    assert kill["ms"] == 20_500
+    assert {"killed: out of memory", "✕ killed"} <= {*view["texts"]}
+
+
+def test_a_run_that_goes_on_has_a_point_for_each_checkpoint(filled: SearchServer) -> None:
+    """Without its report, `a` is a run of which two checkpoints have come."""
+    view = drawn(filled, "run-curves", "a", dataset="task.checkpoint")
+    first, second = view["data"]["curve"]
+    assert first["used_vcpu"] == close(0.4)
+    assert first["used_mb"] == 256
+    assert second["used_vcpu"] == close(0.8)
+    assert second["ms"] == 120_000
+    assert {"running", "so far"} <= {*view["texts"]}
+
+
+def test_without_a_selected_run_the_newest_by_start_is_drawn(filled: SearchServer) -> None:
+    (run,) = drawn(filled, "run-curves")["data"]["run"]
+    assert run["doc"]["task"]["id"] == "stopped"
+
+
+def test_a_drawing_without_runs_says_so(filled: SearchServer) -> None:
+    for key in DRAWING:
+        assert any("No run" in text for text in drawn(filled, key, "none")["texts"]), key
 
 
 def test_the_recommended_sizes(shown: Shown) -> None:
@@ -467,38 +546,17 @@ def test_families_that_are_too_small(shown: Shown, filled: SearchServer) -> None
 
 
 def test_one_task(shown: Shown) -> None:
-    summary = shown("run-summary")
-    done = (0, None, None, "2026-03-01T10:00:00.000Z")
-    assert summary[("a", "batch")] == ("nightly", "success", 150_500, close(usd(171)), *done)
-    assert summary[("a", "side")] == (
-        "nightly",
-        "success",
-        2000,
-        None,
-        *done,
-    )  # the task is paid once
-    killed = (20_500, close(usd(60)), 137, "oom", KILLED_REASON, "2026-03-01T10:45:00.000Z")
-    assert summary[("killed", "batch")] == ("nightly", "failure", *killed)
-    stopped = (302_150, close(usd(323)), 143, "user", BY_USER, "2026-03-01T11:40:00.000Z")
-    assert summary[("stopped", "batch")] == ("hourly", "stopped", *stopped)
-
-
-def test_the_sizes_of_one_task(shown: Shown) -> None:
     """`c` used 1.8 of 2 vCPU and 768 of 1024 MiB throughout; with one vCPU it would have taken
     1.8 times as long.
     """
-    sizes = shown("run-size")
-    cpu_size, cpu, saturated, size, peak, peak_percent, kills, vcpu, memory = sizes[("c", "batch")]
-    assert cpu_size == 2
-    assert cpu == close(90)
-    assert saturated == 0
-    assert size == 1024
-    assert peak == 768
-    assert peak_percent == close(75)
-    assert kills is None
-    assert vcpu == 2
-    assert memory == 4096
-    quarter, half, one, two, four, eight = shown("run-what-if")[("c", "batch")]
+    (killed,) = shown("run-summary", "killed").values()
+    assert killed[:3] == (137, "oom", KILLED_REASON)
+    (stopped,) = shown("run-summary", "stopped").values()
+    assert stopped[:3] == (143, "user", BY_USER)
+    (of_c,) = shown("run-summary", "c").values()
+    assert of_c == (0, None, None, 2, close(90), 1024, 768, None)
+    (slowdowns,) = shown("run-what-if", "c").values()
+    quarter, half, one, two, four, eight = slowdowns
     assert quarter > half > one >= 1.8
     assert two == 1
     assert four == 1

@@ -74,6 +74,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
     log_lines: tuple[str, ...] = ()  # the newest is the last
     comparison: Comparison | None = None  # None with too few recent runs of the family
     retry: MemoryRetry | None = None
+    resized_from: str | None = None  # the tag of a definition that `taskdef resize` registered
     reduced_memory: str | None = None  # in words, if the killed run's memory had been reduced
 
     @property
@@ -98,6 +99,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
             monitor=self.monitor,
             retry_of=None if self.retry is None else self.retry.retry_of,
             retried_as=None if self.retry is None else self.retry.retried_as,
+            resized_from=self.resized_from,
         )
         if self.report_line is None:
             return merge(None, event)

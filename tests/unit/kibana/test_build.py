@@ -13,9 +13,16 @@ from typing import Any, get_args
 
 import pytest
 
-from kibana.build import DASHBOARDS, FOLDER, PANELS, SEARCHES, build_files
+from kibana import colours
+from kibana.build import DASHBOARDS, DRAWINGS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
-from kibana.dashboard_model import ELAPSED_FIELD, ORDER, TIME_FIELD, Index, Panel, grouped_metrics
+from kibana.dashboard_model import (
+    ORDER,
+    Dashboard,
+    Drawing,
+    Index,
+    Panel,
+)
 from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
@@ -84,19 +91,157 @@ def test_panel_ids_are_unique_over_all_dashboards_and_stable(
         for panel in json.loads(one["attributes"]["panelsJSON"])
     ]
     assert len(set(ids)) == len(ids)
-    assert {
-        object_id("panel", f"{board.key}/{panel.key}")
-        for board in DASHBOARDS
-        for panel in board.panels
-    } <= {*ids}
+    for board in DASHBOARDS:
+        keys = [panel.key for panel in board.charts] + [panel.key for panel in board.drawings]
+        for key in keys:
+            assert object_id("panel", f"{board.key}/{key}") in ids
+
+
+# The first pixel of the grid at 1440 x 900, below the header, the search bar and, in Kibana, one
+# line of dropdown lists; then each row has 20 pixels and a margin of 8.
+GRID_TOP_PX = {CLASSIC: 150, LENS: 237}
+ROW_PX = 28
+
+
+def placed(name: str, dashboard: Dashboard) -> list[tuple[dict[str, int], dict[str, Any]]]:
+    """The place of each panel, and the object that it shows."""
+    saved = by_id(name, object_id("dashboard", dashboard.key))
+    targets = {target["name"].rpartition(":")[2]: target["id"] for target in saved["references"]}
+    panels = json.loads(saved["attributes"]["panelsJSON"])
+    return [(panel["gridData"], by_id(name, targets[panel["panelRefName"]])) for panel in panels]
+
+
+def is_chart(shown: dict[str, Any]) -> bool:
+    """Whether it is neither links nor dropdown lists."""
+    title = shown["attributes"]["title"]
+    return not title.endswith(": filters") and title != "Task Profiler: links"
+
+
+@each_file
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_the_first_chart_begins_above_320_pixels(name: str, dashboard: Dashboard) -> None:
+    first = min(place["y"] for place, shown in placed(name, dashboard) if is_chart(shown))
+    assert GRID_TOP_PX[name] + first * ROW_PX < 320
+
+
+@each_file
+def test_tiles_are_beside_the_first_chart_and_not_above_it(name: str) -> None:
+    for dashboard in DASHBOARDS[:3]:
+        charts = [place for place, shown in placed(name, dashboard) if is_chart(shown)]
+        first = charts[0]
+        below = [place for place in charts if place["y"] < first["y"] + first["h"]]
+        assert all(place["x"] >= first["w"] for place in below[1:])
+        assert sum(place["h"] for place in below[1:]) in {0, first["h"]}
+
+
+def test_links_and_dropdown_lists_share_a_row_of_104_pixels_where_the_lists_are_a_panel() -> None:
+    """A list needs 250 pixels of the 1,424 of the grid; a fifth one would be out of sight."""
+    for dashboard in DASHBOARDS:
+        (links, _), (lists, _), *_ = placed(CLASSIC, dashboard)
+        assert links["y"] == lists["y"] == 0
+        assert links["h"] == lists["h"] == 4
+        assert len(dashboard.controls) * 250 <= lists["w"] / 48 * 1424
+        assert len(dashboard.controls) <= 5  # in a line of Kibana's
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_no_two_charts_of_a_dashboard_answer_the_same_question(dashboard: Dashboard) -> None:
+    questions = Counter(
+        (
+            tuple((metric.operation, metric.field, metric.share_of) for metric in panel.metrics),
+            tuple(terms.field for terms in panel.terms),
+            panel.index,
+            panel.condition,
+            panel.has_time_axis,
+        )
+        for panel in dashboard.charts
+    )
+    assert set(questions.values()) <= {1}
+    titles = [panel.title for panel in dashboard.charts]
+    titles += [drawing.title for drawing in dashboard.drawings]
+    assert len({*titles}) == len(titles)
+
+
+# --- drawings -------------------------------------------------------------------------------------------------------
+
+by_drawing = pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.key)
+
+
+def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """All members of all objects in a specification, with their names."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield name, member
+            yield from parts_of(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from parts_of(member)
+
+
+@by_drawing
+def test_both_files_have_the_same_drawing(drawing: Drawing) -> None:
+    for name in FILES:
+        attributes = by_id(name, object_id("visualization", drawing.key))["attributes"]
+        state = json.loads(attributes["visState"])
+        assert state["type"] == "vega"
+        assert json.loads(state["params"]["spec"]) == drawing.spec
+
+
+@by_drawing
+def test_a_drawing_is_of_vega_5_on_a_canvas_with_the_dashboards_time_and_filters(
+    drawing: Drawing,
+) -> None:
+    assert drawing.spec["$schema"].endswith("/vega/v5.json")
+    assert drawing.spec["config"]["kibana"]["renderer"] == "canvas"
+    searches = [data["url"] for data in drawing.spec["data"] if "url" in data]
+    assert searches
+    for search in searches:
+        assert search["%context%"] is True
+        assert search["%timefield%"] == "@timestamp"
+        assert "query" not in search["body"]
+        assert search["body"]["size"] == 0
+
+
+@by_drawing
+def test_texts_and_axes_have_the_colours_of_the_theme(drawing: Drawing) -> None:
+    """Only the word of a kill, the verdict's bar, and marks within a coloured cell have ours."""
+    for name, axes in parts_of(drawing.spec):
+        if name == "axes":
+            used = {member for member, _ in parts_of(axes)}
+            assert not used & {"labelColor", "titleColor", "gridColor", "tickColor", "fill"}
+    for name, marks in parts_of(drawing.spec):
+        if name != "marks":
+            continue
+        for mark in marks:
+            if mark["type"] == "text" and "fill" in mark["encode"]["update"]:
+                assert drawing.key in {"families-by-night", "run-curves"}
+    kills = [value for name, value in parts_of(drawing.spec) if name == "stroke"]
+    assert {"value": colours.OUT_OF_MEMORY} not in kills
+
+
+@by_drawing
+def test_every_field_of_a_drawing_is_in_the_template(drawing: Drawing) -> None:
+    known = {**template_fields("reports"), **template_fields("checkpoints")}
+    bodies = [data["url"]["body"] for data in drawing.spec["data"] if "url" in data]
+    fields = {value for name, value in parts_of(bodies) if name == "field"}
+    for name, value in parts_of(bodies):
+        if name == "exists":
+            fields.add(value["field"])
+        if name in {"term", "range"}:
+            fields.update(value)
+        if name == "_source":
+            stored = [field for field in value if field != "series"]
+            for field in stored:
+                assert any(one == field or one.startswith(f"{field}.") for one in known), field
+    assert fields <= set(known)
 
 
 def test_a_label_has_one_colour_on_all_panels() -> None:
-    colours: dict[str, set[str]] = {}
+    used: dict[str, set[str]] = {}
     for label, colour in itertools.chain(*(colours_of(panel).items() for panel in PANELS)):
-        colours.setdefault(label, set()).add(colour)
-    assert {label for label, found in colours.items() if len(found) > 1} == set()
-    assert {case.label for case in OUTCOMES} <= set(colours)
+        used.setdefault(label, set()).add(colour)
+    assert {label for label, found in used.items() if len(found) > 1} == set()
+    assert {case.label for case in OUTCOMES} <= set(used)
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------
@@ -110,11 +255,11 @@ FITTING = {
     "flag": {"boolean"},
     "comparison": NUMBERS,
     "exists": {"keyword"} | NUMBERS,
-    "control": {"keyword", "boolean"},
+    "control": {"keyword"},
     "time": {"date"},
     "latest": {"keyword", "date"} | NUMBERS,
     "max": {"date"} | NUMBERS,
-    **dict.fromkeys(("average", "sum", "percentile"), NUMBERS),
+    **dict.fromkeys(("average", "sum"), NUMBERS),
 }
 
 
@@ -127,7 +272,7 @@ def leaves(properties: dict[str, Any], path: str = "") -> Iterator[tuple[str, st
     for name, mapping in properties.items():
         if "properties" in mapping:
             yield from leaves(mapping["properties"], f"{path}{name}.")
-        elif mapping.get("doc_values", True):
+        elif mapping.get("doc_values", True) and mapping.get("enabled", True):
             yield f"{path}{name}", mapping["type"]
 
 
@@ -140,7 +285,7 @@ def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: P
 
 
 def test_every_column_is_in_the_template() -> None:
-    """Every column is in the template one links to the run and controls are keywords or flags."""
+    """One column links to the run, and controls are keywords."""
     known = template_fields("reports")
     for search in SEARCHES:
         assert {"task.id"} <= {*search.columns} <= {*known}
@@ -169,6 +314,16 @@ def test_a_data_view_lists_the_fields_of_the_template(
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
     (record,) = [entry for entry in data_view_fields(index) if entry["name"] == "record"]
     assert {record["searchable"], record["aggregatable"], record["readFromDocValues"]} == {False}
+
+
+@pytest.mark.parametrize("index", get_args(Index))
+def test_a_list_of_documents_fetches_neither_the_curves_nor_the_record_of_a_run(
+    index: Index,
+) -> None:
+    for name in FILES:
+        attributes = by_id(name, object_id("data-view", index))["attributes"]
+        hidden = [entry["value"] for entry in json.loads(attributes["sourceFilters"])]
+        assert hidden == ["series", "series.*", "record"]
 
 
 # --- both flavours and the tested search are equivalent -------------------------------------------------------------
@@ -213,25 +368,16 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel) -> None:
         buckets = []
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
     shown = [metric.field for metric in panel.metrics if metric.operation != "count"]
-    grouped = [
-        group[0].field for group in grouped_metrics(panel).values() if group[0].operation != "count"
-    ]
     fields = [
         one["params"]["field"]
         for one in aggs
         if one["schema"] == "metric" and one.get("type") != "count"
     ]
-    assert fields == grouped
-    percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
-    assert percents == [
-        metric.percent for metric in panel.metrics if metric.operation == "percentile"
-    ]
+    assert fields == shown
     columns = [layer["columns"][column] for column in layer["columnOrder"] if column != ORDER]
     sources = (column.get("sourceField", "___records___") for column in columns)
     drawn = [source for source in sources if source != "___records___"]
     repeated = len(panel.cases) or (2 if panel.metrics[0].share_of else 1)
-    if panel.has_checkpoint_axis:
-        wanted = [(name, field.replace(TIME_FIELD, ELAPSED_FIELD)) for name, field in wanted]
     assert drawn == [*(field for _, field in wanted if field), *shown * repeated]
 
 

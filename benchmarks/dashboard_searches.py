@@ -1,0 +1,136 @@
+"""Measure the searches of all panels and drawings with a million documents.
+
+    python -m benchmarks.dashboard_searches --engine elasticsearch8 [--documents 1000000]
+
+The documents are those of a simulated fleet of 40 families, in the 30 days before now. Each search
+runs three times over the week that a dashboard shows at first, and over all 30 days, with its
+result cache off; the time is the server's own, the shortest of the three.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.search_windows import started
+from benchmarks.subscription import install_templates
+from kibana.build import DRAWINGS, PANELS
+from profiler.core.timestamps import format_datetime
+from tests.panel_searches import search_body
+from tools import example_documents
+
+_DAYS = 30
+_MAX_SECONDS = 1.0
+_REPEATS = 3
+_LINES_A_REQUEST = 2_000
+
+
+def _documents(count: int, now: datetime) -> Iterator[str]:
+    """Lines of bulk requests: the example's documents, repeated with other ids and times. Half of
+    them are reports. They lack what no search reads but from the newest: record and series.
+    """
+    by_kind: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
+    for document in example_documents.documents(now, count=40, days=2):
+        stored = dict(document.fields)
+        stored.pop("record", None)
+        stored.pop("series", None)
+        sample = (document.index, json.dumps(stored), stored)
+        by_kind.setdefault(stored["event"]["dataset"], []).append(sample)
+    reports = by_kind["task.report"]
+    samples = [*reports, *random.Random(7).sample(by_kind["task.checkpoint"], len(reports))]
+    rng = random.Random(7)
+    for number in range(count):
+        index, text, fields = samples[number % len(samples)]
+        task_id = str(fields["task"]["id"])
+        ended = format_datetime(now - timedelta(seconds=rng.uniform(0, _DAYS * 86_400)))
+        text = text.replace(task_id, f"{task_id[:24]}{number // len(samples):08x}")
+        text = text.replace(str(fields["@timestamp"]), ended)
+        kind = index.rsplit("-", 1)[0]
+        yield f'{{"index":{{"_index":"{kind}-{ended[:7].replace("-", ".")}"}}}}\n{text}\n'
+
+
+def _fill(url: str, count: int, now: datetime) -> None:
+    session = requests.Session()
+    headers = {"content-type": "application/x-ndjson"}
+    batch: list[str] = []
+    for lines in _documents(count, now):
+        batch.append(lines)
+        if len(batch) == _LINES_A_REQUEST:
+            _send(session, url, headers, batch)
+            batch = []
+    if batch:
+        _send(session, url, headers, batch)
+    session.post(f"{url}/task-*/_refresh", timeout=600).raise_for_status()
+
+
+def _send(
+    session: requests.Session, url: str, headers: Mapping[str, str], batch: Sequence[str]
+) -> None:
+    body = "".join(batch).encode()
+    answer = session.post(f"{url}/_bulk", data=body, headers=headers, timeout=600).json()
+    if answer["errors"]:
+        raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
+
+
+def _searches(start: datetime, end: datetime) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The name, the index and the body of each search."""
+    for panel in PANELS:
+        interval = "3h" if end - start < timedelta(days=8) else "12h"
+        yield panel.key, f"task-{panel.index}-*", search_body(panel, start, end, interval=interval)
+    time_range = {"range": {"@timestamp": {"gte": start.isoformat(), "lt": end.isoformat()}}}
+    for drawing in DRAWINGS:
+        for data in drawing.spec["data"]:
+            if "url" in data:
+                body = {**data["url"]["body"], "query": {"bool": {"must": [time_range]}}}
+                yield drawing.key, data["url"]["index"], body
+
+
+def measure(engine: str, count: int) -> BenchmarkResult:
+    """Fill a server, and search it as the dashboards do."""
+    now = datetime.now(UTC)
+    figures = []
+    with started(engine) as server:
+        install_templates(server.url)
+        _fill(server.url, count, now)
+        for days in (7, _DAYS):
+            times = {}
+            for key, index, body in _searches(now - timedelta(days=days), now):
+                address = f"{server.url}/{index}/_search?request_cache=false"
+                took_ms = []
+                for _ in range(_REPEATS):
+                    answer = requests.post(address, json=body, timeout=120)
+                    answer.raise_for_status()
+                    took_ms.append(answer.json()["took"])
+                times[key] = min(took_ms) / 1000
+            slowest = sorted(times, key=lambda key: -times[key])[:3]
+            for key in slowest:
+                figures.append(
+                    Figure(
+                        name=f"{days} days: {key}",
+                        value=times[key],
+                        unit="s",
+                        at_most=_MAX_SECONDS,
+                    )
+                )
+    title = f"Slowest of {len(times)} searches of the dashboards, {count:,} documents in {engine}"
+    return BenchmarkResult(title=title, figures=tuple(figures))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engine", choices=("elasticsearch8", "opensearch"), required=True)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    print_and_save(measure(options.engine, options.documents), options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Evaluates the drawings of the dashboards with the oldest and the newest Vega that draw them."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from kibana.dashboard_model import Drawing, Json
+from tests.e2e.images import default_cache
+from tests.prerequisites import skip_or_fail
+
+VERSIONS: Final = ("5.17.0", "6.2.0")
+"""Of Kibana 7.10, and of OpenSearch Dashboards 3."""
+_EVALUATE: Final = """
+const [module, input] = [process.argv[1], JSON.parse(require('fs').readFileSync(0, 'utf8'))];
+import(module).then(async (loaded) => {
+  const vega = loaded.View ? loaded : loaded.default;
+  const warnings = [];
+  const logger = {
+    level() { return logger; }, error(...args) { warnings.push(args.join(' ')); return logger; },
+    warn(...args) {
+      if (!args.join(' ').startsWith('Infinite extent')) warnings.push(args.join(' '));
+      return logger;
+    },
+    info() { return logger; }, debug() { return logger; },
+  };
+  const view = new vega.View(vega.parse(input.spec), {
+    renderer: 'none', logger, tooltip: () => {},
+  });
+  await view.width(1000).height(500).runAsync();
+  await view.resize().runAsync();  // the axes need a part of the size
+  const texts = [];
+  (function walk(item) {
+    if (item.marktype === 'text') {
+      for (const text of item.items) { if (text.text) texts.push(String(text.text)); }
+    } else {
+      for (const inner of item.items || []) walk(inner);
+    }
+    for (const inner of item.axes || []) walk(inner);
+  })(view.scenegraph().root);
+  const data = {};
+  for (const {name} of input.spec.data) data[name] = view.data(name);
+  process.stdout.write(JSON.stringify({data, texts, warnings}));
+}).catch((error) => { console.error(error); process.exit(1); });
+"""
+
+
+def search_bodies(drawing: Drawing, start: str, end: str, *conditions: Json) -> dict[str, Json]:
+    """The search of each data set, within a time range, as the products send it."""
+    time_range = {"range": {"@timestamp": {"gte": start, "lt": end}}}
+    query = {"bool": {"must": [time_range], "filter": list(conditions)}}
+    return {
+        data["name"]: {**data["url"]["body"], "query": query}
+        for data in drawing.spec["data"]
+        if "url" in data
+    }
+
+
+def evaluate(drawing: Drawing, answers: Mapping[str, Json], version: str) -> dict[str, Any]:
+    """The rows of each data set (``data``), all texts, and all warnings of Vega, for the answers
+    of the searches. An axis without a value is no warning.
+    """
+    spec = json.loads(json.dumps(drawing.spec))
+    for data in spec["data"]:
+        if data["name"] in answers:
+            del data["url"]
+            data["values"] = answers[data["name"]]
+    finished = subprocess.run(
+        ("node", "-e", _EVALUATE, str(_module(version))),
+        input=json.dumps({"spec": spec}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "TZ": "UTC"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    result: dict[str, Any] = json.loads(finished.stdout)
+    return result
+
+
+@cache
+def _module(version: str) -> Path:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        skip_or_fail("Vega needs Node.js and npm: on Debian, apt-get install nodejs npm.")
+    folder = default_cache() / f"vega-{version}"
+    module = folder / "node_modules/vega/build/vega-node.js"
+    if version.startswith("6"):
+        module = folder / "node_modules/vega/build/vega.module.js"
+    if not module.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        words = ("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix")
+        fetched = subprocess.run(
+            (*words, str(folder), f"vega@{version}"), capture_output=True, text=True, check=False
+        )
+        if fetched.returncode:
+            skip_or_fail(f"Vega {version} cannot be fetched: {fetched.stderr[-300:]}")
+    return module
