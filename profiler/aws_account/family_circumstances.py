@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.aws_account.size_before import EarlierRevisions
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
@@ -78,7 +78,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
-    owners: StackOwners
+    owners: CloudFormationOwners
     tagged: TaggedRevisions
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
     now_ns: int

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.pinned_targets import PinnedTargets
@@ -18,7 +19,6 @@ from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     starters_of_families,
@@ -69,7 +69,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
-    owners: StackOwners | None = None  # asked before a target is moved
+    owners: CloudFormationOwners | None = None  # asked before a target is moved
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]

@@ -28,9 +28,9 @@ from profiler.task_definitions.monitor_container import (
     PID_MODE_ADDED,
     PID_MODE_LABEL,
     RESERVATION_MB,
+    CallStacksAccess,
     MonitorContainer,
     OwnLog,
-    StacksAccess,
     default_image,
     refresh,
 )
@@ -51,7 +51,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     container: str | None = None
     image: str | None = None
     shared_pids: bool = False
-    stacks: StacksAccess | None = None
+    stacks: CallStacksAccess | None = None
     log_group: str | None = None
     report_stream: ReportStream | None = None
     default_report_stream: ReportStream = "batch"
@@ -64,13 +64,13 @@ def add_monitor(
     options: AddMonitorOptions,
     *,
     revision_arn: str | None = None,
-    stack_region: str | None = None,
+    template_region: str | None = None,
 ) -> ChangedDefinition:
     """Add the monitor to a definition, or upgrade an existing one.
 
     A definition that is as requested does not change.
 
-    The revision's Region precedes the options', and ``stack_region``, a template's reference, is
+    The revision's Region precedes the options', and ``template_region``, a template's reference, is
     used last. Raises TaskProfilerError if the monitor cannot work there, or would use memory that
     belongs to the batch.
     """
@@ -82,7 +82,7 @@ def add_monitor(
         )
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image)
-    region = arn_region(revision_arn) or options.region or stack_region
+    region = arn_region(revision_arn) or options.region or template_region
     options = replace(_with_report_stream(options, existing), region=region)
     image = options.image or default_image(revision_arn)
     if existing is not None:

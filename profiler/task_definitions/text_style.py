@@ -38,7 +38,7 @@ class Function(str):
 
 _REGION = "!Ref AWS::Region"
 # The template's reference to the Region of its stack.
-STACK_REGION = Function.of(_REGION, {"Ref": "AWS::Region"}, written=_REGION, flow=_REGION)
+TEMPLATE_REGION = Function.of(_REGION, {"Ref": "AWS::Region"}, written=_REGION, flow=_REGION)
 
 
 class TextStyle(Struct, frozen=True, kw_only=True):
