@@ -130,6 +130,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 def _start_again(
     context: Context, ended: EndedTask, definition: Mapping[str, object] | None
 ) -> MemoryRetry | None:
+    """Start a run that ran out of memory again, with more; None if it must not be."""
     from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
@@ -299,6 +300,7 @@ def _notice_budget(context: Context) -> InvocationTime:
 
 
 def _export(ended: EndedTask, context: Context) -> None:
+    """Export the run, if a target is configured. What fails goes into the queue."""
     if not function_settings.exports_runs(os.environ):
         return
     from profiler.core.clock import SystemClock

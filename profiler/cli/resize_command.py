@@ -284,6 +284,7 @@ def _rollout(
     owners: CloudFormationOwners,
     output: _Output,
 ) -> Rollout:
+    """The rollout of new sizes, which reads and reports as this command does."""
     return Rollout(
         open_client=open_client,
         request=request,

@@ -155,6 +155,10 @@ def _series_of(run: PastRun, source: RunSource) -> Series | None:
 def _show_call_stacks(
     source: RunSource, selection: RunFilter, view: View, *, as_json: bool
 ) -> None:
+    """Show the call stacks of the selected runs.
+
+    Raises TaskProfilerError if no run has any.
+    """
     with warned_notes(source):
         runs = find_runs(source, selection)
         run_stacks = []
@@ -195,6 +199,7 @@ def _comparison(
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
+    """Show the batch's last lines before each moment. Raises TaskProfilerError."""
     if record.launch_type == "LOCAL" and record.log_group is None:
         raise TaskProfilerError(
             "The output of local runs is not kept: use --logs for batches in ECS."

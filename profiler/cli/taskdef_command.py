@@ -354,6 +354,10 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
 def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
+    """The arguments that are files, and the request with the others as families.
+
+    Raises UsageError for options that contradict each other.
+    """
     files = tuple(filter(is_file_name, names))
     families = tuple(name for name in names if name not in files)
     request = replace(request, globs=(*families, *request.globs))
@@ -459,6 +463,10 @@ def _registered(
 def _print_plan(
     planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, adds: bool
 ) -> None:
+    """Print the plan, or the policy that it needs, to standard output.
+
+    Raises TaskProfilerError if no policy is needed.
+    """
     if prints_policy:  # to standard output, for a program
         write_lines(_plan_table(planned, None, adds=adds), STDERR)
         streams = frozenset[str]().union(*(family.streams for family in planned))

@@ -245,6 +245,7 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
 
 
 def _resource(logical_id: str, resource: Node, text: str) -> _Place:
+    """The definition of a template's resource, with the names and types of the API."""
     properties = resource.members.get("Properties")
     containers = None
     if properties is not None:

@@ -202,6 +202,7 @@ def _with_new_monitor(
     options: AddMonitorOptions,
     image: str,
 ) -> ChangedDefinition:
+    """Add a monitor. Raises TaskProfilerError if there is no room for it."""
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
@@ -241,6 +242,7 @@ def _monitor(
     *,
     image: str,
 ) -> MonitorContainer:
+    """The monitor that the options ask for, with a log group of its own if the batch has none."""
     own_log = None
     is_log_known = True
     for container in _raw_containers(definition):

@@ -99,6 +99,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
 
     def definition(self) -> Mapping[str, object]:
+        """The container definition, as RegisterTaskDefinition takes it."""
         variables = self._variables()
         definition: dict[str, object] = {
             "name": MONITOR_NAME,

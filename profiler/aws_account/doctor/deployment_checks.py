@@ -171,6 +171,7 @@ class _DeploymentChecks(Struct):
         yield from _guarded(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:
+        """The invocations and errors of a function in 24 hours."""
         invocations = self._sum(name, "Invocations")
         errors = self._sum(name, "Errors")
         if errors:
@@ -335,6 +336,7 @@ class _DeploymentChecks(Struct):
                 yield from _guarded(_QUEUES, self._messages(output, url))
 
     def _messages(self, output: str, url: str) -> Iterator[Finding]:
+        """Whether a queue of failed events is empty, and how to send them again."""
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
             count = count_messages(self.open_client("sqs"), url)
         name = url.rpartition("/")[2]

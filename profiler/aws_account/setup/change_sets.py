@@ -144,6 +144,10 @@ class ForwarderChanges(Struct):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
     def apply(self, change_set: ChangeSet) -> ForwarderStack:
+        """Apply the change set, and wait for the end.
+
+        Raises TaskProfilerError with the causes if CloudFormation undid it.
+        """
         self._new_events(change_set.stack_id)  # the earlier ones
         with aws_errors(
             f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"

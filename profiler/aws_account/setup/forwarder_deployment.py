@@ -311,6 +311,7 @@ class ForwarderDeployment(Struct, frozen=True):
         return bucket
 
     def describe(self, plan: DeploymentPlan, bucket: CodeBucket) -> Iterator[str]:
+        """The plan, as lines for people."""
         exists = bucket.exists()
         yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
         for key in (plan.code_key, plan.template_key):

@@ -109,6 +109,7 @@ class DeploymentOutput(Struct, frozen=True, kw_only=True):
     as_json: bool
 
     def step(self, sentence: str) -> None:
+        """Print a step: with JSON, on standard error."""
         if self.as_json:
             click.echo(fitting(sentence), err=True)
         else:
@@ -181,6 +182,7 @@ def _print_result(
     failures: Sequence[str],
     output: DeploymentOutput,
 ) -> None:
+    """Print what was deployed, and warn of log groups that are not subscribed."""
     _warn_of(failures)
     if output.as_json:
         made = () if change_set is None else change_set.changes

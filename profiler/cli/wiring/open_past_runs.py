@@ -104,6 +104,7 @@ def open_source(
 def _open(
     source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool
 ) -> RunSource:
+    """Open one source. Raises TaskProfilerError."""
     now_ns = SystemClock().wall_ns()
     match source.kind:
         case "file":
