@@ -76,6 +76,7 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
     known.
     """
     try:
+        # SQLite, while the command runs already.
         from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
         from profiler.runs.history.history_file import history_path
         from profiler.runs.history.run_database import HistoryStore

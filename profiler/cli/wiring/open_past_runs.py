@@ -151,6 +151,7 @@ def open_search(
     """
     # A missing Region is an error before the slow imports.
     session = search_session(url, options.region, options.profile, os.environ)
+    # With requests, which no other source needs.
     from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.search_setup.search_servers import ClusterServer, checked_address
 
