@@ -164,7 +164,6 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     # The other functions seldom need these.
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
-
     from profiler.forwarder.notifications.channels import configured_channels
     from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
