@@ -76,7 +76,6 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
     known.
     """
     try:
-        # SQLite, while the command runs already.
         from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
         from profiler.runs.history.history_file import history_path
         from profiler.runs.history.run_database import HistoryStore
@@ -85,12 +84,11 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
             return None
         store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
-        durations_ms = []
-        for success in islice(successes, MAX_RUNS_OF_A_FAMILY):
-            duration_ms = success.record.metrics.duration_ms
-            if duration_ms is not None:
-                durations_ms.append(duration_ms)
-        return usual_duration(durations_ms)
+        durations = (
+            success.record.metrics.duration_ms
+            for success in islice(successes, MAX_RUNS_OF_A_FAMILY)
+        )
+        return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
     # Whatever is wrong with the history: the end of the run reports it.
     except Exception:  # noqa: BLE001
         return None

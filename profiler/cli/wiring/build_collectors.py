@@ -130,6 +130,7 @@ def accelerator_collectors(
         if is_local:
             scope = GpuScope(settings.gpu_uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
         else:
+            # `run` does without it.
             from profiler.collectors.processes.discovery import visible_devices
 
             scope = GpuScope(
@@ -146,6 +147,7 @@ def accelerator_collectors(
         )
         collectors.append(gpu)
     if gpus_of is not None and settings.gpu != "off":
+        # Only for an instance's monitor.
         from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
 
         collectors.append(UnseenGpus(gpus_of, gpu))
@@ -181,6 +183,7 @@ def metadata_source(
     """The client of the endpoint at ``address``; the interval of the reads determines their
     timeout.
     """
+    # `run` outside of ECS does without them.
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors
     from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
     from profiler.readers.linux import proc
@@ -200,6 +203,7 @@ def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | U
 
 def read_placement(address: str, version: int) -> "Placement | None":
     """Read the ECS task of this process, within a second: in a background thread."""
+    # The monitor does without the modules of `run`.
     from profiler.local_run.local_record import Placement
 
     source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())

@@ -14,7 +14,7 @@ from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
 from profiler.readers.linux.host import (
@@ -89,15 +89,15 @@ class MonitorProcess:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         # before the first tick: imports take long
         clock = self.clock
-        all_collectors = Collectors(*collectors)
+        in_use = Collectors(*collectors)
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
             stop=self.stop,
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
-            collectors=all_collectors,
-            delivery=Delivery(
+            collectors=in_use,
+            delivery=ReportDelivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],
                 self.log,
