@@ -137,6 +137,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 def _start_again(
     context: Context, ended: EndedTask, definition: Mapping[str, object] | None
 ) -> MemoryRetry | None:
+    """Start a run that ran out of memory again, with more; None if it must not be."""
     from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
 
     budget = InvocationTime(context)
@@ -167,10 +168,9 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     Returns the numbers of schedules, of those whose due times are unknown, and of the new notices
     of each kind. Raises ForwarderError if a part failed after all were tried.
     """
+    # The other functions seldom need these.
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
-
-    # The other functions seldom need these.
     from profiler.forwarder.notifications.channels import configured_channels
     from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
@@ -316,10 +316,12 @@ def _notice_budget(context: Context) -> InvocationTime:
 
 
 def _export(ended: EndedTask, context: Context) -> None:
+    """Export the run, if a target is configured. What fails goes into the queue."""
     if not function_settings.exports_runs(os.environ):
         return
+    # Only for an export.
     from profiler.core.clock import SystemClock
-    from profiler.forwarder.run_export import RunExport  # only for an export
+    from profiler.forwarder.run_export import RunExport
     from profiler.otlp.otlp_export import HttpTransport, OtlpExporter, aws_signer
 
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
@@ -452,7 +454,7 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
         from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 
         return OpenSearchCluster(url, credentials, settings.region, settings.ca_file)
-    from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
+    from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster  # as above
 
     return ElasticsearchCluster(url, credentials, settings.ca_file)
 

@@ -26,9 +26,9 @@ from profiler.task_definitions.containers import (
 )
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
+    CallStacksAccess,
     MonitorContainer,
     OwnLog,
-    StacksAccess,
 )
 
 _ID = "TaskMonitor"
@@ -60,7 +60,7 @@ class TaskMonitor:
         log_group: logs.ILogGroup | None = None,
         gpu: bool = False,
         report_stream: ReportStream = "batch",
-        stacks: StacksAccess | None = None,
+        stacks: CallStacksAccess | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._container = container

@@ -28,9 +28,9 @@ from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.utils import yaml_tag_constructor
 
+from profiler.aws_account.forwarder_stack import read_forwarder
 from profiler.aws_account.setup.group_filters import GroupFilters, delivery_of
-from profiler.aws_account.setup.stack_template import parameter_values, without_subscription
-from profiler.aws_account.stack_state import read_state
+from profiler.aws_account.setup.template_parameters import parameter_values, without_subscription
 from profiler.record.record_model import json_schema
 from profiler.task_definitions.container_snippets import camel_case
 from tests.fakes import FakeClock
@@ -267,7 +267,7 @@ def deploy(name: str = "tp", **parameters: str) -> Stack:
     if values["Subscribe"] == "groups" and "ForwardLogsFunctionName" in stack.outputs:
         filters = GroupFilters(name, boto3.client, pytest.fail)
         wanted = filters.select(filter(None, values["LogGroups"].split(",")), are_given=True)
-        delivery = delivery_of(values, read_state(boto3.client, name))
+        delivery = delivery_of(values, read_forwarder(boto3.client, name))
         failures = filters.carry_out(filters.plan(wanted, (), delivery), delivery, FakeClock(), str)
         assert not failures
     return stack

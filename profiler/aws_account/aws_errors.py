@@ -105,6 +105,7 @@ def noted_errors(note: Callable[[str], object], what: str, permission: str) -> I
 
 
 def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
+    """The cause of an answer of AWS, and what to do; ``permission`` names what may be missing."""
     code = str(error.get("Code", "unknown error"))
     message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
     said = f"{code}: {message}" if message else code

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.aws_account.size_before import EarlierRevisions
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
@@ -78,7 +78,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
-    owners: StackOwners
+    owners: CloudFormationOwners
     tagged: TaggedRevisions
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
     now_ns: int
@@ -88,13 +88,15 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     ) -> Circumstances:
         """What is known without a call for this family alone."""
         targets = self._targets(family)
-        timed = [schedule_of(one) for one in targets if is_timed(one)]
-        enabled = [one for one in timed if one.is_enabled]
-        overrides = [one for one in self.overriding(family) if one.overrides.unknown is None]
+        timed = [schedule_of(target) for target in targets if is_timed(target)]
+        enabled = [schedule for schedule in timed if schedule.is_enabled]
+        overrides = [
+            target for target in self.overriding(family) if target.overrides.unknown is None
+        ]
         return replace(
             circumstances_of(document),
             shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
-            overrides=tuple(one.as_known(document, seen) for one in overrides),
+            overrides=tuple(target.as_known(document, seen) for target in overrides),
         )
 
     def starters_of_older(self, family: str, document: TaskDefinitionDocument) -> tuple[str, ...]:
@@ -112,12 +114,12 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
 
     def overriding(self, family: str) -> tuple[OverridingTarget, ...]:
         """The schedules and rules of the family that override sizes, or may do so."""
-        found = []
+        overriding = []
         for target in self._targets(family):
             overrides = size_overrides(target)
             if not overrides.is_empty:
-                found.append(OverridingTarget(title=target.title, overrides=overrides))
-        return tuple(found)
+                overriding.append(OverridingTarget(title=target.title, overrides=overrides))
+        return tuple(overriding)
 
     def stack_of(self, revisions: EarlierRevisions) -> str | None:
         """The stack that owns the newest revision, or one from which it was made.

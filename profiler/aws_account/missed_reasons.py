@@ -98,6 +98,7 @@ class MissedReasons:
         return self._calls_of(name, since_ns // NS_PER_MINUTE, -(-until_ns // NS_PER_MINUTE))
 
     def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
+        """The calls of an operation in a period, from CloudTrail; None after the last of them."""
         arguments: dict[str, Any] = {
             "LookupAttributes": [{"AttributeKey": "EventName", "AttributeValue": name}],
             "StartTime": datetime.fromtimestamp(since_minute * 60, UTC),

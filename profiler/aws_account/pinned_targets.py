@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
@@ -28,7 +28,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     part: Part  # what targets may differ by to be moved
     globs: tuple[str, ...] = ()  # the families that the user names
     image: str | None = None  # of the monitor
-    owners: StackOwners | None = None  # asked before a target is moved
+    owners: CloudFormationOwners | None = None  # asked before a target is moved
     describe: Callable[[str], bytes]
     # Many schedules may start one revision, which never changes.
     revisions: dict[str, Mapping[str, object]] = {}

@@ -1,4 +1,4 @@
-"""The plan for one family: the change of its task definition, and the schedules that it concerns."""
+"""The plan for one family: the change of its definition, and the schedules that it concerns."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, get_args

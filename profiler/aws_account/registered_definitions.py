@@ -72,6 +72,7 @@ class TaskDefinitions:
         return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
+        """Register a revision, and return its ARN."""
         with aws_errors(
             "No revision was registered",
             "ecs:RegisterTaskDefinition, ecs:TagResource and iam:PassRole",

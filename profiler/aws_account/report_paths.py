@@ -20,6 +20,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.registered_definitions import read_items
+from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, text
@@ -161,7 +162,7 @@ class ReportPaths:
             f"The policy of the repository {repository} could not be read",
             "ecr:GetRepositoryPolicy",
         ):
-            return _may_allow_pull(self._open, account, region, repository)
+            return may_allow_pull(self._open, account, region, repository)
         return True
 
     def _permission(self, role: str, wanted: _Wanted) -> Permission:
@@ -232,27 +233,6 @@ class ReportPaths:
         return mapping(
             iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
         )
-
-
-def _may_allow_pull(open_client: OpenClient, account: str, region: str, repository: str) -> bool:
-    """Whether the policy of a repository may allow the pull; of another Region, it may.
-
-    Raises boto3's errors.
-    """
-    ecr = open_client("ecr")
-    if ecr.meta.region_name != region:
-        return True
-    try:
-        answer = ecr.get_repository_policy(registryId=account, repositoryName=repository)
-    except (
-        ecr.exceptions.RepositoryPolicyNotFoundException,
-        ecr.exceptions.RepositoryNotFoundException,
-    ):
-        return False
-    return any(
-        statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchGetImage")
-        for statement in statements_of(mapping(json.loads(answer["policyText"])))
-    )
 
 
 def _verdict(documents: _Policies, wanted: _Wanted) -> Permission:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.pinned_targets import PinnedTargets
@@ -18,7 +19,6 @@ from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     starters_of_families,
@@ -70,7 +70,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
-    owners: StackOwners | None = None  # asked before a target is moved
+    owners: CloudFormationOwners | None = None  # asked before a target is moved
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
@@ -138,15 +138,15 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _clusters_of(self) -> Mapping[str, frozenset[str]]:
         """The clusters of the request in which the families run, as far as they select them."""
         request = self.request
-        found = dict[str, set[str]]()
+        clusters_by_family = dict[str, set[str]]()
         for target in self.selected_targets if request.clusters or request.scheduled else ():
-            found.setdefault(target.family, set()).add(target.cluster_arn)
+            clusters_by_family.setdefault(target.family, set()).add(target.cluster_arn)
         for cluster, families in (
             self._seen.items() if request.clusters and not request.scheduled else ()
         ):
             for family in families:
-                found.setdefault(family, set()).add(cluster)
-        return {family: frozenset(clusters) for family, clusters in found.items()}
+                clusters_by_family.setdefault(family, set()).add(cluster)
+        return {family: frozenset(clusters) for family, clusters in clusters_by_family.items()}
 
     @cached_property
     def _instance_monitors(self) -> InstanceMonitors:
@@ -156,17 +156,18 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _starters(self) -> Mapping[str, tuple[str, ...]]:
         if not self.names_starters:
             return {}
-        found = {target.family: {SCHEDULE} for target in self.targets}
+        starters = {target.family: {SCHEDULE} for target in self.targets}
         try:
             for families in self._seen.values():
-                found |= {
-                    family: names | found.get(family, set()) for family, names in families.items()
+                starters |= {
+                    family: names | starters.get(family, set())
+                    for family, names in families.items()
                 }
         except TaskProfilerError as error:
             self.on_problem(
                 f"{error} Without it, the plan shows only the schedules that start the families."
             )
-        return {family: tuple(sorted(names)) for family, names in found.items()}
+        return {family: tuple(sorted(names)) for family, names in starters.items()}
 
     def seen_starters(self, family: str) -> tuple[str, ...]:
         """What started the tasks of a family that ECS lists; empty if they may not be read."""
@@ -269,8 +270,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         """How many schedules and rules of the families go on starting another revision, unless
         they are moved.
         """
-        pins = sum(len(one.movable if self.part == "size" else one.pinned) for one in planned)
-        families = {one.family for one in planned}
+        pins = sum(
+            len(family_plan.movable if self.part == "size" else family_plan.pinned)
+            for family_plan in planned
+        )
+        families = {family_plan.family for family_plan in planned}
         if not pins or self.request.update_schedules:
             return None
         targets = sum(target.family in families for target in self.targets)
@@ -362,7 +366,9 @@ class Rollout(Struct, kw_only=True, dict=True):
                     self._fail(role, error)
 
     def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
-        for policy in (one for one in policies if one.document is not None):
+        for policy in policies:
+            if policy.document is None:
+                continue
             try:
                 attach_policy(self.open_client, policy)
                 self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")

@@ -225,6 +225,7 @@ class Schedules:
     def _of_schedules(
         self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
     ) -> Iterator[ScheduledTarget]:
+        """The targets of the schedules; one that has not changed is not read again."""
         known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
         with noted_errors(
             problems.append,

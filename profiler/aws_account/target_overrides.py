@@ -67,7 +67,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
         for container in read_containers(overridden):
             if container.name in self.containers:
                 fixed = (container.memory_mb, container.memory_reservation_mb)
-                needs_mb[container.name] = max(one or 0 for one in fixed)
+                needs_mb[container.name] = max(limit_mb or 0 for limit_mb in fixed)
         return replace(seen, needs_mb=needs_mb).task_mb(overridden)
 
     def refusal(self, definition: Mapping[str, object]) -> str | None:
@@ -144,10 +144,10 @@ def _of_text(source: str) -> SizeOverrides:
         return _checked(SizeOverrides(task={"cpu": read} if _is_unknown(read) else {}))
     listed = read.get("containerOverrides")
     containers: dict[str, Mapping[str, object]] = {}
-    for one in mappings(listed):
-        sizes = _sizes(one, CONTAINER_SIZES)
+    for override in mappings(listed):
+        sizes = _sizes(override, CONTAINER_SIZES)
         if sizes:
-            containers[str(one.get("name"))] = sizes
+            containers[str(override.get("name"))] = sizes
     has_unknown_part = _is_unknown(listed) or (
         isinstance(listed, list) and any(map(_is_unknown, listed))
     )

@@ -75,6 +75,7 @@ def run_without_click(arguments: list[str]) -> int | None:
     if options is None:
         gc.enable()
         return None
+    # Only with options that are valid: each import delays the command.
     from profiler.cli.wiring.build_run import run_command
     from profiler.core.errors import TaskProfilerError
 

@@ -149,7 +149,8 @@ def run_command_line() -> None:
 @click.command("schema", epilog="Example: task-profiler schema > task-report.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the record."""
-    import json  # not for the other commands
+    # Not for the other commands.
+    import json
 
     from profiler.record.record_model import json_schema
 

@@ -144,6 +144,10 @@ def _install_templates(
     show: Callable[[str, str], None],
     is_optional: bool = False,
 ) -> None:
+    """Install templates, policies and indices, and show each step.
+
+    ``is_optional``: a failure is a warning. Raises UsageError, TaskProfilerError.
+    """
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
         raise UsageError("INDEX_PERIOD must be month or day.")

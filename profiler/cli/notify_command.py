@@ -125,6 +125,7 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
+    """Send it to the configured channels. Raises the first error of a channel."""
     # HTTP, which only --yes needs.
     from profiler.forwarder.notifications.channels import configured_channels
 

@@ -115,7 +115,7 @@ class CommandGroup(click.Group):
         raise UsageError(f"Unknown command {args[0]!r}: {advice}")
 
 
-class StacksCommand(click.Command):
+class CallStacksCommand(click.Command):
     """A command with ``--stacks [MODE]``: a next word that is not a mode may be a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -194,7 +194,7 @@ aws_options = add_options(
     option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
     option("--profile", "NAME", "AWS profile (default: AWS_PROFILE)."),
 )
-stacks_option = click.option(
+call_stacks_option = click.option(
     "--stacks",
     type=click.Choice(["on", "moments", "off"]),
     metavar="[=MODE]",

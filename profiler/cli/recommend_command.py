@@ -193,6 +193,7 @@ def _headers(advices: Sequence[Advice]) -> Iterator[str]:
 def _table(
     advices: Sequence[Advice], explained: Sequence[Advice], width: int | None, *, with_sizes: bool
 ) -> Iterator[Line]:
+    """The table of the families, what follows from all of them, and the explained ones."""
     for header in _headers(advices):
         yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
@@ -225,6 +226,7 @@ def _table(
 def _below_the_table(
     advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None
 ) -> Iterator[Line]:
+    """The saving of all families, and the hours of idle GPUs."""
     if len(advices) > 1:
         changed = [
             advice.saving_usd_per_month
@@ -249,6 +251,7 @@ def _below_the_table(
 def _rows(
     advices: Sequence[Advice], places: Sequence[PlaceColumn]
 ) -> Iterator[tuple[str | Span, ...]]:
+    """The rows of the families, below the heading of their verdict if there are several."""
     indent = INDENT if len(advices) > 1 else ""
     for verdict, heading in _VERDICTS.items():
         group = [advice for advice in advices if advice.verdict == verdict]

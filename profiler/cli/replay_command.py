@@ -140,6 +140,10 @@ def _replay_group(
 
 
 def _state_file(group: str, function_name: str, place: str) -> Path:
+    """The file for the progress of a group, a function, and the place of both.
+
+    Raises TaskProfilerError if its folder cannot be made.
+    """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = f"{Path.home()}/.local/state"

@@ -113,7 +113,7 @@ def report(
         price_overrides=overrides,
         on_fargate=on_fargate,
         evidence=evidence,
-        stacks_of=StacksReader(source).read,
+        stacks_of=CallStacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
     data = build_page_data(runs, request)
@@ -158,7 +158,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
         )
 
 
-class StacksReader:
+class CallStacksReader:
     """Reads call stacks until a read fails, because the page is more important than the stacks."""
 
     def __init__(self, source: RunSource) -> None:

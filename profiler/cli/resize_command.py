@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.cli.options import (
     Number,
@@ -256,7 +256,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
 
         account = FamilyAccount(
             targets=targets,
-            owners=StackOwners(self.open_client),
+            owners=CloudFormationOwners(self.open_client),
             tagged=TaggedRevisions(self.open_client),
             other_starters=other_starters,
             now_ns=self.runs.span.now_ns,
@@ -308,9 +308,10 @@ def _rollout(
     request: RolloutRequest,
     plan_change: PlanChange,
     reads: BoundedReads,
-    owners: StackOwners,
+    owners: CloudFormationOwners,
     output: _Output,
 ) -> Rollout:
+    """The rollout of new sizes, which reads and reports as this command does."""
     return Rollout(
         open_client=open_client,
         request=request,
@@ -335,7 +336,9 @@ def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -
     """Put families back to the size in their tags; no run is read."""
     reads = _bounded_reads(open_client, request)
     plans = RequestedReverts(describe=reads.describe)
-    rollout = _rollout(open_client, request, plans.plan, reads, StackOwners(open_client), output)
+    rollout = _rollout(
+        open_client, request, plans.plan, reads, CloudFormationOwners(open_client), output
+    )
     families = rollout.families()
     planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
     return _finish(rollout, planned, None, output)

@@ -114,7 +114,7 @@ def show(
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
     view = View(width=width, now_ns=SystemClock().wall_ns())
     if as_stacks:
-        _show_stacks(source, selection, view, as_json=as_json)
+        _show_call_stacks(source, selection, view, as_json=as_json)
         return
     if as_json:
         with warned_notes(source):
@@ -152,7 +152,13 @@ def _series_of(run: PastRun, source: RunSource) -> Series | None:
     return with_equal_steps(steps, run.started_at)
 
 
-def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
+def _show_call_stacks(
+    source: RunSource, selection: RunFilter, view: View, *, as_json: bool
+) -> None:
+    """Show the call stacks of the selected runs.
+
+    Raises TaskProfilerError if no run has any.
+    """
     with warned_notes(source):
         runs = find_runs(source, selection)
         run_stacks = []
@@ -193,6 +199,7 @@ def _comparison(
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
+    """Show the batch's last lines before each moment. Raises TaskProfilerError."""
     if record.launch_type == "LOCAL" and record.log_group is None:
         raise TaskProfilerError(
             "The output of local runs is not kept: use --logs for batches in ECS."

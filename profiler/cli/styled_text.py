@@ -295,6 +295,7 @@ class _Fold(textwrap.TextWrapper):
 def _aligned(
     columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str
 ) -> Iterator[Line]:
+    """The lines of a row: as many as its highest cell has."""
     folded = []
     for column, cell, width in zip(columns, row, widths, strict=True):
         if column.folds and columns_of(cell.text) > width:

@@ -25,7 +25,7 @@ def main() -> None:
     folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     if folder not in sys.path:  # the package is in a folder of PYTHONPATH
         sys.path.insert(0, folder)
-    from profiler.cli import main as run
+    from profiler.cli import main as run  # after the package can be found
 
     run()
 

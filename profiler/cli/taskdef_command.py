@@ -22,17 +22,17 @@ from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import (
+    CallStacksCommand,
     CommandGroup,
-    StacksCommand,
     add_options,
     aws_options,
+    call_stacks_option,
     flag,
     gathered,
     is_file_name,
     option,
     repeatable,
     report_stream_option,
-    stacks_option,
 )
 from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
 from profiler.cli.resize_command import resize
@@ -68,7 +68,7 @@ from profiler.task_definitions.definition_texts import (
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_changes import remove_monitor as remove_from
-from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, STACKS_VARIABLE
+from profiler.task_definitions.monitor_container import CALL_STACKS_VARIABLE, DEFAULT_STREAM_PREFIX
 from profiler.task_definitions.permissions import policy
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -78,7 +78,7 @@ _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 _OPTIONS = {
     CONTAINER_VARIABLE: "--container",
     LOG_GROUP_VARIABLE: "--log-group",
-    STACKS_VARIABLE: "--stacks",
+    CALL_STACKS_VARIABLE: "--stacks",
 }
 # The implementation gathers them as RolloutRequest.
 _rollout_options = add_options(
@@ -112,7 +112,7 @@ def taskdef() -> None:
 
 @taskdef.command(
     "add-monitor",
-    cls=StacksCommand,
+    cls=CallStacksCommand,
     epilog="Example: task-profiler taskdef add-monitor nightly-etl.json "
     "--image 111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0 --in-place",
 )
@@ -145,7 +145,7 @@ def taskdef() -> None:
     "--pid shared_pids",
     "Share the process namespace of the task, which makes the kernel's peaks readable.",
 )
-@stacks_option
+@call_stacks_option
 @repeatable("--setting settings", "NAME=VALUE", "Set this environment variable of each monitor.")
 @_output_options
 @aws_options
@@ -184,7 +184,7 @@ def add_monitor(
         return _change_files(
             files,
             lambda definition, arn, region: add_to(
-                definition, options, revision_arn=arn, stack_region=region
+                definition, options, revision_arn=arn, template_region=region
             ),
             out=out,
             in_place=in_place,
@@ -265,7 +265,7 @@ def remove_monitor(
 
 @taskdef.command(
     "container",
-    cls=StacksCommand,
+    cls=CallStacksCommand,
     epilog=(
         "Example: task-profiler taskdef container --format terraform --container etl --log-group "
         "/ecs/etl"
@@ -297,7 +297,7 @@ def remove_monitor(
     "--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default=DEFAULT_STREAM_PREFIX
 )
 @report_stream_option
-@stacks_option
+@call_stacks_option
 @gathered(ContainerRequest, "request")
 def container(*, output_format: ContainerFormat, request: ContainerRequest) -> None:
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
@@ -354,6 +354,10 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
 def _files_and_request(
     names: Sequence[str], request: RolloutRequest, *, in_place: bool, out: str | None, as_json: bool
 ) -> tuple[tuple[str, ...], RolloutRequest]:
+    """The arguments that are files, and the request with the others as families.
+
+    Raises UsageError for options that contradict each other.
+    """
     files = tuple(filter(is_file_name, names))
     families = tuple(name for name in names if name not in files)
     request = replace(request, globs=(*families, *request.globs))
@@ -459,6 +463,10 @@ def _registered(
 def _print_plan(
     planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, adds: bool
 ) -> None:
+    """Print the plan, or the policy that it needs, to standard output.
+
+    Raises TaskProfilerError if no policy is needed.
+    """
     if prints_policy:  # to standard output, for a program
         write_lines(_plan_table(planned, None, adds=adds), STDERR)
         streams = frozenset[str]().union(*(family.streams for family in planned))

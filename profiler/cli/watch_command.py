@@ -168,6 +168,7 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
 def _draw(
     watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None
 ) -> None:
+    """Draw the table over the last one, with the sentences below it."""
     columns, rows = shutil.get_terminal_size()
     below: list[Line] = []
     for sentence in sentences:

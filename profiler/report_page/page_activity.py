@@ -15,7 +15,7 @@ from profiler.report_page.page_rows import PageFunction, RunActivity
 from profiler.report_page.page_series import compressed, finite_number, known_column, to_json
 from profiler.runs.step_series import Column
 
-StacksOf = Callable[[Report], StacksLine | None]
+CallStacksOf = Callable[[Report], StacksLine | None]
 
 # The newest runs have these texts, as long as all of them together are not longer.
 MAX_CHARACTERS = 1_500_000
@@ -83,7 +83,7 @@ def has_activity(record: Record) -> bool:
     return record.stacks is not None or bool(record.series and record.series.processes)
 
 
-def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_characters: int) -> str:
+def activity_texts(records: Iterable[Report], stacks_of: CallStacksOf, max_characters: int) -> str:
     """A compressed text for each run, newest first: its processes, or nothing.
 
     Lines at the end can be missing.

@@ -16,7 +16,7 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
-from profiler.report_page.page_activity import StacksOf, activity_texts
+from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_rows import PageNotice
 from profiler.report_page.page_run import page_run, run_details, whole_ms
 from profiler.report_page.page_series import (
@@ -62,7 +62,7 @@ class PageData(Struct, frozen=True, kw_only=True):
     without_details: int
 
 
-def _no_stacks(_report: Report) -> None:
+def _no_call_stacks(_report: Report) -> None:
     return None
 
 
@@ -79,7 +79,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     price_overrides: PriceOverrides = PriceOverrides()
     on_fargate: str | None = None
     evidence: Sequence[Evidence | None] | None = None
-    stacks_of: StacksOf = _no_stacks
+    stacks_of: CallStacksOf = _no_call_stacks
     notices: Sequence[ScheduleNoticeLine] = ()
     max_bytes: int = MAX_BYTES
 

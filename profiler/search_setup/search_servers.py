@@ -53,6 +53,7 @@ class DashboardsServer(ClusterServer):
         return self._post("/api/saved_objects/_import?overwrite=true", files=files)
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
+        """Ask for objects by their types and ids."""
         wanted = [{"type": kind, "id": identity} for kind, identity in objects]
         return self._post("/api/saved_objects/_bulk_get", json=wanted)
 

@@ -16,11 +16,11 @@ from profiler.task_definitions.containers import (
 )
 from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
+    CallStacksAccess,
     MonitorContainer,
     OwnLog,
-    StacksAccess,
 )
-from profiler.task_definitions.text_style import STACK_REGION, TextStyle
+from profiler.task_definitions.text_style import TEMPLATE_REGION, TextStyle
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
 DEFAULT_CONTAINER = "batch"
@@ -38,7 +38,7 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
     region: str | None = None
     stream_prefix: str = DEFAULT_STREAM_PREFIX
     report_stream: ReportStream = "batch"
-    stacks: StacksAccess | None = None
+    stacks: CallStacksAccess | None = None
 
 
 def monitor_container(
@@ -69,7 +69,7 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
         ):  # an object for jsonencode() in container_definitions of aws_ecs_task_definition
             return f"{_hcl(monitor_container(request), '')}\n"
         case "cloudformation":  # an item of ContainerDefinitions, in YAML
-            container = pascal_case(monitor_container(request, default_region=STACK_REGION))
+            container = pascal_case(monitor_container(request, default_region=TEMPLATE_REGION))
             return TextStyle(is_yaml=True).block([container], "") + "\n"
         case "cdk":
             return _cdk(request)

@@ -25,7 +25,7 @@ from profiler.task_definitions.definition_json import (
     read_document,
 )
 from profiler.task_definitions.text_edits import Edit, Names, TextEditor, with_edits
-from profiler.task_definitions.text_style import STACK_REGION, Function, TextStyle, style_of
+from profiler.task_definitions.text_style import TEMPLATE_REGION, Function, TextStyle, style_of
 from profiler.task_definitions.text_tree import (
     Node,
     decoded,
@@ -82,7 +82,7 @@ class _Place(Struct, frozen=True, kw_only=True):
         if not self.logical_id:
             return change(self.definition, None, None)
         try:
-            return change(self.definition, None, STACK_REGION)
+            return change(self.definition, None, TEMPLATE_REGION)
         except TaskProfilerError as error:
             raise TaskProfilerError(f"{self.logical_id}: {error}") from error
 
@@ -245,6 +245,7 @@ def _task_definitions(root: Node, source_name: str, language: str) -> dict[str, 
 
 
 def _resource(logical_id: str, resource: Node, text: str) -> _Place:
+    """The definition of a template's resource, with the names and types of the API."""
     properties = resource.members.get("Properties")
     containers = None
     if properties is not None:

@@ -28,9 +28,9 @@ from profiler.task_definitions.monitor_container import (
     PID_MODE_ADDED,
     PID_MODE_LABEL,
     RESERVATION_MB,
+    CallStacksAccess,
     MonitorContainer,
     OwnLog,
-    StacksAccess,
     default_image,
     refresh,
 )
@@ -51,7 +51,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     container: str | None = None
     image: str | None = None
     shared_pids: bool = False
-    stacks: StacksAccess | None = None
+    stacks: CallStacksAccess | None = None
     log_group: str | None = None
     report_stream: ReportStream | None = None
     default_report_stream: ReportStream = "batch"
@@ -64,13 +64,13 @@ def add_monitor(
     options: AddMonitorOptions,
     *,
     revision_arn: str | None = None,
-    stack_region: str | None = None,
+    template_region: str | None = None,
 ) -> ChangedDefinition:
     """Add the monitor to a definition, or upgrade an existing one.
 
     A definition that is as requested does not change.
 
-    The revision's Region precedes the options', and ``stack_region``, a template's reference, is
+    The revision's Region precedes the options', and ``template_region``, a template's reference, is
     used last. Raises TaskProfilerError if the monitor cannot work there, or would use memory that
     belongs to the batch.
     """
@@ -82,7 +82,7 @@ def add_monitor(
         )
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image)
-    region = arn_region(revision_arn) or options.region or stack_region
+    region = arn_region(revision_arn) or options.region or template_region
     options = replace(_with_report_stream(options, existing), region=region)
     image = options.image or default_image(revision_arn)
     if existing is not None:
@@ -202,6 +202,7 @@ def _with_new_monitor(
     options: AddMonitorOptions,
     image: str,
 ) -> ChangedDefinition:
+    """Add a monitor. Raises TaskProfilerError if there is no room for it."""
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
@@ -241,6 +242,7 @@ def _monitor(
     *,
     image: str,
 ) -> MonitorContainer:
+    """The monitor that the options ask for, with a log group of its own if the batch has none."""
     own_log = None
     is_log_known = True
     for container in _raw_containers(definition):

@@ -29,10 +29,10 @@ from profiler.task_definitions.containers import (
 
 # When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of
 # waiting.
-StacksAccess = Literal["on", "moments", "off"]
+CallStacksAccess = Literal["on", "moments", "off"]
 
 RESERVATION_MB = 32
-STACKS_VARIABLE = "TASK_PROFILER_STACKS"
+CALL_STACKS_VARIABLE = "TASK_PROFILER_STACKS"
 # The label that remembers that pidMode was not set before the monitor was added.
 PID_MODE_LABEL = "task-profiler.pid-mode"
 PID_MODE_ADDED = "added"
@@ -79,7 +79,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     uses_gpu: bool = False
     uses_neuron: bool = False
     own_log: OwnLog | None = None
-    stacks: StacksAccess | None = None
+    stacks: CallStacksAccess | None = None
     settings: Mapping[str, str] = {}
 
     @property
@@ -99,6 +99,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
 
     def definition(self) -> Mapping[str, object]:
+        """The container definition, as RegisterTaskDefinition takes it."""
         variables = self._variables()
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
@@ -132,7 +133,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         if self.uses_gpu:
             variables |= GPU_VARIABLES
         if self.stacks is not None:
-            variables[STACKS_VARIABLE] = self.stacks
+            variables[CALL_STACKS_VARIABLE] = self.stacks
         return {**variables, **self.settings}
 
     def _access(self) -> Mapping[str, object]:

@@ -38,7 +38,7 @@ class Function(str):
 
 _REGION = "!Ref AWS::Region"
 # The template's reference to the Region of its stack.
-STACK_REGION = Function.of(_REGION, {"Ref": "AWS::Region"}, written=_REGION, flow=_REGION)
+TEMPLATE_REGION = Function.of(_REGION, {"Ref": "AWS::Region"}, written=_REGION, flow=_REGION)
 
 
 class TextStyle(Struct, frozen=True, kw_only=True):
@@ -56,6 +56,7 @@ class TextStyle(Struct, frozen=True, kw_only=True):
     ascii_only: bool = False
 
     def one_line(self, value: object) -> str:
+        """The value on one line; in YAML, with brackets if it has parts."""
         if self.is_yaml:
             if isinstance(value, dict | list):
                 return self._flow(value)
@@ -74,6 +75,7 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         return written.replace("\n", self.newline + margin)
 
     def block_member(self, name: str, value: object, margin: str) -> str:
+        """A member of a mapping in a block of YAML."""
         if isinstance(value, dict | list) and value:
             inner = margin + self.dash_indent
             if isinstance(value, dict):

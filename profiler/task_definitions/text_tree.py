@@ -108,6 +108,7 @@ def _after_space(text: str, at: int) -> int:
 def yaml_tree(text: str, source_name: str) -> Node:
     """The tree of a YAML text. Raises TaskProfilerError with the line of a mistake."""
     try:
+        # Not always installed.
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
     except ImportError as error:
@@ -220,7 +221,7 @@ class _YamlReader:
         value = str(event.value)
         tag = event.tag
         if tag is None and event.implicit[0]:
-            from ruamel.yaml.nodes import ScalarNode
+            from ruamel.yaml.nodes import ScalarNode  # as above
 
             tag = str(self._resolver.resolve(ScalarNode, value, event.implicit))
         match (tag or "").removeprefix(_YAML_TAG):

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
+from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
 from profiler.aws_account.setup.group_filters import (
     Delivery,
     FilterPlan,
     GroupFilters,
     GroupSelection,
 )
-from profiler.aws_account.setup.stack_deployment import StackRequest
-from profiler.cli.setup.stack_output import StackOutput, deploy, remove
+from profiler.cli.setup.deployment_output import DeploymentOutput, deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
 from tests.fake_cloudformation import STACK_ID as PLAYED_ID
@@ -29,7 +29,7 @@ FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:task-profiler-forward
 STACK_ID = f"arn:aws:cloudformation:us-east-1:123456789012:stack/{STACK}/1"
 OTHER = "arn:aws:kinesis:us-east-1:123456789012:stream/other"
 CLUSTER = ("--elasticsearch", "http://127.0.0.1:9")
-APPLY = StackOutput(is_applied=True, as_json=False)
+APPLY = DeploymentOutput(is_applied=True, as_json=False)
 NO_CHANGES = {"Status": "FAILED", "StatusReason": "No updates are to be performed."}
 MANY = tuple(f"/ecs/etl-{number:02}" for number in range(25))
 
@@ -110,7 +110,7 @@ def update(account: Account, before: dict[str, str], **settings: str) -> int:
     def client(service: str) -> Any:
         return cloudformation if service == "cloudformation" else account.client(service)
 
-    request = StackRequest(zip_file=str(account.zip), settings=settings)
+    request = DeploymentRequest(zip_file=str(account.zip), settings=settings)
     return deploy(request, client, None, APPLY)
 
 
@@ -161,7 +161,7 @@ def test_a_stack_that_subscribes_no_groups_any_more_deletes_its_filters(
     deployed: Account, after: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "profiler.aws_account.setup.stack_deployment.check_account", lambda *_: None
+        "profiler.aws_account.setup.forwarder_deployment.check_account", lambda *_: None
     )
     assert update(deployed, {"LogGroups": "/ecs/*"}, **after) == 0
     assert subscribed(deployed) == []
@@ -197,7 +197,7 @@ def test_a_filter_that_cloudformation_removes_is_put_again(
     monkeypatch.setattr(cloudformation, "execute_change_set", execute)
     assert (
         deploy(
-            StackRequest(zip_file=str(deployed.zip)),
+            DeploymentRequest(zip_file=str(deployed.zip)),
             lambda service: cloudformation if service == "cloudformation" else client(service),
             None,
             APPLY,

@@ -11,10 +11,10 @@ import requests
 from msgspec.structs import replace
 
 import profiler
-from profiler.aws_account.setup.stack_changes import StackChanges
-from profiler.aws_account.setup.stack_deployment import StackDeployment, StackRequest
-from profiler.aws_account.setup.stack_secrets import store_secret
-from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
+from profiler.aws_account.setup.change_sets import ForwarderChanges
+from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest, ForwarderDeployment
+from profiler.aws_account.setup.forwarder_secrets import store_secret
+from profiler.cli.setup.deployment_output import DeploymentOutput, ForwarderCluster, deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
@@ -30,7 +30,9 @@ CHANGE = {
     "Type": "Resource",
     "ResourceChange": {**TABLE, "Action": "Modify", "Replacement": "Conditional"},
 }
-APPLY, PLAN = (StackOutput(is_applied=is_applied, as_json=False) for is_applied in (True, False))
+APPLY, PLAN = (
+    DeploymentOutput(is_applied=is_applied, as_json=False) for is_applied in (True, False)
+)
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
@@ -210,11 +212,11 @@ def test_the_log_group_that_an_earlier_monitor_left_is_used_again(
     def client(service: str) -> Any:
         return cloudformation if service == "cloudformation" else account.client(service)
 
-    request = StackRequest(
+    request = DeploymentRequest(
         name="tp", zip_file=str(account.zip), settings={"InstanceMonitorCluster": "jobs"}
     )
-    changes = StackChanges("tp", client, FakeClock(), print)
-    plan, _ = StackDeployment(request, client, changes, print).plan()
+    changes = ForwarderChanges("tp", client, FakeClock(), print)
+    plan, _ = ForwarderDeployment(request, client, changes, print).plan()
     assert plan.given.get("InstanceMonitorLogGroupExists") == given
 
 
@@ -265,7 +267,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
         return cloudformation if service == "cloudformation" else account.client(service)
 
     secrets = {"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}}
-    request = StackRequest(name="tp", zip_file=str(account.zip), secrets=secrets)
+    request = DeploymentRequest(name="tp", zip_file=str(account.zip), secrets=secrets)
     cloudformation.change_set_pages = [
         {"Status": "FAILED", "StatusReason": "No updates are to be performed."}
     ]
@@ -308,10 +310,10 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
         raise ends
 
     monkeypatch.setattr(
-        "profiler.aws_account.setup.stack_deployment.StackDeployment.store_secrets", end
+        "profiler.aws_account.setup.forwarder_deployment.ForwarderDeployment.store_secrets", end
     )
     with pytest.raises(ends):
-        deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
+        deploy(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert account.stacks() == []
 
 
@@ -321,7 +323,7 @@ def test_the_first_indices_have_the_prefix_and_the_period_that_the_functions_use
     search = Cluster()
     settings = {"ElasticsearchUrl": search.url, "Subscribe": "account"}
     parameters = ("IndexPeriod=day", "IndexPrefix=jobs")
-    request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=parameters)
+    request = DeploymentRequest(zip_file=str(account.zip), settings=settings, parameters=parameters)
     cluster = ForwarderCluster(search.url, requests.Session())
     deploy(request, account.client, cluster, APPLY)
     indices = [path for path in search.put if not path.startswith("/_")]
@@ -374,7 +376,7 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
         "ElasticsearchSecretId=ssm:/mine",
     )
     assert account.setup(*given, "--parameter", "LogGroups=").returncode == 0
-    request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
+    request = DeploymentRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
     deploy(request, account.client, None, APPLY)
     done = account.setup("--slack-failure-webhook", WEBHOOK)
     assert done.returncode == 1
@@ -396,7 +398,9 @@ def test_the_clusters_product_is_a_setting_unless_a_parameter_sets_it(
         ((), "opensearch"),
         (("SearchEngine=elasticsearch",), "elasticsearch"),
     ):
-        request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=parameters)
+        request = DeploymentRequest(
+            zip_file=str(account.zip), settings=settings, parameters=parameters
+        )
         deploy(request, account.client, cluster, PLAN)
         assert f"  SearchEngine={engine}\n" in capfd.readouterr().out
 
@@ -440,7 +444,7 @@ def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
             "LogGroups": groups,
             "Subscribe": subscribe,
         }
-        request = StackRequest(zip_file=str(account.zip), settings=settings)
+        request = DeploymentRequest(zip_file=str(account.zip), settings=settings)
         deploy(
             request,
             lambda service: logs if service == "logs" else account.client(service),
@@ -528,9 +532,11 @@ def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("profiler.aws_account.setup.stack_changes.StackChanges._follow", interrupt)
+    monkeypatch.setattr(
+        "profiler.aws_account.setup.change_sets.ForwarderChanges._follow", interrupt
+    )
     with pytest.raises(KeyboardInterrupt):
-        deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
+        deploy(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert (
         "CloudFormation goes on with the stack task-profiler: repeat the command later"
         in capfd.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 from moto.awslambda.models import LambdaFunction
 
 import handler
-from profiler.aws_account.setup.stack_template import parameter_values
+from profiler.aws_account.setup.template_parameters import parameter_values
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder import function_settings
 from profiler.forwarder.function_settings import (

@@ -11,7 +11,7 @@ import pytest
 
 import profiler
 from profiler.task_definitions.container_snippets import ContainerRequest, container_text
-from profiler.task_definitions.monitor_container import StacksAccess
+from profiler.task_definitions.monitor_container import CallStacksAccess
 
 EXTENSION = Path(profiler.__file__).parent.parent / "examples" / "task-monitor.ts"
 PACKAGES = (
@@ -54,6 +54,6 @@ def test_the_extension_compiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stacks", [None, "on"])
-def test_what_the_command_prints_compiles(stacks: StacksAccess | None, tmp_path: Path) -> None:
+def test_what_the_command_prints_compiles(stacks: CallStacksAccess | None, tmp_path: Path) -> None:
     request = ContainerRequest(image="team/task-profiler:1", log_group="/ecs/etl", stacks=stacks)
     compile_typescript(tmp_path, HEAD + container_text(request, "cdk"))

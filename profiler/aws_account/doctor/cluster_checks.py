@@ -142,6 +142,7 @@ class ClusterChecks(Struct):
     def judged(
         self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]
     ) -> Iterator[FamilyHealth]:
+        """Each family with all of its findings."""
         for monitor, health in zip(monitors, healths, strict=True):
             newest_ns = None
             if self.reports is not None:
@@ -159,6 +160,7 @@ class ClusterChecks(Struct):
             )
 
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
+        """Whether the monitor is there and current, and every schedule starts it."""
         notes = " ".join(monitor.planned.notes)
         present = monitor.planned.changed.old_monitor
         has_own_stream = present is not None and not needs_put(present.environment)
@@ -224,6 +226,7 @@ class ClusterChecks(Struct):
             )
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
+        """Whether a report of the last days is there, if one should be."""
         reports = self.reports
         is_read = health.has_reports and health.log_group_class == STANDARD
         if not is_read or reports is None or health.family in reports.newest_ns:

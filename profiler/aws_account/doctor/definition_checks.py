@@ -193,6 +193,7 @@ def _without_monitor(
     add_command: str,
     default_image: str,
 ) -> Iterator[Finding]:
+    """Why there is no monitor, and how to add it."""
     wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
         yield ok(
@@ -218,6 +219,7 @@ def _without_monitor(
 def _form_findings(
     definition: Mapping[str, object], monitor: DefinedContainer, add_command: str
 ) -> Iterator[Finding]:
+    """Whether the monitor is as add-monitor would make it today."""
     requested = monitor.variables.get(CONTAINER_VARIABLE)
     try:
         added = add_monitor(definition, AddMonitorOptions(container=requested))

@@ -17,16 +17,16 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.registered_definitions import glob_prefix
-from profiler.aws_account.replay import count_messages
-from profiler.aws_account.setup.group_filters import GroupFilters
-from profiler.aws_account.stack_state import (
-    StackState,
-    existing_stack,
+from profiler.aws_account.forwarder_stack import (
+    ForwarderStack,
+    existing_forwarder,
     export_lines,
     listed_names,
     obstacle,
 )
+from profiler.aws_account.registered_definitions import glob_prefix
+from profiler.aws_account.replay import count_messages
+from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
@@ -60,11 +60,11 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     A part that cannot be read is a problem.
     """
     try:
-        stack = existing_stack(open_client, name)
+        stack = existing_forwarder(open_client, name)
     except TaskProfilerError as error:
         yield problem(_STACK, str(error))
         return
-    yield stack_finding(stack)
+    yield forwarder_finding(stack)
     checks = _DeploymentChecks(
         stack, open_client, datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC)
     )
@@ -77,7 +77,7 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     yield from (ok(_SOURCE, line) for line in export_lines(stack.parameters))
 
 
-def stack_finding(stack: StackState) -> Finding:
+def forwarder_finding(stack: ForwarderStack) -> Finding:
     """Whether the last deployment succeeded."""
     reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
@@ -103,7 +103,7 @@ def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 class _DeploymentChecks(Struct):
     """The checks of one stack. Each raises TaskProfilerError with AWS's reason."""
 
-    stack: StackState
+    stack: ForwarderStack
     open_client: OpenClient
     now: datetime
 
@@ -171,6 +171,7 @@ class _DeploymentChecks(Struct):
         yield from _guarded(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:
+        """The invocations and errors of a function in 24 hours."""
         invocations = self._sum(name, "Invocations")
         errors = self._sum(name, "Errors")
         if errors:
@@ -335,6 +336,7 @@ class _DeploymentChecks(Struct):
                 yield from _guarded(_QUEUES, self._messages(output, url))
 
     def _messages(self, output: str, url: str) -> Iterator[Finding]:
+        """Whether a queue of failed events is empty, and how to send them again."""
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
             count = count_messages(self.open_client("sqs"), url)
         name = url.rpartition("/")[2]

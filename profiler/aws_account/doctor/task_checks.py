@@ -333,6 +333,7 @@ def refresh_finding(
 def _activity(
     batch: ContainerMetadata, settings: MonitorSettings, probes: Probes
 ) -> Iterator[Finding]:
+    """What of the batch's processes the monitor sees, and the level of the time breakdown."""
     lookup_id = batch.docker_id or batch.name
     visible = probes.count_processes(lookup_id)
     seen = f"{visible} processes of the batch are visible (shared process namespace)"

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
 from profiler.aws_account.doctor.definition_checks import role_problems
+from profiler.aws_account.forwarder_stack import ForwarderStack, existing_forwarder
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.setup.group_filters import Delivery, delivery_of
-from profiler.aws_account.stack_state import StackState, existing_stack
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -124,7 +124,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
 
     id: str
     cluster: str
-    stack: StackState
+    stack: ForwarderStack
     place: TaskPlace
     planned: PlannedFamily
     plain: Mapping[str, object]
@@ -217,7 +217,7 @@ def make_plan(
     options: ProofOptions, new_id: str, open_client: OpenClient, warn: Callable[[str], object]
 ) -> ProofPlan:
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
-    stack = existing_stack(open_client, options.stack)
+    stack = existing_forwarder(open_client, options.stack)
     definitions = TaskDefinitions(open_client("ecs"))
     _check_family(open_client("ecs"), definitions)
     place = _with_network(_place(options, open_client), options)
@@ -406,7 +406,7 @@ def _definition(
     return {name: value for name, value in definition.items() if value}
 
 
-def _delivery(stack: StackState, open_client: OpenClient) -> Delivery | None:
+def _delivery(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None:
     """The stack's delivery; None if an account-wide subscription delivers the lines already, or
     the stack takes none.
     """

@@ -114,6 +114,10 @@ class RunningRuns(Struct):
             self._add_line(line, is_confirmed=verdict.is_confirmed)
 
     def _add_line(self, line: Report | NoticeLine, *, is_confirmed: bool) -> None:
+        """Keep the report if it counts more than the known one, and the notice.
+
+        A confirmed line replaces what others said of its task.
+        """
         report, notice = _report_of(line)
         if not self.selection.matches(report):
             return

@@ -20,8 +20,8 @@ from profiler.aws_account.clusters_and_log_groups import (
     log_group_class,
     subscription_filters,
 )
+from profiler.aws_account.forwarder_stack import ForwarderStack, listed_names, monitor_log_group
 from profiler.aws_account.registered_definitions import glob_prefix
-from profiler.aws_account.stack_state import StackState, listed_names, monitor_log_group
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -51,7 +51,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     role_arn: str | None = None  # with which CloudWatch Logs writes to a data stream
 
 
-def delivery_of(values: Mapping[str, str], state: StackState) -> Delivery:
+def delivery_of(values: Mapping[str, str], state: ForwarderStack) -> Delivery:
     """The delivery of a stack with these parameters, as in the template's own subscription."""
     pattern = _NOTICES
     if values["ElasticsearchUrl"]:
@@ -213,7 +213,7 @@ class GroupFilters(Struct, frozen=True):
             refused=tuple(refused),
         )
 
-    def plan_deletion(self, state: StackState) -> FilterPlan:
+    def plan_deletion(self, state: ForwarderStack) -> FilterPlan:
         """The filters of a stack that is to be deleted. Raises TaskProfilerError."""
         names: list[str] = []
         if state.parameters.get("Subscribe") != "account":

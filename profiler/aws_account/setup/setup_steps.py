@@ -12,10 +12,15 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import container_insights_sentences
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
+from profiler.aws_account.forwarder_stack import (
+    FORWARDER_STACK,
+    export_lines,
+    obstacle,
+    read_forwarder,
+)
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.monitor_image import ImageRepository
-from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import DEFAULT_STACK, export_lines, obstacle, read_state
+from profiler.aws_account.setup.template_parameters import find_gap
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
@@ -112,13 +117,13 @@ class SetupSteps(Struct):
         return True, f"{uri}:{__version__} is in ECR.", ()
 
     def _stack(self) -> _Found:
-        state = read_state(self.open_client, DEFAULT_STACK)
+        state = read_forwarder(self.open_client, FORWARDER_STACK)
         gap, options = find_gap(state.parameters)
         self.hints = tuple(export_lines(state.parameters))
         why_not = obstacle(state)
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
-            return False, f"There is no stack {DEFAULT_STACK}. {advice}", options
+            return False, f"There is no stack {FORWARDER_STACK}. {advice}", options
         if why_not is not None:
             is_done = None if state.phase == "in progress" else False
             return is_done, why_not, options

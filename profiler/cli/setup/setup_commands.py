@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.forwarder_stack import FORWARDER_STACK, existing_forwarder
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
@@ -18,7 +19,6 @@ from profiler.aws_account.setup.monitor_image import (
     build_context,
     clone_folder,
 )
-from profiler.aws_account.stack_state import DEFAULT_STACK, existing_stack
 from profiler.cli.options import (
     CommandGroup,
     ProofRequest,
@@ -93,7 +93,7 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 _name_option = option(
-    "--name", "STACK", "Name of the stack.", default=DEFAULT_STACK, callback=stack_name
+    "--name", "STACK", "Name of the stack.", default=FORWARDER_STACK, callback=stack_name
 )
 
 
@@ -171,7 +171,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     """
     open_client = open_clients(region, profile)
     clock = SystemClock()
-    outputs = existing_stack(open_client, name).outputs
+    outputs = existing_forwarder(open_client, name).outputs
     code = 0
     documents = []
     for title in ("ForwardLogs", "TaskStopped"):
@@ -221,7 +221,7 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 
 @setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")
 @option("--cluster", "NAME", "Run the tasks in this ECS cluster.", required=True)
-@option("--name stack", "STACK", "The forwarder's stack.", default=DEFAULT_STACK)
+@option("--name stack", "STACK", "The forwarder's stack.", default=FORWARDER_STACK)
 @option("--like", "FAMILY", "Run them as this family's schedule or service, with its roles.")
 @option("--subnets", "ID,…", "In these subnets.")
 @option("--security-groups", "ID,…", "With these security groups.")
@@ -414,13 +414,13 @@ def stack(
     Without --yes, the command prints what it would do.
     """
     # These modules are slow to import.
-    from profiler.aws_account.setup.stack_deployment import StackRequest
-    from profiler.cli.setup.stack_output import ForwarderCluster, StackOutput, deploy, remove
+    from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
+    from profiler.cli.setup import deployment_output
 
     open_client = open_clients(region, profile)
-    output = StackOutput(is_applied=yes, as_json=as_json)
+    output = deployment_output.DeploymentOutput(is_applied=yes, as_json=as_json)
     if delete:
-        remove(name, open_client, output)
+        deployment_output.remove(name, open_client, output)
         return 0
     _check_addresses(url, otlp_url)
     settings = {
@@ -433,7 +433,7 @@ def stack(
         ),
     }
     credentials = _credentials(api_key, user)
-    request = StackRequest(
+    request = DeploymentRequest(
         name=name,
         bucket=bucket,
         zip_file=zip_file,
@@ -445,8 +445,9 @@ def stack(
     cluster = None
     if url:
         environment = _cluster_environment(credentials)
-        cluster = ForwarderCluster(url, search_session(url, region, profile, environment))
-    return deploy(request, open_client, cluster, output)
+        session = search_session(url, region, profile, environment)
+        cluster = deployment_output.ForwarderCluster(url, session)
+    return deployment_output.deploy(request, open_client, cluster, output)
 
 
 def _cluster_environment(credentials: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,7 +1,5 @@
 """Parses and opens the sources of past runs that the options select, and reads the prices of the
 environment.
-
-The modules of a source are imported where it is opened: a command reads one or two of them.
 """
 
 import os
@@ -106,6 +104,7 @@ def open_source(
 def _open(
     source: Source, options: SourceOptions, show: OpenProgress, *, keeps_stacks: bool
 ) -> RunSource:
+    """Open one source. Raises TaskProfilerError."""
     now_ns = SystemClock().wall_ns()
     match source.kind:
         case "file":
@@ -152,6 +151,7 @@ def open_search(
     """
     # A missing Region is an error before the slow imports.
     session = search_session(url, options.region, options.profile, os.environ)
+    # With requests, which no other source needs.
     from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.search_setup.search_servers import ClusterServer, checked_address
 

@@ -4,9 +4,9 @@ import json
 from typing import Any
 from unittest.mock import Mock
 
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.stack_ownership import StackOwners
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import SeenMemory
@@ -41,7 +41,7 @@ def schedule(name: str, definition: str, source: Any = None, **settings: Any) ->
 def account(*targets: ScheduledTarget, others: tuple[str, ...] = ()) -> FamilyAccount:
     return FamilyAccount(
         targets=lambda: targets,
-        owners=StackOwners(Mock()),
+        owners=CloudFormationOwners(Mock()),
         tagged=TaggedRevisions(Mock()),
         other_starters=lambda _family: others,
         now_ns=0,

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.report_command import StacksReader
+from profiler.cli.report_command import CallStacksReader
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
@@ -147,7 +147,7 @@ def test_the_page_has_the_call_stacks_of_the_file(
 
 def test_a_source_that_cannot_read_stacks_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:
     stacks = Mock(side_effect=TaskProfilerError("No stacks could be read."))
-    reader = StacksReader(Mock(stacks=stacks))
+    reader = CallStacksReader(Mock(stacks=stacks))
     assert [reader.read(shown_runs.waiting()) for _ in range(3)] == [None] * 3
     assert stacks.call_count == 1
     assert capsys.readouterr().err.count("The page lacks call stacks.") == 1

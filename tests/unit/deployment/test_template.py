@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.setup.stack_template import without_subscription
+from profiler.aws_account.setup.template_parameters import without_subscription
 from profiler.forwarder import function_settings as of_functions
 from profiler.forwarder.notifications.channels import read_targets
 from profiler.forwarder.notifications.event_details import EndedRun

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from profiler.aws_account.setup.stack_deployment import StackRequest
-from profiler.aws_account.setup.stack_template import (
+from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
+from profiler.aws_account.setup.template_parameters import (
     find_gap,
     parameter_defaults,
     parameter_values,
@@ -94,9 +94,10 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The template's rules accept the values, and reports or notifications arrive somewhere."""
-    template, requests = TEMPLATE.read_text(), list[StackRequest]()
+    template, requests = TEMPLATE.read_text(), list[DeploymentRequest]()
     monkeypatch.setattr(
-        "profiler.cli.setup.stack_output.deploy", lambda request, *_, **__: requests.append(request)
+        "profiler.cli.setup.deployment_output.deploy",
+        lambda request, *_, **__: requests.append(request),
     )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.setenv(name, "us-east-1")

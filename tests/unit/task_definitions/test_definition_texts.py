@@ -62,7 +62,9 @@ ADDED = """\
 def add(data: bytes, **options: Any) -> ChangedText:
     given_options = AddMonitorOptions(image="team/task-profiler:1", **options)
     return change_text(
-        data, "t.yaml", lambda one, _, region: add_monitor(one, given_options, stack_region=region)
+        data,
+        "t.yaml",
+        lambda one, _, region: add_monitor(one, given_options, template_region=region),
     )
 
 

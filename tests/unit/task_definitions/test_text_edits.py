@@ -37,7 +37,7 @@ def with_monitor(text: str) -> str:
     """The text with the monitor, from which its removal makes the text again, to the byte."""
     options = AddMonitorOptions(image="team/task-profiler:1")
     added = change_text(
-        text.encode(), "t", lambda one, _, region: add_monitor(one, options, stack_region=region)
+        text.encode(), "t", lambda one, _, region: add_monitor(one, options, template_region=region)
     ).after
     assert change_text(added, "t", lambda one, *_: remove_monitor(one)).after.decode() == text
     return added.decode()

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding, problem
+from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.proof.arrivals import FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import ProofPlan, TaskPlace
@@ -20,7 +21,6 @@ from profiler.aws_account.proof.rows import (
     with_remedies,
 )
 from profiler.aws_account.report_paths import LogGroupState
-from profiler.aws_account.stack_state import StackState
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import format_datetime
 from profiler.record.record_model import (
@@ -68,7 +68,7 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     ),
     "stats": ("read", "cpu_stats", "memory_stats", "blkio_stats"),
 }
-STACK = StackState(
+STACK = ForwarderStack(
     name="task-profiler",
     status="CREATE_COMPLETE",
     parameters={"ElasticsearchUrl": "https://search:9200", "SlackSecretId": "slack"},
@@ -415,7 +415,7 @@ def test_only_a_message_of_these_tasks_in_a_queue_differs() -> None:
     ],
 )
 def test_the_groups_subscription_is_a_row(
-    group: LogGroupState, stack: StackState, state: str
+    group: LogGroupState, stack: ForwarderStack, state: str
 ) -> None:
     assert subscription_row(plan(stack=stack), group).state == state
 

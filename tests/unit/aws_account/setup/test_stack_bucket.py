@@ -7,7 +7,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.setup.stack_deployment import CodeBucket
+from profiler.aws_account.setup.forwarder_deployment import CodeBucket
 from profiler.core.errors import TaskProfilerError
 
 ACCOUNT = "123456789012"

@@ -10,9 +10,9 @@ import click
 import pytest
 import requests
 
-from profiler.aws_account.setup.stack_deployment import StackRequest
+from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
+from profiler.cli.setup.deployment_output import ForwarderCluster
 from profiler.cli.setup.setup_commands import stack
-from profiler.cli.setup.stack_output import ForwarderCluster
 from profiler.core.errors import TaskProfilerError
 from tests.setup_cluster import Cluster
 
@@ -54,9 +54,9 @@ def test_a_secret_may_come_from_a_file_or_from_standard_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of Windows is read without its byte order mark."""
-    requests: list[StackRequest] = []
+    requests: list[DeploymentRequest] = []
     monkeypatch.setattr(
-        "profiler.cli.setup.stack_output.deploy", lambda *given, **_: requests.append(given[0])
+        "profiler.cli.setup.deployment_output.deploy", lambda *given, **_: requests.append(given[0])
     )
     (tmp_path / "webhook").write_text("https://hooks.slack.com/a\n")
     (tmp_path / "user").write_bytes(b"\xef\xbb\xbfbob:a b\r\n")

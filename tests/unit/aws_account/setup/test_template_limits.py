@@ -6,8 +6,8 @@ from typing import Any
 import boto3
 import pytest
 
-from profiler.aws_account.setup.stack_limits import LIMITS, check_limits, check_values
-from profiler.aws_account.setup.stack_template import parameter_values
+from profiler.aws_account.setup.template_limits import LIMITS, check_limits, check_values
+from profiler.aws_account.setup.template_parameters import parameter_values
 from profiler.core.errors import UsageError
 from profiler.task_definitions.permissions import characters
 from tests.cloudformation import ACCOUNT, PARAMETERS, REGION, TEMPLATE, deploy, template

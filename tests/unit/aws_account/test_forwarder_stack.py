@@ -3,15 +3,22 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.doctor.deployment_checks import stack_finding
+from profiler.aws_account.doctor.deployment_checks import forwarder_finding
 from profiler.aws_account.doctor.findings import Level
-from profiler.aws_account.stack_state import StackState, export_lines, obstacle, read_state
+from profiler.aws_account.forwarder_stack import (
+    ForwarderStack,
+    export_lines,
+    obstacle,
+    read_forwarder,
+)
 from tests.fake_cloudformation import FakeCloudFormation
 
 
-def state(status: str, **parameters: str) -> StackState:
+def state(status: str, **parameters: str) -> ForwarderStack:
     listed = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
-    return read_state(FakeCloudFormation(stack={"StackStatus": status, "Parameters": listed}), "tp")
+    return read_forwarder(
+        FakeCloudFormation(stack={"StackStatus": status, "Parameters": listed}), "tp"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +61,7 @@ def test_every_status_has_its_phase_its_finding_and_a_way_on(
     problem = obstacle(read)
     assert problem is None if said is None else problem is not None and said in problem
     if level is not None:
-        found = stack_finding(replace(read, reason="A reason."))
+        found = forwarder_finding(replace(read, reason="A reason."))
         assert found.level == level
         assert found.text == f"The stack tp is in state {status}: A reason."
         assert (found.advice is None) == (level == "ok")
@@ -66,7 +73,7 @@ def test_the_version_is_that_of_the_code() -> None:
     assert state("CREATE_COMPLETE", CodeKey=code).version == "1.2.3rc1"
     assert state("CREATE_COMPLETE", CodeKey="mine/forwarder.zip").version is None
     assert state("REVIEW_IN_PROGRESS", Notify="failure").parameters == {}
-    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
+    assert read_forwarder(FakeCloudFormation(), "tp") == ForwarderStack(name="tp")
 
 
 def test_the_line_to_export_names_the_cluster_with_its_prefix_or_the_log_groups() -> None:

@@ -12,7 +12,7 @@ from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
 
-DEFAULT_STACK = "task-profiler"
+FORWARDER_STACK = "task-profiler"
 CODE_PREFIX = "task-profiler/forwarder-"
 Phase = Literal["absent", "ready", "in progress", "failed"]
 
@@ -32,7 +32,7 @@ _EMPTY = "REVIEW_IN_PROGRESS"
 _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 
 
-class StackState(Struct, frozen=True, kw_only=True):
+class ForwarderStack(Struct, frozen=True, kw_only=True):
     """A stack, or its absence: ``status`` is CloudFormation's, or None."""
 
     name: str
@@ -64,7 +64,7 @@ class StackState(Struct, frozen=True, kw_only=True):
         return f"{self.name} in {self.region}" if self.region else self.name
 
 
-def read_state(open_client: OpenClient, name: str) -> StackState:
+def read_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     """Read the state.
 
     ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError.
@@ -79,14 +79,14 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     stack: Mapping[str, Any] = answer["Stacks"][0] if answer else {}
     status = stack.get("StackStatus")
     if status is None or status in _ABSENT:
-        return StackState(
+        return ForwarderStack(
             name=name, status=status, stack_id=stack["StackId"] if status == _EMPTY else None
         )
     parameters = {
         item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())
     }
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
-    return StackState(
+    return ForwarderStack(
         name=stack["StackName"],
         status=status,
         reason=stack.get("StackStatusReason"),
@@ -98,9 +98,9 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     )
 
 
-def existing_stack(open_client: OpenClient, name: str) -> StackState:
+def existing_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     """The state of a stack that is deployed. Raises TaskProfilerError if there is none."""
-    state = read_state(open_client, name)
+    state = read_forwarder(open_client, name)
     if state.phase == "absent":
         raise TaskProfilerError(
             f"There is no stack {name!r} in this account and Region: give the name of another "
@@ -134,7 +134,7 @@ def monitor_log_group(stack: str) -> str:
     return f"/ecs/{stack}-instance-monitor"
 
 
-def obstacle(state: StackState) -> str | None:
+def obstacle(state: ForwarderStack) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
     if state.phase == "in progress":
         return (

@@ -14,6 +14,17 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import log_group_class
+from profiler.aws_account.forwarder_stack import (
+    CODE_PREFIX,
+    FORWARDER_STACK,
+    ForwarderStack,
+    listed_names,
+    monitor_log_group,
+    obstacle,
+    read_forwarder,
+)
+from profiler.aws_account.setup.change_sets import ChangeSet, ForwarderChanges
+from profiler.aws_account.setup.forwarder_secrets import store_secret
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.aws_account.setup.group_filters import (
     Delivery,
@@ -24,11 +35,8 @@ from profiler.aws_account.setup.group_filters import (
     delivery_of,
     log_groups_parameter,
 )
-from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
-from profiler.aws_account.setup.stack_limits import check_limits, check_values
-from profiler.aws_account.setup.stack_rules import check_rules
-from profiler.aws_account.setup.stack_secrets import store_secret
-from profiler.aws_account.setup.stack_template import (
+from profiler.aws_account.setup.template_limits import check_limits, check_values
+from profiler.aws_account.setup.template_parameters import (
     MONITOR_GROUP_EXISTS,
     MONITORED_CLUSTER,
     changed_parameters,
@@ -40,15 +48,7 @@ from profiler.aws_account.setup.stack_template import (
     subscribes_groups,
     without_subscription,
 )
-from profiler.aws_account.stack_state import (
-    CODE_PREFIX,
-    DEFAULT_STACK,
-    StackState,
-    listed_names,
-    monitor_log_group,
-    obstacle,
-    read_state,
-)
+from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
@@ -61,10 +61,10 @@ _FILTER_TYPE = "AWS::Logs::SubscriptionFilter"
 _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
 
 
-class StackRequest(Struct, frozen=True, kw_only=True):
+class DeploymentRequest(Struct, frozen=True, kw_only=True):
     """The requested deployment."""
 
-    name: str = DEFAULT_STACK
+    name: str = FORWARDER_STACK
     bucket: str | None = None  # None: the stack's, else one of the account's own
     zip_file: str | None = None  # None: the code is built
     parameters: tuple[str, ...] = ()  # ``Name=Value`` each
@@ -75,13 +75,13 @@ class StackRequest(Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}  # an empty value removes one of the stack's
 
 
-class StackPlan(Struct, frozen=True, kw_only=True):
+class DeploymentPlan(Struct, frozen=True, kw_only=True):
     """The effects of a deployment.
 
     ``given`` are the parameters that are given now, ``tags`` all of the stack.
     """
 
-    state: StackState
+    state: ForwarderStack
     template: str
     code_key: str
     given: Mapping[str, str]
@@ -181,18 +181,18 @@ class CodeBucket:
         return answer
 
 
-class StackDeployment(Struct, frozen=True):
+class ForwarderDeployment(Struct, frozen=True):
     """Carries out a request.
 
     Each method raises TaskProfilerError; ``on_step`` gets a sentence about each step.
     """
 
-    request: StackRequest
+    request: DeploymentRequest
     open_client: OpenClient
-    changes: StackChanges
+    changes: ForwarderChanges
     on_step: Callable[[str], None]
 
-    def plan(self) -> tuple[StackPlan, CodeBucket]:
+    def plan(self) -> tuple[DeploymentPlan, CodeBucket]:
         """Read the stack and the account.
 
         Raises UsageError for an unknown parameter before anything is read.
@@ -206,7 +206,7 @@ class StackDeployment(Struct, frozen=True):
         else:
             digest = hashlib.sha256(_read_zip(zip_file)).hexdigest()
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
-        state = read_state(self.open_client, request.name)
+        state = read_forwarder(self.open_client, request.name)
         problem = obstacle(state)
         if problem is not None:
             raise TaskProfilerError(problem)
@@ -231,7 +231,7 @@ class StackDeployment(Struct, frozen=True):
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
-        plan = StackPlan(
+        plan = DeploymentPlan(
             state=state,
             template=template,
             code_key=code_key,
@@ -243,7 +243,7 @@ class StackDeployment(Struct, frozen=True):
         return plan, bucket
 
     def _plan_instance_monitor(
-        self, template: str, given: dict[str, str], state: StackState
+        self, template: str, given: dict[str, str], state: ForwarderStack
     ) -> None:
         """Check the monitor that the stack gets or keeps, and give the parameter of its log group.
 
@@ -266,7 +266,9 @@ class StackDeployment(Struct, frozen=True):
             if is_new or not exists:
                 given.setdefault(MONITOR_GROUP_EXISTS, "true" if exists else "false")
 
-    def _plan_filters(self, template: str, given: dict[str, str], state: StackState) -> FilterPlan:
+    def _plan_filters(
+        self, template: str, given: dict[str, str], state: ForwarderStack
+    ) -> FilterPlan:
         """Plan the subscription filters, and give the parameter of the log groups.
 
         Refuses what would fail after the stack was made.
@@ -295,7 +297,7 @@ class StackDeployment(Struct, frozen=True):
             dropped = [name for name in dropped if name not in names]
         return filters.plan(wanted, dropped, delivery)
 
-    def _bucket(self, state: StackState) -> CodeBucket:
+    def _bucket(self, state: ForwarderStack) -> CodeBucket:
         sts = self.open_client("sts")
         with aws_errors("The account cannot be read", "sts:GetCallerIdentity"):
             account = sts.get_caller_identity()["Account"]
@@ -308,7 +310,8 @@ class StackDeployment(Struct, frozen=True):
             )
         return bucket
 
-    def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
+    def describe(self, plan: DeploymentPlan, bucket: CodeBucket) -> Iterator[str]:
+        """The plan, as lines for people."""
         exists = bucket.exists()
         yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
         for key in (plan.code_key, plan.template_key):
@@ -338,7 +341,7 @@ class StackDeployment(Struct, frozen=True):
             yield f"  {kept} other parameters keep their values"
         yield from filter_sentences(plan.filters)
 
-    def prepare(self, plan: StackPlan, bucket: CodeBucket) -> ChangeSet | None:
+    def prepare(self, plan: DeploymentPlan, bucket: CodeBucket) -> ChangeSet | None:
         """Upload code and template, and create a change set; None if nothing would change."""
         if not bucket.exists():
             bucket.create()
@@ -364,7 +367,7 @@ class StackDeployment(Struct, frozen=True):
             build_zip(path)
             return path.read_bytes()
 
-    def store_secrets(self, plan: StackPlan) -> None:
+    def store_secrets(self, plan: DeploymentPlan) -> None:
         """Store the secrets. Running functions read a changed one within five minutes."""
         key_arn = plan.values["SecretsKeyArn"]
         for name, values in plan.secrets.items():
@@ -373,7 +376,7 @@ class StackDeployment(Struct, frozen=True):
             )
 
     def put_filters(
-        self, plan: StackPlan, state: StackState, change_set: ChangeSet | None
+        self, plan: DeploymentPlan, state: ForwarderStack, change_set: ChangeSet | None
     ) -> tuple[str, ...]:
         """Put and delete the subscription filters of the deployed stack.
 
@@ -407,7 +410,7 @@ def filter_sentences(filters: FilterPlan) -> Iterator[str]:
     yield from filters.refused
 
 
-def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
+def _given(request: DeploymentRequest, names: tuple[str, ...]) -> dict[str, str]:
     given = parse_parameters(request.parameters, names)
     for name in (*request.settings, *request.secrets):
         if given.get(name):

@@ -11,22 +11,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
-from profiler.aws_account.setup.stack_changes import (
+from profiler.aws_account.forwarder_stack import (
+    ForwarderStack,
+    export_lines,
+    obstacle,
+    read_forwarder,
+)
+from profiler.aws_account.setup.change_sets import (
     Change,
     ChangeSet,
-    StackChanges,
-    StackEvent,
+    CloudFormationEvent,
+    ForwarderChanges,
     remains,
 )
-from profiler.aws_account.setup.stack_deployment import (
-    StackDeployment,
-    StackPlan,
-    StackRequest,
+from profiler.aws_account.setup.forwarder_deployment import (
+    DeploymentPlan,
+    DeploymentRequest,
+    ForwarderDeployment,
     filter_sentences,
 )
-from profiler.aws_account.setup.stack_template import find_gap
-from profiler.aws_account.stack_state import StackState, export_lines, obstacle, read_state
+from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
+from profiler.aws_account.setup.template_parameters import find_gap
 from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, say, warn, write_json_lines
 from profiler.cli.styled_text import Column, Span, folding, table, table_width, write_lines
 from profiler.core.clock import SystemClock
@@ -94,7 +99,7 @@ class ForwarderCluster:
         )
 
 
-class StackOutput(Struct, frozen=True, kw_only=True):
+class DeploymentOutput(Struct, frozen=True, kw_only=True):
     """Prints the steps, or, unless ``is_applied``, the plan.
 
     With ``as_json``, steps go to stderr.
@@ -104,12 +109,13 @@ class StackOutput(Struct, frozen=True, kw_only=True):
     as_json: bool
 
     def step(self, sentence: str) -> None:
+        """Print a step: with JSON, on standard error."""
         if self.as_json:
             click.echo(fitting(sentence), err=True)
         else:
             say(fitting(sentence, STDOUT))
 
-    def event(self, event: StackEvent) -> None:
+    def event(self, event: CloudFormationEvent) -> None:
         reason = f": {event.reason}" if event.reason else ""
         self.step(f"{event.status}  {event.resource}{reason}")
 
@@ -126,10 +132,10 @@ class StackOutput(Struct, frozen=True, kw_only=True):
 
 
 def deploy(
-    request: StackRequest,
+    request: DeploymentRequest,
     open_client: OpenClient,
     cluster: ForwarderCluster | None,
-    output: StackOutput,
+    output: DeploymentOutput,
 ) -> int:
     """Create or update the stack. Returns 1 if a log group could not be subscribed.
 
@@ -140,8 +146,8 @@ def deploy(
         text.startswith("SearchEngine=") for text in request.parameters
     ):
         request = replace(request, settings={**request.settings, "SearchEngine": engine})
-    changes = StackChanges(request.name, open_client, SystemClock(), output.event)
-    deployment = StackDeployment(request, open_client, changes, output.step)
+    changes = ForwarderChanges(request.name, open_client, SystemClock(), output.event)
+    deployment = ForwarderDeployment(request, open_client, changes, output.step)
     plan, bucket = deployment.plan()
     reason, options = find_gap(plan.values)
     if reason:
@@ -170,12 +176,13 @@ def deploy(
 
 
 def _print_result(
-    plan: StackPlan,
-    state: StackState,
+    plan: DeploymentPlan,
+    state: ForwarderStack,
     change_set: ChangeSet | None,
     failures: Sequence[str],
-    output: StackOutput,
+    output: DeploymentOutput,
 ) -> None:
+    """Print what was deployed, and warn of log groups that are not subscribed."""
     _warn_of(failures)
     if output.as_json:
         made = () if change_set is None else change_set.changes
@@ -222,13 +229,13 @@ def _interruption_explained(name: str) -> Iterator[None]:
         raise
 
 
-def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
+def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None:
     """Delete the subscription filters and the stack, and print the remaining resources.
 
     The stack stays if a filter is left, because its parameters name the log groups: then it raises
     TaskProfilerError.
     """
-    state = read_state(open_client, name)
+    state = read_forwarder(open_client, name)
     if state.phase == "in progress":
         raise TaskProfilerError(str(obstacle(state)))
     if state.stack_id is None:
@@ -249,14 +256,14 @@ def remove(name: str, open_client: OpenClient, output: StackOutput) -> None:
     if failures:
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
-    changes = StackChanges(name, open_client, SystemClock(), output.event)
+    changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
     with _interruption_explained(name):
         kept = [*remains(state, changes.delete(state.stack_id))]
     head = f"The stack {state.place} is deleted. These stay:"
     _print_remains(name, head, kept, output, is_deleted=True)
 
 
-def _deletion_sentences(state: StackState, filters: FilterPlan) -> Iterator[str]:
+def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[str]:
     what = f"version {state.version}" if state.version else state.status
     yield f"would delete the stack {state.place} ({what})"
     yield from filter_sentences(filters)
@@ -268,7 +275,7 @@ def _deletion_sentences(state: StackState, filters: FilterPlan) -> Iterator[str]
 
 
 def _print_remains(
-    name: str, head: str, kept: Sequence[str], output: StackOutput, *, is_deleted: bool
+    name: str, head: str, kept: Sequence[str], output: DeploymentOutput, *, is_deleted: bool
 ) -> None:
     if output.as_json:
         write_json_lines([{"stack": name, "isApplied": is_deleted, "remains": kept}])

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from profiler.aws_account.setup.stack_rules import check_rules
-from profiler.aws_account.setup.stack_template import parameter_values
+from profiler.aws_account.setup.template_parameters import parameter_values
+from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.errors import UsageError
 from tests.cloudformation import TEMPLATE, broken_rules, template
 

@@ -24,19 +24,19 @@ _GONE = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})
 _MAX_RESOURCES = 100
 
 
-class StackOwner(Struct, frozen=True, kw_only=True):
+class CloudFormationOwner(Struct, frozen=True, kw_only=True):
     """A stack that owns a resource, or may own it, as ``sentence`` says."""
 
     stack: str
     sentence: str
 
 
-class StackOwners:
+class CloudFormationOwners:
     """Asks CloudFormation who owns a resource. Methods raise TaskProfilerError with its reason."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open_client = open_client
-        self._known: dict[tuple[str, str], StackOwner | None] = {}
+        self._known: dict[tuple[str, str], CloudFormationOwner | None] = {}
 
     def of_definition(self, revision_arn: str) -> str | None:
         """The name of the stack that owns a revision; None if no stack does."""
@@ -51,7 +51,7 @@ class StackOwners:
         owner = self._owner(name, _TARGET_TYPES[target.kind])
         return None if owner is None else owner.sentence
 
-    def _owner(self, physical_id: str, resource_type: str) -> StackOwner | None:
+    def _owner(self, physical_id: str, resource_type: str) -> CloudFormationOwner | None:
         key = (physical_id, resource_type)
         if key not in self._known:
             resources = self._resources(physical_id)
@@ -78,7 +78,7 @@ def _is_of_no_stack(error: Exception) -> bool:
 
 def _owner_among(
     resources: Sequence[Mapping[str, Any]], physical_id: str, resource_type: str
-) -> StackOwner | None:
+) -> CloudFormationOwner | None:
     """The owner of the id; None: nobody.
 
     CloudFormation answers for one resource of several with the same id, and lists a part of a large
@@ -91,10 +91,12 @@ def _owner_among(
     of_type = [resource for resource in same_id if resource.get("ResourceType") == resource_type]
     if of_type:
         stack = str(of_type[0]["StackName"])
-        return StackOwner(stack=stack, sentence=f"the stack {stack} of CloudFormation owns it")
+        return CloudFormationOwner(
+            stack=stack, sentence=f"the stack {stack} of CloudFormation owns it"
+        )
     if same_id:
         stack = str(same_id[0]["StackName"])
-        return StackOwner(
+        return CloudFormationOwner(
             stack=stack,
             sentence=(
                 f"CloudFormation answers only for the {same_id[0]['ResourceType']} of the same "
@@ -103,7 +105,7 @@ def _owner_among(
         )
     if len(resources) >= _MAX_RESOURCES and present:
         stack = str(present[0]["StackName"])
-        return StackOwner(
+        return CloudFormationOwner(
             stack=stack, sentence=f"the stack {stack} of CloudFormation seems to own it"
         )
     return None

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 
-from profiler.aws_account.setup.stack_template import (
+from profiler.aws_account.setup.template_parameters import (
     changed_parameters,
     parameter_values,
     parse_parameters,

@@ -27,7 +27,7 @@ _RETRY_RIGHT = '"arn:*:ecs:*:*:task-definition/:*",'
 Values = Mapping[str, str]
 
 
-class StackLimit(Struct, frozen=True, kw_only=True):
+class TemplateLimit(Struct, frozen=True, kw_only=True):
     """A limit of AWS on what the parameters make together, and what to do when it is exceeded."""
 
     what: str
@@ -80,7 +80,7 @@ def _rights_characters(_template: str, values: Values) -> int:
 
 
 LIMITS = (
-    StackLimit(
+    TemplateLimit(
         what="ClusterArns: the event pattern",
         size=_pattern_characters,
         maximum=2048,
@@ -88,7 +88,7 @@ LIMITS = (
         way_out="leave ClusterArns empty for all clusters, or name fewer",
         source="https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-quota.html",
     ),
-    StackLimit(
+    TemplateLimit(
         what="The longest parameter",
         size=_longest_value_bytes,
         maximum=4096,
@@ -97,7 +97,7 @@ LIMITS = (
         source="https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/"
         "cloudformation-limits.html",
     ),
-    StackLimit(
+    TemplateLimit(
         what="LogGroups and RetryOutOfMemory: the policies of task_stopped's role",
         size=_rights_characters,
         maximum=10_240,
@@ -105,7 +105,7 @@ LIMITS = (
         way_out="select log groups by a pattern NAME* or --all-log-groups, and families by globs",
         source="https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html",
     ),
-    StackLimit(
+    TemplateLimit(
         what="The environment variables of a function",
         size=_variables_bytes,
         maximum=4096,

@@ -10,11 +10,11 @@ from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.stack_state import (
-    StackState,
+from profiler.aws_account.forwarder_stack import (
+    ForwarderStack,
     monitor_log_group,
     obstacle,
-    read_state,
+    read_forwarder,
 )
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
@@ -44,7 +44,7 @@ class ChangeSet(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
 
 
-class StackEvent(Struct, frozen=True):
+class CloudFormationEvent(Struct, frozen=True):
     """An event of CloudFormation, such as ``CREATE_COMPLETE`` of a resource."""
 
     status: str = field(name="ResourceStatus")
@@ -54,7 +54,7 @@ class StackEvent(Struct, frozen=True):
     reason: str = field(name="ResourceStatusReason", default="")
 
 
-class StackChanges(Struct):
+class ForwarderChanges(Struct):
     """Changes one stack.
 
     Methods raise TaskProfilerError. ``on_event`` gets the events that end work on a resource.
@@ -63,7 +63,7 @@ class StackChanges(Struct):
     name: str
     open_client: OpenClient
     clock: Clock
-    on_event: Callable[[StackEvent], None]
+    on_event: Callable[[CloudFormationEvent], None]
     _seen: set[str] = set()
 
     def prepare(
@@ -138,19 +138,23 @@ class StackChanges(Struct):
             cloudformation.delete_change_set(ChangeSetName=change_set.arn)
         if (
             change_set.is_new
-            and read_state(self.open_client, change_set.stack_id).status == "REVIEW_IN_PROGRESS"
+            and read_forwarder(self.open_client, change_set.stack_id).status == "REVIEW_IN_PROGRESS"
         ):
             with aws_errors(f"The stack {self.name} is left empty", "cloudformation:DeleteStack"):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
-    def apply(self, change_set: ChangeSet) -> StackState:
+    def apply(self, change_set: ChangeSet) -> ForwarderStack:
+        """Apply the change set, and wait for the end.
+
+        Raises TaskProfilerError with the causes if CloudFormation undid it.
+        """
         self._new_events(change_set.stack_id)  # the earlier ones
         with aws_errors(
             f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
         ):
             self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
         end, failed, _ = self._follow(change_set.stack_id)
-        state = read_state(self.open_client, change_set.stack_id)
+        state = read_forwarder(self.open_client, change_set.stack_id)
         if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
             problem = obstacle(state) or (
                 f"The stack {self.name} could not be updated, and its previous version is active: "
@@ -159,7 +163,7 @@ class StackChanges(Struct):
             raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
         return state
 
-    def delete(self, stack_id: str) -> tuple[StackEvent, ...]:
+    def delete(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
         """Delete the stack. Returns the events of the resources that stay."""
         self._new_events(stack_id)  # the earlier ones
         with aws_errors(f"The stack {self.name} cannot be deleted", "cloudformation:DeleteStack"):
@@ -171,7 +175,9 @@ class StackChanges(Struct):
             )
         return kept
 
-    def _follow(self, stack_id: str) -> tuple[str, list[StackEvent], tuple[StackEvent, ...]]:
+    def _follow(
+        self, stack_id: str
+    ) -> tuple[str, list[CloudFormationEvent], tuple[CloudFormationEvent, ...]]:
         """Wait for the end.
 
         Returns the stack's last status, the failed events, and the events of resources that stay.
@@ -179,8 +185,8 @@ class StackChanges(Struct):
         They are read from events, because the stack's own state may be the one before the change
         for a moment.
         """
-        failed: list[StackEvent] = []
-        kept: list[StackEvent] = []
+        failed: list[CloudFormationEvent] = []
+        kept: list[CloudFormationEvent] = []
         while True:  # a function in a VPC takes up to 40 minutes to delete
             for event in self._new_events(stack_id):
                 if not event.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED")):
@@ -194,7 +200,7 @@ class StackChanges(Struct):
                     kept.append(event)
             self.clock.sleep(_POLL_SECONDS)
 
-    def _new_events(self, stack_id: str) -> list[StackEvent]:
+    def _new_events(self, stack_id: str) -> list[CloudFormationEvent]:
         """The events that were not returned before, oldest first."""
         new: list[Mapping[str, Any]] = []
         with aws_errors(
@@ -209,11 +215,11 @@ class StackChanges(Struct):
                 if len(unseen) < len(page["StackEvents"]):  # the newest come first
                     break
         self._seen.update(event["EventId"] for event in new)
-        events = convert(new[::-1], list[StackEvent])
+        events = convert(new[::-1], list[CloudFormationEvent])
         return [replace(event, reason=" ".join(event.reason.split())) for event in events]
 
 
-def _causes(failed: Sequence[StackEvent]) -> str:
+def _causes(failed: Sequence[CloudFormationEvent]) -> str:
     """The reasons that are not the consequence of another one."""
     causes = [event for event in failed if "cancelled" not in event.reason][:_MAX_REASONS]
     return (
@@ -222,7 +228,7 @@ def _causes(failed: Sequence[StackEvent]) -> str:
     )
 
 
-def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
+def remains(state: ForwarderStack, kept: Iterable[CloudFormationEvent]) -> Iterator[str]:
     """The remaining resources, each with the command that deletes it; ``state`` is from before
     the deletion.
     """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from profiler.aws_account.setup.stack_changes import Change, StackChanges, StackEvent
-from profiler.aws_account.stack_state import StackState
+from profiler.aws_account.forwarder_stack import ForwarderStack
+from profiler.aws_account.setup.change_sets import Change, CloudFormationEvent, ForwarderChanges
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
@@ -25,11 +25,13 @@ def resource_change(
     }
 
 
-def changes_of(aws: FakeCloudFormation, events: list[StackEvent] | None = None) -> StackChanges:
-    return StackChanges("tp", aws, FakeClock(), ([] if events is None else events).append)
+def changes_of(
+    aws: FakeCloudFormation, events: list[CloudFormationEvent] | None = None
+) -> ForwarderChanges:
+    return ForwarderChanges("tp", aws, FakeClock(), ([] if events is None else events).append)
 
 
-def apply(changes: StackChanges, *, is_new: bool = False) -> StackState:
+def apply(changes: ForwarderChanges, *, is_new: bool = False) -> ForwarderStack:
     prepared = changes.prepare(URL, [], {}, is_new=is_new)
     assert prepared is not None
     return changes.apply(prepared)
@@ -92,7 +94,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
             of_stack("UPDATE_COMPLETE"),
         ],
     ]
-    events: list[StackEvent] = []
+    events: list[CloudFormationEvent] = []
     changes = changes_of(aws, events)
     assert apply(changes).phase == "ready"
     assert [f"{event.status} {event.resource}" for event in events] == [
