@@ -3,15 +3,17 @@ oldest runs.
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.fact_list import NUMBERS
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.record_model import Record, outcome
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import StacksOf, activity_texts
@@ -44,6 +46,13 @@ _SCALE = {
     "mb": LEAST_MB,
     "minSamples": MIN_SAMPLES,
 }
+# The numbers of the run view: name, field, unit, and whether two runs are compared by it.
+_NUMBERS = [
+    (row.name, row.page_field, row.unit, row.compared_on_page) for row in NUMBERS if row.page_field
+]
+_CONSTANTS = {"scale": _SCALE, "numbers": _NUMBERS}
+# The successes that show what is usual, as for ``show``.
+_MAX_EARLIER = 50
 # The counts of omitted items, and names.
 _END_BYTES = 200
 
@@ -93,20 +102,20 @@ def build_page_data(
         page_run(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides)).as_json()
         for run, key in zip(runs, keys, strict=True)
     )
-    about = {
-        "version": version,
-        "generatedAt": generated_at,
-        "onlyOne": only_one,
-        "onFargate": on_fargate,
-    }
+    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one}
+    about["onFargate"] = on_fargate
     notice_rows = _notice_rows(notices, [labels[key] for key in noticed])
-    start = to_json({"scale": _SCALE, **about, "sizing": list(sizing), "notices": notice_rows})[:-1]
+    content = {**_CONSTANTS, **about, "sizing": list(sizing), "notices": notice_rows}
+    start = to_json(content)[:-1]
     room = max_bytes - _END_BYTES - len(compressed(start))
     rows, room = first_that_fit(fields, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
+    before = _successes_before(runs, keys)
     details, _ = first_that_fit(
-        (run_details(run, now_ns).as_json() for run in shown), room, share=0.5
+        (run_details(run, now_ns, before(row)).as_json() for row, run in enumerate(shown)),
+        room,
+        share=0.5,
     )
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
@@ -124,6 +133,23 @@ def build_page_data(
         runs=len(shown),
         without_details=len(shown) - len(details),
     )
+
+
+def _successes_before(
+    runs: Sequence[Run], keys: Sequence[FamilyKey]
+) -> Callable[[int], Sequence[Record]]:
+    """The newest successes of the same family before the run in a row; the newest run is first."""
+    rows_of: dict[FamilyKey, list[int]] = {}
+    for row, run in enumerate(runs):
+        if outcome(run.record) == "success":
+            rows_of.setdefault(keys[row], []).append(row)
+
+    def before(row: int) -> Sequence[Record]:
+        rows = rows_of.get(keys[row], [])
+        first = bisect_right(rows, row)
+        return [runs[earlier].record for earlier in rows[first : first + _MAX_EARLIER]]
+
+    return before
 
 
 def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:

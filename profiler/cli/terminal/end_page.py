@@ -30,26 +30,30 @@ from profiler.cli.terminal.page_parts import (
     Curve,
     View,
     bare_vcpu,
-    io_text,
     joined,
     label,
-    longest_waits,
-    peak_text,
     run_curves,
     short_legend,
     time_bar,
     use_style,
-    wait_name,
 )
 from profiler.cli.terminal.show_comparison import change_spans
-from profiler.core.optional_math import known
+from profiler.core.optional_math import median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
+from profiler.record.fact_list import (
+    CPU_TIME,
+    MEMORY_PEAK,
+    bytes_texts,
+    longest_waits,
+    number_fact,
+    peak_text,
+    wait_name,
+)
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import MIB, format_duration, format_memory, format_percent
-from profiler.record.worth_a_word import is_cpu_partial
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
@@ -91,7 +95,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         pointer = ""
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
-    waits = known(longest_waits, record.time_breakdown) or []
+    waits = longest_waits(record.time_breakdown)
     waited_for = [f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits]
     # With options the sentence would be too long.
     recommend = "" if view.history else _command("recommend", record.family or "", view)
@@ -102,7 +106,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (4, _warning(record, view)),
         *_usage(record, view),
         (6, _labelled("waits", joined(waited_for), view)),
-        (7, _io(record.metrics, view)),
+        (7, _io(record, view)),
         (5, _change(record, earlier, view)),
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
@@ -116,12 +120,13 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     return list(chain.from_iterable(shown[place] for place in sorted(shown)))
 
 
-def _io(metrics: Metrics, view: EndView) -> tuple[Line, ...]:
+def _io(record: Record, view: EndView) -> tuple[Line, ...]:
     """The bytes, unless the run read and wrote less than 1 MiB."""
+    metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     if most_bytes < MIB:
         return ()
-    return _labelled("I/O", io_text(metrics), view)
+    return _labelled("I/O", joined(bytes_texts(record)), view)
 
 
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
@@ -173,7 +178,7 @@ def _facts(record: Record, room: int) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
     facts = ""
     metrics = record.metrics
-    peak = f"memory peak {peak_text(metrics)}"
+    peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
     if metrics.max_memory_used_mb is not None and not _has_curves(record.series):
         if metrics.memory_size_mb:
@@ -181,9 +186,7 @@ def _facts(record: Record, room: int) -> str:
         peaks.append(peak)
     cpu_time: list[str] = []
     if metrics.cpu_seconds is not None:
-        least = "≥" if is_cpu_partial(record) else ""
-        used = format_duration(metrics.cpu_seconds * MS_PER_SECOND)
-        cpu_time.append(f"{least}{used} of CPU time")
+        cpu_time.append(f"{number_fact(CPU_TIME, record).text} of CPU time")
     for texts in (peaks, cpu_time):
         added = (" · " + text for text in texts)
         facts += next((text for text in added if len(facts) + len(text) <= room), "")
@@ -369,8 +372,6 @@ def _median_and_range(values: Sequence[float | None], format_value: Callable[[fl
     numbers = sorted(value for value in values if value is not None)
     if not numbers:
         return ""
-    from profiler.sizing.trend import median  # only after several runs
-
     least = format_value(numbers[0])
     most = format_value(numbers[-1])
     if least == most:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from profiler.cli.terminal.page_parts import CPU_PARTS, OTHER, time_parts
 from profiler.record.activity_model import WaitTarget
+from profiler.record.fact_list import cpu_wait_fact
 from profiler.record.hardware import gpu_advice, idle_advice
 from profiler.record.record_model import Metrics, Record, known_status
 from profiler.record.units import (
     format_count,
-    format_duration,
     format_memory,
     format_percent,
     format_range,
@@ -16,7 +16,6 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.record.worth_a_word import (
-    is_cpu_wait_partial,
     is_long_cpu_wait,
     is_near_limit,
     wait_in_words,
@@ -113,9 +112,7 @@ def _waited_for_cpu(record: Record) -> str | None:
     if not is_long_cpu_wait(record):
         return None
     metrics = record.metrics
-    waited_ms = (metrics.cpu_wait_seconds or 0) * 1000
-    least = "at least " if is_cpu_wait_partial(record) else ""
-    waited = f"its threads waited {least}{format_duration(waited_ms)} in total for a CPU"
+    waited = cpu_wait_fact(record).sentence
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
         return (

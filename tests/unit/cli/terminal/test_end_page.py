@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -34,11 +34,9 @@ from profiler.record.record_model import (
     decode,
 )
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.sizing.trend import usual_range
 from tests.changed_records import changed_lines
 from tests.shown_runs import NOW_NS, STARTED
 from tests.terminals import texts
-from tests.values import present
 
 TIMES = TimeBreakdown(
     on_cpu_percent=61,
@@ -372,15 +370,6 @@ def test_a_change_since_fewer_than_five_runs_has_no_verdict() -> None:
         == "nothing notable since the last success 2 h ago (fewer than five runs)"
     )
     assert text(own, [one] * 5) == since
-
-
-@given(st.lists(st.floats(0.001, 1e9), min_size=5, max_size=50))
-@settings(max_examples=300)
-def test_half_of_the_runs_are_always_within_the_usual_range(values: list[float]) -> None:
-    least, most = present(usual_range(values))
-    assert sum(least <= value <= most for value in values) * 2 >= len(values)
-    assert usual_range(values[:4]) is None
-    assert usual_range([100, 100, 110, 120, 130]) == (90, 130), "two median absolute deviations"
 
 
 RECOMMEND = "task-profiler recommend etl"

@@ -148,7 +148,7 @@ def test_gpus(
     assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
     neuron = model.Neuron(cores=cores, device_memory_used_mb=memory)
-    assert line.replace("GPU", "Neuron core") in text_of(recorded(NOTICE, neuron=neuron))
+    assert line.replace("GPU", "NeuronCore") in text_of(recorded(NOTICE, neuron=neuron))
 
 
 SERIES = model.Series(
@@ -165,7 +165,6 @@ CHEAPER = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
 HALF = model.Recommendation(
     vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",)
 )
-OF_PROCESSES = "of the run's processes because memory ran out"
 ONE_KILL = model.MemoryKills(count=1)
 KILLS = model.MemoryKills(
     count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>"))
@@ -236,8 +235,14 @@ SMALLER = [
         (FAILURE, "exited with code 1."),
         (ended(FAILURE, category="unknown"), "Reason from ECS: why"),
         (ended(NOTICE, category="oom", out_of_memory=True), "because memory ran out, but"),
-        (recorded(NOTICE, memory_kills=ONE_KILL), f"The kernel killed one {OF_PROCESSES}."),
-        (recorded(FAILURE, memory_kills=KILLS), f"killed 7 {OF_PROCESSES}: sort, &lt;b&gt;."),
+        (
+            recorded(NOTICE, memory_kills=ONE_KILL),
+            "The kernel killed 1 process for lack of memory.",
+        ),
+        (
+            recorded(FAILURE, memory_kills=KILLS),
+            "killed 7 processes for lack of memory: sort, &lt;b&gt;.",
+        ),
         (recorded(OOM, **VISIBLE), REMEDY),
         (recorded(BY_ECS, **VISIBLE), REMEDY),
         (recorded(FAILURE, **VISIBLE), REMEDY),
