@@ -172,7 +172,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None, TaskSize()
         if len(sources) != 1:
             return None, TaskSize()
-        memory = "task.size.memory_mb" if ended.task.is_on_fargate else "usage.memory.size_mb"
+        if ended.task.is_on_fargate:
+            memory = "task.size.memory_mb"
+        else:
+            memory = "usage.memory.size_mb"
         size = TaskSize(
             vcpu=number(_field(sources[0], "task.size.vcpu")),
             memory_mb=number(_field(sources[0], memory)),

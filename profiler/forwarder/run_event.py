@@ -138,7 +138,10 @@ def run_event(
 
     ``monitor``: the name of the task's monitor.
     """
-    batch = EventContainer(name="") if container is None else task.container(container)
+    if container is None:
+        batch = EventContainer(name="")
+    else:
+        batch = task.container(container)
     is_known = outcome.status in KNOWN_END_STATUSES
     return RunEvent(
         account_id=task.account_id,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.optional_math import known
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -94,7 +95,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         errors: _Errors = []
         settings = attempt(self.settings, errors)
-        definition = None if task.definition_arn is None else self.describe(task.definition_arn)
+        definition = known(self.describe, task.definition_arn)
         identified = identify_containers(definition, task)
         outcome, batch = judge(task, identified)
         if len(identified.candidates) > 1:
@@ -115,9 +116,9 @@ class TaskStoppedHandler(Struct, frozen=True):
             labels=labels,
         )
         run_log = self.run_log(task, batch)
-        find_indexed = (
-            None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
-        )
+        find_indexed = None
+        if index is not None and ended.batch is not None:
+            find_indexed = partial(index.find, task, ended.batch)
         wanted = settings or NoticeSettings()
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
         # hundred.
@@ -218,11 +219,9 @@ class TaskStoppedHandler(Struct, frozen=True):
             if is_selected or not channel.is_selective
         ]
         posted = notify(channels, notice, kind, self.once, errors)
-        return (
-            kind
-            if any(channel.is_selective and channel.name in posted for channel in channels)
-            else None
-        )
+        if any(channel.is_selective and channel.name in posted for channel in channels):
+            return kind
+        return None
 
 
 def _other_runs(task: StoppedTask, containers: TaskContainers) -> tuple[str, ...]:
@@ -248,7 +247,9 @@ def _retry(
     except ForwarderError as error:
         errors.append(error)
         sentence = "It is not known yet whether the run is started again: Lambda retries the event."
-        return MemoryRetry(sentence=sentence) if isinstance(error, DeliveryError) else None
+        if isinstance(error, DeliveryError):
+            return MemoryRetry(sentence=sentence)
+        return None
 
 
 def _priced(
@@ -264,7 +265,10 @@ def _priced(
     cost = record.cost
     if cost is None and line.is_final:
         others = [name for name in containers.reported if name != record.container.name]
-        streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
+        if others:
+            streams = (*map(containers.logs.get, others), containers.monitor_log)
+        else:
+            streams = ()
         cost = attempt(lambda: run_log.task_cost(filter(None, streams)), [])
     return replace(line, report=replace(line.report, record=replace(record, cost=cost)))
 

@@ -93,6 +93,11 @@ WRITTEN = NumberRow(
 )
 RECEIVED = NumberRow("received", "bytes", "metrics.network_rx_bytes", "received")
 SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent")
+VCPU_AVERAGE = NumberRow(
+    "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
+)
+GPU_AVERAGE = NumberRow("GPU average", "%", "gpus.utilization_percent.avg")
+NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
 # In the order in which outputs list them.
 NUMBERS: tuple[NumberRow, ...] = (
     DURATION,
@@ -100,7 +105,7 @@ NUMBERS: tuple[NumberRow, ...] = (
     COST,
     NumberRow("vCPU size", "vCPU", "metrics.vcpu_size", "vcpuSize", compared_on_page=True),
     CPU_TIME,
-    NumberRow("vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True),
+    VCPU_AVERAGE,
     NumberRow("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95", "vcpuP95"),
     NumberRow("vCPU peak", "vCPU", "metrics.vcpu_used.max", "vcpuMax", compared=False),
     NumberRow("all vCPU in use", "%", "metrics.vcpu_saturated_percent", "saturated"),
@@ -112,11 +117,11 @@ NUMBERS: tuple[NumberRow, ...] = (
     RECEIVED,
     SENT,
     NumberRow("most threads", "count", "metrics.max_pids", "pids"),
-    NumberRow("GPU average", "%", "gpus.utilization_percent.avg"),
+    GPU_AVERAGE,
     NumberRow("SM active average", "%", "gpus.sm_active_percent.avg"),
     NumberRow("GPU idle", "%", "record.gpu_idle.percent"),
     NumberRow("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
-    NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg"),
+    NEURON_AVERAGE,
 )
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 

@@ -178,7 +178,7 @@ def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(
 def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None:
     for task_id, expected in {
         "laptop-1": (
-            "The kernel killed 2 processes because the memory was exhausted.",
+            "The kernel killed 2 processes for lack of memory: worker.",
             "worker",
             "Processes",
         ),

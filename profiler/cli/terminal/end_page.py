@@ -2,8 +2,9 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -29,7 +30,6 @@ from profiler.cli.terminal.page_parts import (
     MEMORY,
     Curve,
     View,
-    bare_vcpu,
     joined,
     label,
     run_curves,
@@ -40,20 +40,24 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.optional_math import median
 from profiler.core.text import columns_of, printable
-from profiler.core.timestamps import MS_PER_SECOND, with_local_times
+from profiler.core.timestamps import with_local_times
 from profiler.record.fact_list import (
     CPU_TIME,
+    DURATION,
+    GPU_AVERAGE,
     MEMORY_PEAK,
+    NEURON_AVERAGE,
+    VCPU_AVERAGE,
+    NumberRow,
     bytes_texts,
     longest_waits,
     number_fact,
     peak_text,
     wait_name,
 )
-from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.units import MIB, format_duration, format_memory, format_percent
+from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
@@ -98,7 +102,10 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     waits = longest_waits(record.time_breakdown)
     waited_for = [f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits]
     # With options the sentence would be too long.
-    recommend = "" if view.history else _command("recommend", record.family or "", view)
+    if view.history:
+        recommend = ""
+    else:
+        recommend = _command("recommend", record.family or "", view)
     advice = next_step(record, waits, recommend)
     parts = [
         (0, head),
@@ -133,7 +140,9 @@ def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[L
     if not earlier:
         return ()
     spans = change_spans(record, earlier, view.now_ns, view.width - len(INDENT) - _LABEL_WIDTH)
-    return (line(label("change", width=_LABEL_WIDTH), *spans),) if spans else ()
+    if spans:
+        return (line(label("change", width=_LABEL_WIDTH), *spans),)
+    return ()
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -143,7 +152,9 @@ def _command(name: str, argument: str, view: EndView) -> str:
     if view.history is None:
         return ""
     command = f"task-profiler {name} {shlex.join((argument, *view.history))}"
-    return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
+    if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width:
+        return command
+    return ""
 
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
@@ -170,7 +181,10 @@ def run_line(report: Report, view: EndView) -> Line:
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
     facts = _facts(record, room - columns_of(text))
-    end = pointer.rjust(view.width - columns_of(text) - len(facts)) if pointer else ""
+    if pointer:
+        end = pointer.rjust(view.width - columns_of(text) - len(facts))
+    else:
+        end = ""
     return line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
@@ -188,8 +202,10 @@ def _facts(record: Record, room: int) -> str:
     if metrics.cpu_seconds is not None:
         cpu_time.append(f"{number_fact(CPU_TIME, record).text} of CPU time")
     for texts in (peaks, cpu_time):
-        added = (" · " + text for text in texts)
-        facts += next((text for text in added if len(facts) + len(text) <= room), "")
+        left = room - len(facts) - len(" · ")
+        text = next((text for text in texts if len(text) <= left), "")
+        if text:
+            facts += f" · {text}"
     return facts
 
 
@@ -201,8 +217,10 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
 
 
 def _has_curves(series: Series | None) -> bool:
-    columns = () if series is None else (series.vcpu_used, series.memory_used_mb)
-    return any(value is not None for column in columns for value in column or ())
+    if series is None:
+        return False
+    values = (*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
+    return any(value is not None for value in values)
 
 
 def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
@@ -256,13 +274,9 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
 
 def _average(curve_label: str, record: Record) -> str:
     """The mean use of the CPUs, the GPUs or the NeuronCores; "" if it is unknown."""
-    if curve_label == CPU:
-        used = record.metrics.vcpu_used
-        return "" if used is None or used.avg is None else bare_vcpu(used.avg)
-    totals = gpu_totals(record.gpus) if curve_label == GPU else neuron_totals(record.neuron)
-    if totals is None or totals.utilization_percent.avg is None:
-        return ""
-    return format_percent(totals.utilization_percent.avg)
+    rows = {CPU: VCPU_AVERAGE, GPU: GPU_AVERAGE}
+    average = number_fact(rows.get(curve_label, NEURON_AVERAGE), record)
+    return "" if average.value is None else average.text.removesuffix(" vCPU")
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
@@ -345,15 +359,12 @@ def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
 
     One run has none.
     """
-    texts = [_median_and_range([run.duration_ms for run in successes], format_duration)]
-    memory = _median_and_range([run.max_memory_used_mb for run in successes], format_memory)
-    if memory:
-        texts.append(f"memory peak {memory}")
-    cpu_ms = [MS_PER_SECOND * run.cpu_seconds for run in successes if run.cpu_seconds is not None]
-    cpu = _median_and_range(cpu_ms, format_duration)
-    if cpu:
-        texts.append(f"CPU time {cpu}")
-    medians = ", ".join(filter(None, texts))
+    texts = []
+    for row in (DURATION, MEMORY_PEAK, CPU_TIME):
+        text = _median_and_range(row, successes)
+        if text:
+            texts.append(text if row is DURATION else f"{row.name} {text}")
+    medians = ", ".join(texts)
     if len(successes) < 2 or not medians:  # noqa: PLR2004
         return b""
     sentence = f"Median of {len(successes)} runs: {medians}."
@@ -368,15 +379,16 @@ def _stderr_width() -> int:
     return min(max(terminal_columns(STDERR) or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
 
 
-def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:
-    numbers = sorted(value for value in values if value is not None)
+def _median_and_range(row: NumberRow, runs: Sequence[Metrics]) -> str:
+    read = attrgetter(row.path.removeprefix("metrics."))
+    numbers = sorted(value for value in map(read, runs) if value is not None)
     if not numbers:
         return ""
-    least = format_value(numbers[0])
-    most = format_value(numbers[-1])
+    least = format_value(numbers[0], row.unit)
+    most = format_value(numbers[-1], row.unit)
     if least == most:
-        return format_value(numbers[0])
+        return least
     number, _, unit = least.partition(" ")
     if unit == most.partition(" ")[2]:
         least = number
-    return f"{format_value(median(numbers))} ({least} to {most})"
+    return f"{format_value(median(numbers), row.unit)} ({least} to {most})"

@@ -59,7 +59,9 @@ def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
     percent = wait.percent
     target = f"{wait.target} ({wait.kind})"
     # A target is not shown if the run waited longer for something without a target.
-    times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[CPU_PARTS:]
+    times = None
+    if record.time_breakdown is not None:
+        times = time_parts(record.time_breakdown)[CPU_PARTS:]
     kinds = [(share, kind) for kind, share in times or () if share is not None and kind != OTHER]
     larger = max(kinds, default=(0.0, ""))
     if larger[0] > percent and larger[1] != wait.kind:
@@ -72,11 +74,15 @@ def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
 def _more_memory(record: Record, recommend: str) -> str:
     """The size that ``recommend`` gives, if it is larger than the size that was too small."""
     size_mb = record.metrics.memory_size_mb
-    recommended_mb = None if record.recommendation is None else record.recommendation.memory_mb
+    recommended_mb = None
+    if record.recommendation is not None:
+        recommended_mb = record.recommendation.memory_mb
     if recommended_mb is not None and recommended_mb > (size_mb or 0):
         memory = f"{format_memory(recommended_mb)} of memory{recommend and f' ({recommend})'}"
+    elif size_mb:
+        memory = f"more memory than {format_memory(size_mb)}"
     else:
-        memory = f"more memory than {format_memory(size_mb)}" if size_mb else "more memory"
+        memory = "more memory"
     return f"give it {memory} or process less data at a time."
 
 
@@ -85,7 +91,10 @@ def _near_limit(metrics: Metrics) -> str | None:
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
         return None
-    left = f"only {format_memory(size_mb - peak_mb)} of" if peak_mb < size_mb else "no"
+    if peak_mb < size_mb:
+        left = f"only {format_memory(size_mb - peak_mb)} of"
+    else:
+        left = "no"
     return f"{left} memory was left: with a little more data it would be killed."
 
 

@@ -231,9 +231,17 @@ def short_legend(record: Record, width: int) -> Line:
 
 def _parts(times: TimeBreakdown) -> list[tuple[_Kind, float]]:
     """The parts to draw with their shares of the time in percent; the small ones count as other."""
-    *parts, (other, percent) = ((kind, getattr(times, kind.field) or 0.0) for kind in _KINDS)
-    rest = percent + sum(share for _, share in parts if share < _MIN_PART_PERCENT)
-    return [part for part in (*parts, (other, rest)) if part[1] >= _MIN_PART_PERCENT]
+    parts = []
+    small_percent = 0.0
+    for kind in _KINDS:
+        percent: float = getattr(times, kind.field) or 0.0
+        if kind.name == OTHER:
+            percent += small_percent
+        if percent >= _MIN_PART_PERCENT:
+            parts.append((kind, percent))
+        else:
+            small_percent += percent
+    return parts
 
 
 def time_bar(times: TimeBreakdown, width: int) -> Line:

@@ -245,19 +245,23 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
             text = f"{what}: CPU and memory were not measured."
             yield from wrapped(text, view.width, INDENT, style="dim")
         return
-    head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
+    head = _columns("average", "95 %", "peak")
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
         use = bar.use
         average = value_text(use.avg, bar.format_value)
         p95 = value_text(use.p95, bar.format_value)
         peak = bar.peak_text or value_text(use.max, bar.format_value)
-        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, peak))
+        texts = _columns(average, p95, peak)
         parts = [label(shorten(bar.label, LABEL_WIDTH - 1), "bold"), *_drawn(bar), Span(texts)]
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         if len(bar.note) <= room:
             parts.append(Span(f"  {bar.note}", "dim"))
         yield line(*parts)
+
+
+def _columns(*texts: str) -> str:
+    return "".join(f"{text:>{_VALUE_WIDTH}}" for text in texts)
 
 
 def _drawn(bar: _Bar) -> Iterator[Span]:

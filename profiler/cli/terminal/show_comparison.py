@@ -90,7 +90,9 @@ def compare(
     usual = () if is_complete else earlier or ()
     rows = list(_size_rows(this, that))
     for number in NUMBERS:
-        row = _number_row(number, this, that, usual) if number.compared else None
+        row = None
+        if number.compared:
+            row = _number_row(number, this, that, usual)
         if row is not None:
             rows.append(row)
     rows += _time_rows(this, that)
@@ -142,7 +144,10 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")
-    rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
+    if comparison.is_complete:
+        rows = comparison.rows
+    else:
+        rows = changed_rows(comparison.rows)
     head = f"{'':<{_NAME_WIDTH}}" + "".join(
         f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change")
     )
@@ -330,4 +335,6 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
         return f"{ago} on another processor"
     commit = (last.labels or {}).get("gitCommit")
     own = (record.labels or {}).get("gitCommit")
-    return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago
+    if commit and own and commit != own:
+        return f"{ago} at {commit[:7]}"
+    return ago

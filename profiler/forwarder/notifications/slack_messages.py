@@ -151,7 +151,9 @@ def names_in_a_row(named: Iterable[tuple[str, str | None]]) -> str:
 
 def context(text: str) -> JsonObject | None:
     """Return a context block; None without text."""
-    return {"type": "context", "elements": [plain_text(text)]} if text else None
+    if text:
+        return {"type": "context", "elements": [plain_text(text)]}
+    return None
 
 
 def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMessage:
@@ -302,7 +304,9 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
         lines.append(known(as_sentence, seen))
-    kills = None if notice.record is None else kills_fact(notice.record.memory_kills)
+    kills = None
+    if notice.record is not None:
+        kills = kills_fact(notice.record.memory_kills)
     if kills is not None:
         # ECS does not report killed child processes, a frequent cause of failures.
         lines.append(escape_text(kills.sentence, 1000))
@@ -369,7 +373,8 @@ def _why(notice: EndedTask) -> list[str]:
 
 
 def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMessage:
-    record, notice = line.record, line.notice
+    record = line.record
+    notice = line.notice
     location = (
         ("cluster", cluster_name(record.cluster)),
         ("", record.region),
@@ -392,8 +397,12 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
 
 
 def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
-    schedule, notice = line.schedule, line.notice
-    name = schedule.name if schedule.group is None else f"{schedule.group}/{schedule.name}"
+    schedule = line.schedule
+    notice = line.notice
+    if schedule.group is None:
+        name = schedule.name
+    else:
+        name = f"{schedule.group}/{schedule.name}"
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("", line.region),

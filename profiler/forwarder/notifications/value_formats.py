@@ -40,7 +40,10 @@ def usage(average: float | None, maximum: float | None, *, peak: str = "", size:
     if average is not None:
         parts.append(f"{format_percent(average)} avg")
     if maximum is not None:
-        peak = f"{format_percent(maximum)} ({peak})" if peak else format_percent(maximum)
+        if peak:
+            peak = f"{format_percent(maximum)} ({peak})"
+        else:
+            peak = format_percent(maximum)
     if peak:
         parts.append(f"peak {peak}")
     if not parts:
