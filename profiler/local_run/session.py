@@ -46,10 +46,16 @@ from profiler.local_run.sampler import (
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux import proc
-from profiler.readers.linux.host import read_host, read_own_usage, with_processor
+from profiler.readers.linux.host import (
+    others_vcpu_used,
+    read_busy_ns,
+    read_host,
+    read_own_usage,
+    with_processor,
+)
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import Monitor, Record, Report, with_warnings
-from profiler.record.units import MIB, format_memory, mebibytes
+from profiler.record.record_model import Monitor, Processor, Record, Report, with_warnings
+from profiler.record.units import MIB, as_number, format_memory, mebibytes
 
 if TYPE_CHECKING:
     from profiler.aggregation.process_table import ProcessTotals
@@ -184,6 +190,7 @@ class _Session:
         self._samples = SampleBuffer(
             self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points
         )
+        self._busy_before_ns = read_busy_ns()
         self._details: _Details | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
@@ -418,10 +425,21 @@ class _Session:
         )
         if self._notices is not None:
             draft.run = replace(draft.run, notices=self._notices.raised)
+        draft.run = replace(draft.run, processor=self._processor(draft.run.processor, observed))
         if details is not None:
             draft.add(_details_evidence(details, draft.run, self._sampler.cpu_ns))
         add_collected(draft, self._plan.collectors)
         return draft.record()
+
+    def _processor(self, processor: Processor | None, observed: RunObservation) -> Processor | None:
+        """The processor with what other programs used of it; at the end, not of a run so far."""
+        if processor is None or observed.duration_ns is None:
+            return processor
+        own_ns = observed.cpu_ns + time.process_time_ns()
+        others = others_vcpu_used(
+            self._busy_before_ns, read_busy_ns(), own_ns, observed.duration_ns
+        )
+        return replace(processor, others_vcpu_used=as_number(others))
 
     def _are_children_lost(self, ending: CommandExit | None) -> bool:
         ignores = (

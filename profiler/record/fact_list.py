@@ -36,6 +36,7 @@ from profiler.record.units import (
 from profiler.record.worth_a_word import (
     MIN_WAIT_PERCENT,
     PAST_WAITS,
+    WAIT_FOR_CPU,
     is_cpu_partial,
     is_cpu_wait_partial,
 )
@@ -290,9 +291,13 @@ class LargestWait(Struct, frozen=True, kw_only=True):
         return f"{text}."
 
 
-def largest_wait(times: TimeBreakdown | None) -> LargestWait | None:
-    """What the run waited for longest, a CPU included; None if it waited for nothing known."""
+def largest_wait(times: TimeBreakdown | None, *, with_cpu: bool = True) -> LargestWait | None:
+    """What the run waited for longest; None if it waited for nothing known. ``with_cpu``: the wait
+    for a CPU counts.
+    """
     shares = {kind: getattr(times, f"{kind}_percent", None) or 0 for kind in PAST_WAITS}
+    if not with_cpu:
+        del shares[WAIT_FOR_CPU]
     kind, percent = max(shares.items(), key=itemgetter(1))
     if times is None or not percent:
         return None

@@ -1,4 +1,4 @@
-"""The end of ``run`` on a terminal. No number is cut: a narrow terminal gets shorter texts."""
+"""The end of ``run``. No number is cut: a narrow terminal gets shorter texts."""
 
 import shlex
 import sys
@@ -106,7 +106,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         recommend = ""
     else:
         recommend = _command("recommend", record.family or "", view)
-    advice = next_step(record, waits, recommend)
+    advice = next_step(record, recommend)
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
@@ -231,8 +231,10 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
         return ()
     text = with_local_times(warnings[0])
     if len(warnings) > 1:
-        text += f" (and {len(warnings) - 1} more)"
-    return _wrapped("warning", text, view)
+        more = f" (and {len(warnings) - 1} more)"
+        room = view.width - len(INDENT) - _LABEL_WIDTH - len(more)
+        text = shorten(printable(text), room) + more
+    return _labelled("warning", text, view)
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
@@ -254,7 +256,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
         yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
     if times is not None and legend:
         bar = time_bar(times, curve_width)
-        yield 4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
+        yield 2, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 
 def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:

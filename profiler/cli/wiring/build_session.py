@@ -48,9 +48,6 @@ class RunSession:
     ) -> None:
         self._clock = clock
         self._options = options
-        self._format: str = "json" if options.as_json else options.output_format
-        if self._format == "auto":  # for a person if the report goes to a terminal
-            self._format = "human" if os.isatty(_STDERR) and options.output is None else "json"
         if options.no_history:
             self._recorder = None
         else:
@@ -60,6 +57,11 @@ class RunSession:
         settings = SettingsReader(os.environ)
         seconds = options.interval_seconds
         endpoint = endpoint_address(os.environ)
+        # A program reads a file, and in ECS the log stream of the task.
+        is_for_program = options.output is not None or endpoint is not None
+        self._format: str = options.output_format
+        if options.as_json or (self._format == "auto" and is_for_program):
+            self._format = "json"
         plan = RunPlan(
             name=options.name,
             interval_seconds=seconds,
@@ -111,10 +113,10 @@ class RunSession:
     def lines(self, result: RunResult) -> tuple[bytes, bytes]:
         """The report as a record line, and as the lines to print."""
         line = encode_line(result.report)
-        if self._format == "human":
+        if self._format in ("auto", "human"):
             with suppress(Exception):  # a defect of the picture must not lose the run
                 return line, self._end(result)
-        if self._format in ("human", "json"):
+        if self._format != "text":
             return line, line + b"\n"
         from profiler.record.report_line import (
             report_text,
@@ -154,7 +156,7 @@ class RunSession:
         )
 
     def summary(self, successes: Sequence[Metrics]) -> bytes:
-        if self._format != "human":
+        if self._format not in ("auto", "human"):
             return b""
         from profiler.cli.terminal.end_page import printed_summary  # most commands run once
 
