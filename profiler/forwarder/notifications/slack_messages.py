@@ -130,11 +130,13 @@ def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | No
     return {"type": "section", "text": mrkdwn(text) if formatted else plain_text(text)}
 
 
-def value_fields(named: Iterable[tuple[str, str | None]]) -> JsonObject | None:
+def value_fields(named: Iterable[tuple[str, str | datetime | None]]) -> JsonObject | None:
     """Return a section with the values that are known, each below its name."""
     fields = []
     for name, value in named:
-        if value:
+        if isinstance(value, datetime):
+            fields.append(mrkdwn(f"*{name}*\n{_in_zone_of_reader(value)}"))
+        elif value:
             fields.append(mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}"))
     return {"type": "section", "fields": fields} if fields else None
 
@@ -195,10 +197,7 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, 30)
-    title = value_formats.TITLES[notice.outcome.status]
-    if notice.unusual:
-        title = "⚠️ Success, but unlike its family"
-    head = f"{title} · "
+    head = f"{value_formats.headline(notice)} · "
     room = MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)
     return f"{head}{escape_text(notice.family, room)}{tail}"
 
@@ -206,12 +205,11 @@ def _title(notice: EndedTask) -> str:
 def _fallback(notice: EndedTask) -> str:
     outcome = notice.outcome
     parts = [_title(notice)]
-    if notice.duration_ms is not None:
-        parts.append(f"after {format_duration(notice.duration_ms)}")
-    if outcome.exit_code is not None:
-        code = escape_text(describe_exit_code(outcome.exit_code), MAX_VALUE_LENGTH)
-        parts.append(f"exit code {code}")
-    if outcome.category == "oom":
+    code = known(describe_exit_code, outcome.exit_code)
+    is_in_title = outcome.category == "exit" and outcome.status == "failure"
+    if code is not None and not is_in_title:
+        parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
+    if outcome.category == "oom" and outcome.status == "success":
         parts.append("out of memory")
     return ", ".join(parts)
 
@@ -222,7 +220,7 @@ def _fields(notice: EndedTask) -> JsonObject | None:
         ("Duration", known(format_duration, notice.duration_ms)),
         ("Billed", ", ".join(filter(None, (billed, cost_text(notice.cost))))),
         ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
-        ("Started", _moment(notice.task.started_at)),
+        ("Started", notice.task.started_at),
     )
     return value_fields(named)
 
@@ -383,8 +381,8 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
     )
     values = (
         ("Running for", known(format_duration, record.metrics.duration_ms)),
-        ("Since", _moment(parse_datetime(notice.since))),
-        ("Started", _moment(parse_datetime(record.started_at))),
+        ("Since", parse_datetime(notice.since)),
+        ("Started", parse_datetime(record.started_at)),
     )
     return _notice_message(
         run_title(line),
@@ -415,7 +413,7 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         schedule_title(line),
         notice.message,
         location,
-        value_fields((("Due", _moment(parse_datetime(notice.due_at))), ("Schedule", expression))),
+        value_fields((("Due", parse_datetime(notice.due_at)), ("Schedule", expression))),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
 
@@ -439,5 +437,11 @@ def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage
     return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 
-def _moment(moment: datetime | None) -> str | None:
-    return known("{:%Y-%m-%d %H:%M:%S} UTC".format, moment)
+def _in_zone_of_reader(moment: datetime) -> str:
+    """A time that Slack shows in the reader's time zone; where it cannot, as after the ``|``."""
+    text = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        seconds = int(moment.timestamp())
+    except OverflowError:  # at the ends of the calendar
+        return text
+    return f"<!date^{seconds}^{{date_num}} {{time_secs}}|{text}>"

@@ -6,18 +6,13 @@ from profiler.forwarder.family_runs import unusual_words
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.fact_list import largest_wait
 from profiler.record.record_model import Distribution, Recommendation, Record
-from profiler.record.run_outcome import EndStatus, describe_cause
+from profiler.record.run_outcome import EndStatus, describe_cause, short_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.task_end import Outcome
-from profiler.record.units import format_memory, format_percent, format_task_size
+from profiler.record.units import format_duration, format_memory, format_percent, format_task_size
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT
 
-TITLES: dict[EndStatus, str] = {
-    "success": "✅ Success",
-    "failure": "❌ Failure",
-    "stopped": "⏹️ Stopped",
-    "unknown": "❔ Ended, outcome unknown",
-}
+_SIGNS: dict[EndStatus, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
 _MIN_SPARKLINE_VALUES = 3
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
@@ -81,6 +76,18 @@ def accelerators(devices: str, utilization: Distribution, peak_mb: float | None)
     if peak_mb is not None:
         parts.append(f"peak memory {format_memory(peak_mb)}")
     return f"*{devices}*  {'; '.join(parts) or 'use unknown'}"
+
+
+def headline(notice: EndedTask) -> str:
+    """Why the run ended, and after which time: ``❌ Out of memory after 12m 34s``."""
+    if notice.unusual:
+        return "⚠️ Success, but unlike its family"
+    outcome = notice.outcome
+    reason = short_cause(outcome.status, outcome.category, outcome.exit_code)
+    text = f"{_SIGNS[outcome.status]} {reason}"
+    if notice.duration_ms is not None:
+        text += f" after {format_duration(notice.duration_ms)}"
+    return text
 
 
 def cause(outcome: Outcome) -> str | None:

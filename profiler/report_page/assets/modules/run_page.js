@@ -111,16 +111,15 @@ function momentsOf(run, chart, flame) {
   return [section("Moments", element("ul", { className: "plain" }, ...run.moments.map(item)))];
 }
 
+// The recommended size is what a reader acts on: it follows the verdict, and its reasons the numbers.
+function sizeLead(run) {
+  const advice = adviceOf(run.family);
+  return advice ? [element("p", { className: "lead", textContent: runAdviceText(run, advice) })] : [];
+}
+
 function sizePart(run) {
   const advice = adviceOf(run.family);
-  if (!advice) return [];
-  return [
-    section(
-      "Recommended size of the family",
-      element("p", { className: "lead", textContent: runAdviceText(run, advice) }),
-      ...adviceDetails(advice),
-    ),
-  ];
+  return advice ? [section("Recommended size of the family", ...adviceDetails(advice))] : [];
 }
 
 // Each container of a task may have a report.
@@ -162,6 +161,7 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
     headOf(run),
     ...siblingsOf(run, linkTo),
     verdictOf(run),
+    ...sizeLead(run),
     ...timeLane(run),
     ...(chart
       ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)]

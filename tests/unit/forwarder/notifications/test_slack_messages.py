@@ -63,18 +63,42 @@ def urls(sent: SlackMessage) -> dict[str, str]:
 
 def test_the_message_of_a_success_has_the_usage() -> None:
     sent = message_of(NOTICE, kibana_url=KIBANA)
-    assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
+    assert sent.text == "✅ Success after 2h 13m · etl_daily:7, exit code 0"
     cpu = "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU"
     assert texts(sent.blocks) == [
-        "✅ Success · etl_daily:7",
+        "✅ Success after 2h 13m · etl_daily:7",
         "cluster jobs  ·  eu-west-1  ·  task 0123  ·  container batch",
         "*Duration*\n2h 13m",
         "*Billed*\n2h 14m, $0.012",
         "*Exit code*\n0",
-        "*Started*\n2026-03-01 10:00:03 UTC",
+        "*Started*\n<!date^1772359203^{date_num} {time_secs}|2026-03-01 10:00:03 UTC>",
         f"{cpu}\n*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (≥993 MB) of 1 GB",
         *("Log stream", "ECS task", "Kibana"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("notice", "begins"),
+    [
+        (
+            ended(NOTICE, status="failure", exit_code=1, category="oom"),
+            "❌ Out of memory after 2h 13m · etl_daily:7",
+        ),
+        (
+            ended(NOTICE, status="failure", exit_code=1, category="exit"),
+            "❌ Exit code 1 after 2h 13m · etl_daily:7",
+        ),
+        (
+            ended(NOTICE, status="failure", exit_code=1, category="unknown"),
+            "❌ Failure after 2h 13m · etl_daily:7",
+        ),
+    ],
+)
+def test_the_header_is_the_reason(notice: EndedTask, begins: str) -> None:
+    """A phone shows it alone, and a lock screen the text that begins with it."""
+    sent = message_of(notice, kibana_url=None)
+    assert sent.blocks[0]["text"]["text"] == begins
+    assert sent.text.startswith(begins)
 
 
 def log_text(*lines: str) -> str:
@@ -118,9 +142,9 @@ BARE = EndedTask(
 
 def test_unknown_values_are_left_out() -> None:
     sent = message_of(BARE, kibana_url=None)
-    assert sent.text == "❔ Ended, outcome unknown · f"
+    assert sent.text == "❔ Outcome unknown · f"
     assert texts(sent.blocks) == [
-        "❔ Ended, outcome unknown · f",
+        "❔ Outcome unknown · f",
         "task 1",
         "There is no report: the numbers are from the last checkpoint, or from ECS alone.",
     ]
@@ -224,7 +248,7 @@ SMALLER = [
         ),
         (
             OOM,
-            "❌ Failure · etl_daily:7",
+            "❌ Out of memory after 2h 13m · etl_daily:7",
             "*Exit code*\n137 (SIGKILL)",
             "Memory: measured peak ≥993 MB, limit 1 GB.",
         ),
@@ -302,7 +326,11 @@ SMALLER = [
             "schedule default/nightly-etl",
             "cron(0 3 * * ? *) UTC",
         ),
-        (missed_notice(), "*Due*\n2026-11-20 03:00:00 UTC", "the capacity is unavailable"),
+        (
+            missed_notice(),
+            "*Due*\n<!date^1795143600^{date_num} {time_secs}|2026-11-20 03:00:00 UTC>",
+            "the capacity is unavailable",
+        ),
         (
             UNKNOWN_KIND,
             "nightly-etl:26 has a notification of kind &lt;!channel&gt;",
