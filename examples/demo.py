@@ -24,12 +24,9 @@ def main() -> None:
     file = page.with_name("history.sqlite3")
     file.unlink(missing_ok=True)
     os.environ["TASK_PROFILER_HISTORY"] = str(file)
-    # On a terminal, "human" is the default.
     run = (
         command,
         "run",
-        "--format",
-        "human",
         "--name",
         "nightly-etl",
         "--",
@@ -55,7 +52,7 @@ def main() -> None:
         f"\nOpen {page.resolve()} in a browser: all three runs with their time series "
         "(task-profiler report)."
     )
-    print("In scripts, run prints one line of JSON instead (--json).")
+    print("For programs, run prints one line of JSON (--json).")
     sys.exit(exit_code)
 
 

@@ -46,6 +46,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.record_model import Record, known_peak_source
 from profiler.record.units import format_count, format_percent, format_value
+from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
 from profiler.record.worth_a_word import (
     counted_cpu_wait,
     cpu_wait_percent,
@@ -62,13 +63,11 @@ from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import start_ns
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
-from profiler.sizing.trend import FEW_RUNS, MIN_RUNS
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
-_MIN_WAIT_POINTS = 10
 _NAMES = tuple(metric.name for metric in COMPARED_METRICS)
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 
@@ -210,9 +209,7 @@ def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
     b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
     counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
-    are_apart = (
-        a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= _MIN_WAIT_POINTS
-    )
+    are_apart = a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= MIN_POINTS
     if counted and are_apart:
         yield (
             f"Threads that could run waited for a CPU {_wait_text(a_wait, a)} of the time in "

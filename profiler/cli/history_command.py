@@ -26,10 +26,10 @@ from profiler.cli.printing import (
     write_out,
 )
 from profiler.cli.styled_text import OUTCOME_STYLES, Column, Line, Span, table, write_lines
-from profiler.cli.terminal.page_parts import peak_text
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
+from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, outcome
 from profiler.record.units import format_count, format_duration, format_percent

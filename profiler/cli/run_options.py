@@ -93,20 +93,18 @@ RUN_OPTIONS = (
         "Sampling period, 20ms to 1h.",
         Amount("parse_seconds", 0.02, 3600),
     ),
-    RunOption("--json as_json", "", "Report as JSON, also on a terminal."),
+    RunOption("--json as_json", "", "Print the report as one line of JSON, for programs."),
     RunOption(
         "--format output_format",
         "",
         "Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is "
-        "human if stderr is a terminal and --output is not given, else JSON.",
+        "human, but JSON with --output and in an ECS task.",
         ("auto", "human", "text"),
     ),
     RunOption(
         "-q --quiet", "", "Print to stderr only why CMD did not start or which budget it exceeded."
     ),
-    RunOption(
-        "-o --output", "FILE", "Append the report line to FILE instead of printing it to stderr."
-    ),
+    RunOption("-o --output", "FILE", "Append the report line to FILE, and print nothing."),
     RunOption("--no-history", "", "Do not add the run to the history."),
     RunOption("--label labels", "NAME=VALUE", "Add a label to the run."),
     RunOption(

@@ -2,7 +2,7 @@
 None.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 _Number = TypeVar("_Number", int, float)
@@ -36,6 +36,17 @@ def sum_known(*values: _Number | None) -> _Number | None:
         if value is not None:
             total = value if total is None else total + value
     return total
+
+
+def median(ordered: Sequence[float]) -> float:
+    """Return the median of sorted values, at least one.
+
+    The statistics module would take a megabyte of the monitor's memory.
+    """
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def mean_known(*values: float | None) -> float | None:

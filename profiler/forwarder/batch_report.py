@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from msgspec import Struct
@@ -40,7 +40,8 @@ WAIT_RESERVED_SECONDS = 10.0
 # The pauses between attempts to find a report, with jitter: GetLogEvents has 10 to 30 calls a
 # second for an account and Region (https://docs.aws.amazon.com/general/latest/gr/cwl_region.html),
 # and tasks stop by the hundred.
-_FIRST_PAUSE_SECONDS, _PAUSE_GROWTH = 2.0, 3
+_FIRST_PAUSE_SECONDS = 2.0
+_PAUSE_GROWTH = 3
 _RETRY_PAUSE_SECONDS = 4.0
 _MIN_PAUSE_SHARE = 0.2  # of the whole wait
 _NEWEST_LINES = 200
@@ -291,13 +292,11 @@ class ReportFinder(Struct):
         """Return the cost of the task from the report of any of its containers; None if no
         stream has one.
         """
-        reports = (
-            line.report.record
-            for stream in streams
-            for line in self._reports(stream)
-            if line.is_final and not _is_unproven(line)
-        )
-        return next((record.cost for record in reports if record.cost is not None), None)
+        for line in chain.from_iterable(map(self._reports, streams)):
+            cost = line.report.record.cost
+            if cost is not None and line.is_final and not _is_unproven(line):
+                return cost
+        return None
 
     def last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""

@@ -135,7 +135,9 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def report_account(self) -> str | None:
         """The account of the log group that has the report."""
-        return None if self.report is None else self.report.report.record.account_id
+        if self.report is None:
+            return None
+        return self.report.report.record.account_id
 
     @cached_property
     def lines(self) -> tuple[bytes, bytes]:
@@ -266,7 +268,10 @@ def report_document(
         )
     is_checkpoint = report.type == CHECKPOINT
     started = parse_datetime(record.started_at)
-    began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
+    if started is None:
+        began = written
+    else:
+        began = subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "reports"
     if is_checkpoint:
         kind = "checkpoints"
@@ -367,7 +372,8 @@ def notice_document(
 
     Its id: the run's, and the kind.
     """
-    record, notice = line.record, line.notice
+    record = line.record
+    notice = line.notice
     run = run_id(record.task_id, record.container.name)
     document_id = f"{run}/{notice.kind}"
     if _is_too_long(document_id):
@@ -430,7 +436,8 @@ def schedule_notice_document(
 
 def schedule_notice_id(line: ScheduleNoticeLine) -> str:
     """The schedule, the due time (the task of a notice without one), and the kind of the notice."""
-    schedule, notice = line.schedule, line.notice
+    schedule = line.schedule
+    notice = line.notice
     subject = notice.due_at or notice.task_id or ""
     return "/".join((schedule.kind, schedule.group or "", schedule.name, subject, notice.kind))
 

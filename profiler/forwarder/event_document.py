@@ -42,7 +42,10 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     """The documents to write, a final report of the logs first; none without a batch or any time
     of the task. Each other container that the monitor reports on has a document of its own.
     """
-    task, batch, line, event = ended.task, ended.batch, ended.report_line, ended.run.event
+    task = ended.task
+    batch = ended.batch
+    line = ended.report_line
+    event = ended.run.event
     if batch is None or event is None:
         return ()
     numbers = None

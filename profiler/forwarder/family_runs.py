@@ -2,10 +2,8 @@
 comparison.
 """
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
-from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,37 +14,54 @@ from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
-from profiler.record.record_model import Processor, Record, TaskSize
-from profiler.record.units import MIB, as_number
+from profiler.record.model_base import json_name
+from profiler.record.record_model import Processor, TaskSize
+from profiler.record.units import MIB, as_number, format_value
+from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
 from profiler.record.worth_a_word import is_cpu_partial
 
 COMPARISON_SECONDS = 5.0
 # A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
 MAX_RUNS = 40
-MIN_RUNS = 8
-_MIN_DURATIONS = 5
 # As `recommend`: of fewer tasks, or of less than a day, nothing is extrapolated.
 _MIN_TASKS_OF_RATE = 5
 _MS_PER_DAY = 86_400_000
 _DAYS_PER_MONTH = 365.25 / 12
 _MAX_KEPT_RATES = 10_000
-_NOTABLE_RATIO = 1.5
-# Each measure, its JSON name in the record, its field in a document, and an amount: values far
-# below it count as equal.
-_MEASURES: Mapping[str, tuple[str, str, float]] = {
-    "duration_ms": ("durationMs", "usage.duration_ms", 1000),
-    "cpu_seconds": ("cpuSeconds", "usage.cpu.seconds", 0.1),
-    "block_read_bytes": ("blockReadBytes", "usage.block.read_bytes", MIB),
-    "block_write_bytes": ("blockWriteBytes", "usage.block.write_bytes", MIB),
+_MAX_DURATIONS = 20
+
+
+class _Measure(Struct, frozen=True):
+    """A measure of a run's work: an amount (values far below it count as equal), and its words."""
+
+    row: NumberRow
+    small: float
+    words: str
+
+    @property
+    def name(self) -> str:
+        """The field of the metrics."""
+        return self.row.path.rpartition(".")[2]
+
+
+# By the field of a document.
+_MEASURES = {
+    "usage.duration_ms": _Measure(DURATION, 1000, "took {} (usually {})"),
+    "usage.cpu.seconds": _Measure(CPU_TIME, 0.1, "used {} of CPU time (usually {})"),
+    "usage.block.read_bytes": _Measure(READ, MIB, "read {} (usually {})"),
+    "usage.block.write_bytes": _Measure(WRITTEN, MIB, "wrote {} (usually {})"),
 }
-_COMPLETE, _CLUSTER, _PROCESSOR = "task.complete", "orchestrator.cluster.name", "host.cpu.model"
+_COMPLETE = "task.complete"
+_CLUSTER = "orchestrator.cluster.name"
+_PROCESSOR = "host.cpu.model"
 _SUCCESS = {"term": {"task.status": "success"}}
 # A report alone can name any family.
 _CONFIRMED = {"term": {"task.confirmed": True}}
 
-# The values of a run by the names of ``_MEASURES``; None if unknown.
+# The values of a run by the names of the measures; None if unknown.
 Measures = Mapping[str, float | None]
 
 # A family in an account and Region: account, Region, family.
@@ -87,68 +102,58 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"range": {"@timestamp": {"gte": "now-90d"}}},
             {"range": {"usage.duration_ms": {"gt": 0}}},
         )
-        found = {}
+        durations = {}
         for family in mappings(_field(response, "aggregations.families.buckets")):
             for in_cluster in mappings(_field(family, "clusters.buckets")):
-                known = [
-                    duration_ms
-                    for one in _sources(in_cluster.get("runs"))
-                    if (duration_ms := _duration_ms(one))
-                ]
-                usual = usual_duration(known) if len(known) >= MIN_RUNS else None
-                if usual is not None:
-                    found[str(family.get("key")), str(in_cluster.get("key"))] = usual
-        return found
+                known = [_duration_ms(run) or 0 for run in _sources(in_cluster.get("runs"))]
+                usual = usual_duration([duration_ms for duration_ms in known if duration_ms])
+                if usual is not None and usual.runs >= MIN_FAR_RUNS:
+                    durations[str(family.get("key")), str(in_cluster.get("key"))] = usual
+        return durations
 
     def compare(self, notice: EndedTask) -> Comparison | None:
         """Compare the run with its family's successes, preferably in its ECS cluster.
 
         None with fewer than 5.
         """
-        duration_ms, ecs_cluster = notice.duration_ms, notice.task.cluster
+        duration_ms = notice.duration_ms
+        ecs_cluster = notice.task.cluster
         if duration_ms is None or duration_ms <= 0:
             return None
         newest = {
             "size": MAX_RUNS,
-            "_source": [
-                *(field for _, field, _ in _MEASURES.values()),
-                _COMPLETE,
-                _CLUSTER,
-                _PROCESSOR,
-            ],
+            "_source": [*_MEASURES, _COMPLETE, _CLUSTER, _PROCESSOR],
             "sort": [
                 {"_score": {"order": "desc"}},
                 {"@timestamp": {"order": "desc", "unmapped_type": "date"}},
             ],
         }
         # Runs in the same ECS cluster come first.
-        preferred = (
-            []
-            if ecs_cluster is None
-            else [{"constant_score": {"filter": {"term": {_CLUSTER: ecs_cluster}}}}]
-        )
+        preferred = []
+        if ecs_cluster is not None:
+            preferred.append({"constant_score": {"filter": {"term": {_CLUSTER: ecs_cluster}}}})
         others = {"must_not": [{"term": {"task.id": notice.task.id}}], "should": preferred}
         try:
             response = self._search(notice.task.arn, newest, _of_family(notice), _SUCCESS, **others)
         except SearchClusterError:
             return None
         runs = _sources(response)
-        timed = [run for run in runs[:20] if _duration_ms(run) is not None]
-        durations = [
-            _duration_ms(run) or 0 for run in _in_cluster(timed, ecs_cluster, _MIN_DURATIONS)
-        ]
-        if len(durations) < _MIN_DURATIONS:
+        timed = [run for run in runs[:_MAX_DURATIONS] if _duration_ms(run) is not None]
+        usual = usual_of(map(_duration_ms, _in_cluster(timed, ecs_cluster, MIN_RUNS)))
+        if usual is None:
             return None
-        ratio = duration_ms / median(durations)
+        sentences = [_duration_sentence(duration_ms, usual)]
         model = text(_field(runs[0], _PROCESSOR))
+        if notice.record is not None and model is not None:
+            last = replace(notice.record, processor=Processor(model=model))
+            difference = processor_difference(notice.record, last, "the last success")
+            if difference is not None:
+                sentences.append(f"It {difference}.")
         return Comparison(
-            text=" ".join(
-                filter(
-                    None,
-                    (_sentence(ratio, len(durations)), _processor_sentence(notice.record, model)),
-                )
-            ),
-            is_slow=ratio >= _NOTABLE_RATIO,
+            text=" ".join(sentences),
+            is_slow=duration_ms > usual.middle
+            and usual.differs(duration_ms)
+            and not usual.holds(duration_ms),
             unusual=_unusual_measures(notice, runs),
         )
 
@@ -205,12 +210,13 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None, TaskSize()
         if len(sources) != 1:
             return None, TaskSize()
-        vcpu, memory = (
-            "task.size.vcpu",
-            "task.size.memory_mb" if ended.task.is_on_fargate else "usage.memory.size_mb",
-        )
+        if ended.task.is_on_fargate:
+            memory = "task.size.memory_mb"
+        else:
+            memory = "usage.memory.size_mb"
         size = TaskSize(
-            vcpu=number(_field(sources[0], vcpu)), memory_mb=number(_field(sources[0], memory))
+            vcpu=number(_field(sources[0], "task.size.vcpu")),
+            memory_mb=number(_field(sources[0], memory)),
         )
         return text(_field(sources[0], "task.id")), size
 
@@ -308,72 +314,58 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     """
     if notice.outcome.status != "success" or not notice.is_complete:
         return ()
-    own = {name: _amount(getattr(notice.metrics, name)) for name in _MEASURES}
+    own = {row.name: _amount(getattr(notice.metrics, row.name)) for row in _MEASURES.values()}
     if notice.record is not None and is_cpu_partial(notice.record):
-        del own["cpu_seconds"]
-    complete = _in_cluster(
-        [run for run in runs if _field(run, _COMPLETE) is True], notice.task.cluster, MIN_RUNS
-    )
-    fields = {name: field for name, (_, field, _) in _MEASURES.items()}
-    return find_unusual(
-        own,
-        [{name: _amount(_field(run, field)) for name, field in fields.items()} for run in complete],
-    )
+        del own[_MEASURES["usage.cpu.seconds"].name]
+    complete = [run for run in runs if _field(run, _COMPLETE) is True]
+    earlier = [
+        _measures_of(run) for run in _in_cluster(complete, notice.task.cluster, MIN_FAR_RUNS)
+    ]
+    return find_unusual(own, earlier)
 
 
 def _amount(value: Json) -> float | None:
     return 0.0 if value == 0 else number(value)
 
 
-def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
-    """Return the measures in which a run lies far outside the earlier ones; none if it is only
-    one measure.
+def _measures_of(run: Json) -> Measures:
+    return {measure.name: _amount(_field(run, field)) for field, measure in _MEASURES.items()}
 
-    Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, below a
-    third or above three times the median, and, because of weekly larger runs, below half or above
-    twice of all earlier values but the
-    latest: a second unusual run in a row is found. ``earlier`` has the latest run first.
+
+def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
+    """Return the measures in which a run lies far outside the earlier ones, the latest of which
+    is first; none if it is only one measure.
     """
-    found = []
-    for name, (json_name, _, small) in _MEASURES.items():
-        value = own.get(name)
-        values = [amount for run in earlier if (amount := run.get(name)) is not None]
-        if value is None or len(values) < MIN_RUNS:
-            continue
-        usual = median(values)
-        if _is_far(value, usual, values, small):
-            found.append(
+    unusual = []
+    for measure in _MEASURES.values():
+        value = own.get(measure.name)
+        usual = usual_of(run.get(measure.name) for run in earlier)
+        if value is not None and usual is not None and usual.is_far(value, measure.small):
+            unusual.append(
                 UnusualMeasure(
-                    metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0
+                    metric=json_name(measure.name),
+                    value=as_number(value) or 0,
+                    usual=as_number(usual.middle) or 0,
                 )
             )
-    return tuple(found) if len(found) > 1 else ()
+    return tuple(unusual) if len(unusual) > 1 else ()
 
 
-def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) -> bool:
-    level, usual_level, *levels = (math.log(amount + small) for amount in (value, usual, *earlier))
-    middle = median(levels)
-    deviation = median(abs(other - middle) for other in levels)
-    beyond_all = level - max(levels[1:]) if level > usual_level else min(levels[1:]) - level
-    return (
-        abs(level - middle) > 6 * deviation
-        and abs(level - usual_level) > math.log(3)
-        and beyond_all > math.log(2)
-    )
+def unusual_words(unusual: UnusualMeasure) -> str:
+    """The measure in words: ``read 0 MB (usually 2.1 GB)``."""
+    for measure in _MEASURES.values():
+        if json_name(measure.name) == unusual.metric:
+            value = format_value(unusual.value, measure.row.unit)
+            return measure.words.format(value, format_value(unusual.usual, measure.row.unit))
+    return unusual.metric
 
 
-def _processor_sentence(record: Record | None, model: str | None) -> str | None:
-    if record is None or model is None:
-        return None
-    difference = processor_difference(
-        record, replace(record, processor=Processor(model=model)), "the last success"
-    )
-    return None if difference is None else f"It {difference}."
-
-
-def _sentence(ratio: float, runs: int) -> str:
-    if ratio >= _NOTABLE_RATIO:
-        return f"{ratio:.1f}× longer than the median of the last {runs} successful runs."
-    if ratio <= 1 / _NOTABLE_RATIO:
-        return f"{1 / ratio:.1f}× shorter than the median of the last {runs} successful runs."
-    return f"About as long as the median of the last {runs} successful runs."
+def _duration_sentence(duration_ms: float, usual: Usual) -> str:
+    runs = f"the median of the last {len(usual.values)} successful runs."
+    if not usual.differs(duration_ms):
+        return f"About as long as {runs}"
+    if usual.holds(duration_ms):
+        return f"Within the usual range of the last {len(usual.values)} successful runs."
+    if duration_ms > usual.middle:
+        return f"{duration_ms / usual.middle:.1f}× longer than {runs}"
+    return f"{usual.middle / duration_ms:.1f}× shorter than {runs}"

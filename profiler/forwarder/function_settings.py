@@ -32,7 +32,8 @@ Subject = Literal["success", "failure", "running"]
 ALL_SUBJECTS: frozenset[Subject] = frozenset(("success", "failure", "running"))
 _DEFAULT_WAIT_SECONDS = 20.0
 DEFAULT_GRACE_MINUTES = 15
-_TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
+_TRUE = ("true", "1", "yes")
+_FALSE = ("", "false", "0", "no")
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _LOG_GROUP_ARN = re.compile(r"arn:[^:]+:logs:[^:]+:(\d+):log-group:([^:*]+)(?::\*)?", re.ASCII)
@@ -66,17 +67,20 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        return (
-            None
-            if self.username is None or self.password is None
-            else (self.username, self.password)
-        )
+        if self.username is None or self.password is None:
+            return None
+        return (self.username, self.password)
 
     def __repr__(self) -> str:
         """The kind of sign-in, without its secrets."""
-        kind = (
-            "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
-        )
+        if self.api_key:
+            kind = "api key"
+        elif self.basic:
+            kind = "basic"
+        elif self.aws:
+            kind = "aws"
+        else:
+            kind = "none"
         return f"Credentials({kind})"
 
 
@@ -174,11 +178,9 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
         raise SettingsError(
             "NOTIFY must be all, or a list of success, failure and running, separated by commas."
         )
-    return (
-        ALL_SUBJECTS
-        if "all" in named or not named
-        else frozenset(one for one in ALL_SUBJECTS if one in named)
-    )
+    if "all" in named or not named:
+        return ALL_SUBJECTS
+    return frozenset(one for one in ALL_SUBJECTS if one in named)
 
 
 def _choice(environment: Mapping[str, str], name: str, default: _Choice, other: _Choice) -> _Choice:

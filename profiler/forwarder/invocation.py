@@ -149,11 +149,9 @@ class RetryBackoff(Struct):
         request.
         """
         left_seconds = self.budget.remaining_seconds() - RESERVED_SECONDS
-        return (
-            None
-            if left_seconds < _MIN_REQUEST_SECONDS
-            else min(left_seconds, self.max_request_seconds)
-        )
+        if left_seconds < _MIN_REQUEST_SECONDS:
+            return None
+        return min(left_seconds, self.max_request_seconds)
 
     def wait(self, *, min_seconds: float = 0.0) -> bool:
         """Wait after a failed attempt; False, without waiting, if there is not enough time for

@@ -99,9 +99,12 @@ def larger_memory(
     Raises RetryRefusedError.
     """
     limits = _hard_limits(task, definition)
-    limit_mb, others_mb = limits.pop(batch, None), sum(limits.values())
+    limit_mb = limits.pop(batch, None)
+    others_mb = sum(limits.values())
     least_mb = 1.25 * (peak_mb or 0)  # with a margin
-    grown_limit_mb = None if limit_mb is None else math.ceil(max(_GROWTH * limit_mb, least_mb))
+    grown_limit_mb = None
+    if limit_mb is not None:
+        grown_limit_mb = math.ceil(max(_GROWTH * limit_mb, least_mb))
     if not task.is_on_fargate:
         if definition.get("memory") is not None:
             raise RetryRefusedError("the size of a task on EC2 is not changed")
@@ -110,16 +113,15 @@ def larger_memory(
         grown_limit_mb = math.ceil(grown_limit_mb / _EC2_STEP_MB) * _EC2_STEP_MB
         _check(grown_limit_mb, max_memory_mb)
         return LargerMemory(old_mb=limit_mb, new_mb=grown_limit_mb, limit_mb=grown_limit_mb)
-    vcpu, memory_mb = task.vcpu, task.memory_mb
+    vcpu = task.vcpu
+    memory_mb = task.memory_mb
     if vcpu is None or memory_mb is None:
         raise RetryRefusedError("the size of its task is unknown")
-    needed_mb = max(
-        _GROWTH * memory_mb, least_mb, 0 if grown_limit_mb is None else grown_limit_mb + others_mb
-    )
-    size = min(
-        (size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb),
-        default=None,
-    )
+    needed_mb = max(_GROWTH * memory_mb, least_mb)
+    if grown_limit_mb is not None:
+        needed_mb = max(needed_mb, grown_limit_mb + others_mb)
+    sizes = [size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb]
+    size = min(sizes, default=None)
     if size is None:
         raise RetryRefusedError(f"Fargate has no size with {format_memory(needed_mb)}")
     _check(size.memory_mb, max_memory_mb)
@@ -141,9 +143,11 @@ def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[st
     definition's.
     """
     defined = mappings(definition.get("containerDefinitions"))
-    known = {str(one.get("name")): integer(one.get("memory")) for one in defined}
-    known |= {one.name: one.memory_mb for one in task.containers if one.memory_mb is not None}
-    return {name: limit_mb for name, limit_mb in known.items() if limit_mb}
+    limits = {str(container.get("name")): integer(container.get("memory")) for container in defined}
+    for container in task.containers:
+        if container.memory_mb is not None:
+            limits[container.name] = container.memory_mb
+    return {name: limit_mb for name, limit_mb in limits.items() if limit_mb}
 
 
 def run_task_request(
@@ -153,7 +157,10 @@ def run_task_request(
 
     Raises RetryRefusedError.
     """
-    started = target.content if target.kind == "rule" else target.content["Target"]
+    if target.kind == "rule":
+        started = target.content
+    else:
+        started = target.content["Target"]
     parameters = started["EcsParameters"]
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
     passed_on = {name: value for name, value in parameters.items() if name not in replaced}
@@ -190,12 +197,12 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
         raise RetryRefusedError("the size of a task on EC2 is not changed")
     if memory.limit_mb is None:
         return overrides
-    containers = [dict(one) for one in mappings(overrides.get("containerOverrides"))]
-    if not any(one.get("name") == batch for one in containers):
+    containers = [dict(container) for container in mappings(overrides.get("containerOverrides"))]
+    if batch not in [container.get("name") for container in containers]:
         containers.append({"name": batch})
-    for one in containers:
-        if one.get("name") == batch:
-            one["memory"] = memory.limit_mb
+    for container in containers:
+        if container.get("name") == batch:
+            container["memory"] = memory.limit_mb
     return {**overrides, "containerOverrides": containers}
 
 
@@ -203,19 +210,19 @@ def _for_ecs(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     """The value with the names that ECS uses, which begin in lower case."""
     if isinstance(value, dict):
         return {name[:1].lower() + name[1:]: _for_ecs(item) for name, item in value.items()}
-    return [_for_ecs(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_for_ecs(item) for item in value]
+    return value
 
 
 def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
     """Tags have a key and a value; Scheduler also accepts objects whose names are the keys."""
     pairs: list[Mapping[str, str]] = []
     for tag in tags:
-        is_pair = {name.lower() for name in tag} <= {"key", "value"}
-        pairs += (
-            [_for_ecs(tag)]
-            if is_pair
-            else [{"key": key, "value": value} for key, value in tag.items()]
-        )
+        if {name.lower() for name in tag} <= {"key", "value"}:
+            pairs.append(_for_ecs(tag))
+        else:
+            pairs += [{"key": key, "value": value} for key, value in tag.items()]
     return pairs
 
 
@@ -259,7 +266,8 @@ class MemoryRetries(Struct, frozen=True):
             return MemoryRetry(sentence=sentence)
 
     def _started(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
-        task, batch = ended.task, ended.container
+        task = ended.task
+        batch = ended.container
         stopped_at = task.stopped_at or task.execution_stopped_at
         if stopped_at is None or self.now() - stopped_at > timedelta(hours=12):
             raise RetryRefusedError("it ended more than 12 hours ago")
@@ -281,24 +289,27 @@ class MemoryRetries(Struct, frozen=True):
 
     def _of_retry(self, ended: EndedTask) -> MemoryRetry:
         """What there is to say about the end of a retry."""
-        task, short_id = ended.task, (ended.task.started_by or "").removeprefix(_RETRY_STARTER)
+        task = ended.task
+        short_id = (ended.task.started_by or "").removeprefix(_RETRY_STARTER)
         family = self.family()
-        killed_id, old = (
-            (None, TaskSize()) if family is None else family.killed_run(ended, short_id)
-        )
+        killed_id = None
+        old = TaskSize()
+        if family is not None:
+            killed_id, old = family.killed_run(ended, short_id)
         new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
         if not task.is_on_fargate:
             new = TaskSize(memory_mb=None if ended.batch is None else ended.batch.memory_mb)
-        with_size = "" if new.memory_mb is None else f" with {format_memory(new.memory_mb)}"
+        if new.memory_mb is None:
+            with_size = ""
+        else:
+            with_size = f" with {format_memory(new.memory_mb)}"
         if ended.outcome.status != "success":
             sentence = f"This was the retry of {short_id}{with_size}: it is not started again."
         elif (old.memory_mb or new.memory_mb or 0) >= (new.memory_mb or 0):
             sentence = f"This was the retry of {short_id}: it succeeded{with_size}."
         else:
-            little, advice = (
-                format_memory(old.memory_mb or 0),
-                f"set{with_size.removeprefix(' with')}",
-            )
+            little = format_memory(old.memory_mb or 0)
+            advice = f"set{with_size.removeprefix(' with')}"
             sentence = (
                 f"Succeeded{with_size} after {little} were too little: "
                 f"{advice}{_price(ended, old, new)}."
@@ -308,7 +319,9 @@ class MemoryRetries(Struct, frozen=True):
 
 def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     """What a run costs more at the new size; empty if the prices or the billed time are unknown."""
-    task, billed_ms, cost = ended.task, ended.metrics.billed_duration_ms, ended.cost
+    task = ended.task
+    billed_ms = ended.metrics.billed_duration_ms
+    cost = ended.cost
     on_spot = task.capacity_provider == FARGATE_SPOT
     listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
     if (
@@ -327,29 +340,30 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
 
 def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
     """The targets that can have started the task: ECS cuts the name of the schedule or rule."""
-    task, starter = ended.task, ended.task.started_by or ""
+    task = ended.task
+    starter = ended.task.started_by or ""
     rule, name = (starter.removeprefix(STARTERS[kind]) for kind in ("rule", "schedule"))
     place = task.arn.partition(":task/")[0] + ":"  # the task's account and Region
 
     def read() -> list[ScheduledTarget | None]:
+        targets: list[ScheduledTarget | None] = []
         if rule != starter:
-            rules = (
-                one
-                for one in schedules.rules(NamePrefix=rule)
-                if may_be_starter("rule", one["Name"], starter)
-            )
-            return [target for one in rules for target in schedules.targets_of_rule(one)]
-        named = (
-            one
-            for one in schedules.summaries(name)
-            if may_be_starter("schedule", one["Name"], starter)
-        )
-        return [schedules.target_of_schedule(one["Name"], one["GroupName"]) for one in named]
+            for found_rule in schedules.rules(NamePrefix=rule):
+                if may_be_starter("rule", found_rule["Name"], starter):
+                    targets += schedules.targets_of_rule(found_rule)
+            return targets
+        for schedule in schedules.summaries(name):
+            if may_be_starter("schedule", schedule["Name"], starter):
+                targets.append(
+                    schedules.target_of_schedule(schedule["Name"], schedule["GroupName"])
+                )
+        return targets
 
-    found = filter(None, _called("its schedule could not be read", read))
-    return tuple(
-        one for one in found if one.family == task.family and one.cluster_arn.startswith(place)
-    )
+    own = []
+    for target in filter(None, _called("its schedule could not be read", read)):
+        if target.family == task.family and target.cluster_arn.startswith(place):
+            own.append(target)
+    return tuple(own)
 
 
 def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
@@ -390,11 +404,9 @@ def _called(what: str, call: Callable[[], _Result]) -> _Result:
     try:
         return call()
     except (ClientError, BotoCoreError) as error:
-        code, status, answer = (
-            error_code(error),
-            error_status(error),
-            getattr(error, "response", None) or {},
-        )
+        code = error_code(error)
+        status = error_status(error)
+        answer = getattr(error, "response", None) or {}
         is_unanswered = not answer and not isinstance(error, ParamValidationError)
         if is_unanswered or is_throttled(code, status) or status >= SERVER_FAULT:
             raise DeliveryError(

@@ -141,7 +141,10 @@ def run_event(
 
     ``monitor``: the name of the task's monitor. ``resized_from``: the definition's tag.
     """
-    batch = EventContainer(name="") if container is None else task.container(container)
+    if container is None:
+        batch = EventContainer(name="")
+    else:
+        batch = task.container(container)
     is_known = outcome.status in KNOWN_END_STATUSES
     return RunEvent(
         account_id=task.account_id,

@@ -101,11 +101,9 @@ class RunExport(Struct, frozen=True):
 
 
 def _sentence(error: Exception) -> str:
-    return (
-        str(error)
-        if isinstance(error, ForwarderError)
-        else f"The export failed ({type(error).__name__})."
-    )
+    if isinstance(error, ForwarderError):
+        return str(error)
+    return f"The export failed ({type(error).__name__})."
 
 
 def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:

@@ -58,7 +58,9 @@ def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks
 def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
     """The addresses of an ended run."""
     record = run.record
-    created = None if run.event is None else parse_datetime(run.event.created_at)
+    created = None
+    if run.event is not None:
+        created = parse_datetime(run.event.created_at)
     ended = parse_datetime(record.finished_at) or run.written
     started = parse_datetime(record.started_at)
     if started is None and not run.is_complete:
@@ -127,7 +129,9 @@ def kibana_task(
 
 
 def _moment(moment: datetime | None, margin: timedelta) -> str | None:
-    return None if moment is None else f"'{format_datetime(moment + margin)}'"
+    if moment is None:
+        return None
+    return f"'{format_datetime(moment + margin)}'"
 
 
 @lru_cache

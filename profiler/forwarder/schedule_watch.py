@@ -199,7 +199,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         """
         for one in judged:
             for due in one.due_times:
-                schedule, kind = one.schedule, _KINDS.get(due.outcome)
+                schedule = one.schedule
+                kind = _KINDS.get(due.outcome)
                 was_seen = self.rules.was_seen_before(schedule, due.due_ns)
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
                 if kind is not None and (is_known or kind == "overlapped"):
@@ -264,7 +265,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 )
             if was_changed:
                 return None
-        reason = self.reasons.find(schedule, due.due_ns) if due.outcome == "missed" else None
+        reason = None
+        if due.outcome == "missed":
+            reason = self.reasons.find(schedule, due.due_ns)
         if reason is None:
             return line
         return replace(

@@ -179,7 +179,8 @@ class LineForwarder(Struct):
         to ``repeated``.
         """
         for record in records:
-            number, data = record["kinesis"]["sequenceNumber"], record["kinesis"].get("data")
+            number = record["kinesis"]["sequenceNumber"]
+            data = record["kinesis"].get("data")
             try:
                 yield decode_data(text(data) or ""), number
             except PayloadError as error:
@@ -282,7 +283,9 @@ class LineForwarder(Struct):
             self.keep_failures(failures)
         self._counts.indexed += delivered.indexed
         self._counts.failed += len(failures)
-        self._documents, self._failures, self._held_bytes = [], [], 0
+        self._documents = []
+        self._failures = []
+        self._held_bytes = 0
 
 
 def read_event(
@@ -294,7 +297,9 @@ def read_event(
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
-        return log_line_document(payload, event, settings) if is_indexed else None
+        if is_indexed:
+            return log_line_document(payload, event, settings)
+        return None
     if not isinstance(line, InvalidReport):
         return _judged(payload, event, line, settings, trust)
     # An outsider must not fill the failure queue.

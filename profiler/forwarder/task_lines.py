@@ -15,7 +15,8 @@ from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_
 from profiler.record.record_model import Report, decode
 
 # In JSON: a search for these skips the lines of other programs.
-_REPORTS, _NOTICES = ('"task.report"', '"task.checkpoint"'), ('"task.notice"',)
+_REPORTS = ('"task.report"', '"task.checkpoint"')
+_NOTICES = ('"task.notice"',)
 _SURROGATE_MARKERS = ("\\ud", "\\uD")
 # Each escape of a JSON text; the group is a surrogate that is not half of a pair.
 _ESCAPE = re.compile(
@@ -67,7 +68,9 @@ def _decode(
         line_type = decode_leniently(_TypedLine, message).type
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         # A truncated report. A log line that only quotes a report does not start with a brace.
-        return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None
+        if message.lstrip().startswith("{"):
+            return InvalidReport(_reason(error, what))
+        return None
     try:
         return decode_line(message) if f'"{line_type}"' in types else None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.optional_math import known
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -97,7 +98,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         errors: _Errors = []
         settings = attempt(self.settings, errors)
-        definition = None if task.definition_arn is None else self.describe(task.definition_arn)
+        definition = known(self.describe, task.definition_arn)
         identified = identify_containers(definition, task)
         outcome, batch = judge(task, identified)
         if len(identified.candidates) > 1:
@@ -119,9 +120,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             resized_from=resized_from(definition),
         )
         run_log = self.run_log(task, batch)
-        find_indexed = (
-            None if index is None or ended.batch is None else partial(index.find, task, ended.batch)
-        )
+        find_indexed = _indexed_report(index, ended)
         wanted = settings or NoticeSettings()
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
         # hundred.
@@ -237,6 +236,15 @@ class TaskStoppedHandler(Struct, frozen=True):
             attempt(lambda: self.once(key, lambda: self.print_line(line)), errors)
 
 
+def _indexed_report(
+    index: Index | None, ended: EndedTask
+) -> Callable[[], ReportLine | None] | None:
+    """The search for the batch's report in the cluster; None without a cluster or a batch."""
+    if index is None or ended.batch is None:
+        return None
+    return partial(index.find, ended.task, ended.batch)
+
+
 def _other_runs(task: StoppedTask, containers: TaskContainers) -> tuple[str, ...]:
     """The containers that ran, other than the batch, of which the monitor reports each."""
     ran = {container.name for container in task.containers if container.exit_code is not None}
@@ -260,7 +268,9 @@ def _retry(
     except ForwarderError as error:
         errors.append(error)
         sentence = "It is not known yet whether the run is started again: Lambda retries the event."
-        return MemoryRetry(sentence=sentence) if isinstance(error, DeliveryError) else None
+        if isinstance(error, DeliveryError):
+            return MemoryRetry(sentence=sentence)
+        return None
 
 
 def _priced(
@@ -276,7 +286,10 @@ def _priced(
     cost = record.cost
     if cost is None and line.is_final:
         others = [name for name in containers.reported if name != record.container.name]
-        streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
+        if others:
+            streams = (*map(containers.logs.get, others), containers.monitor_log)
+        else:
+            streams = ()
         cost = attempt(lambda: run_log.task_cost(filter(None, streams)), [])
     return replace(line, report=replace(line.report, record=replace(record, cost=cost)))
 

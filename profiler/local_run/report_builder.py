@@ -1,5 +1,6 @@
 """Builds the reports of one run: the run so far, and its end."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 
@@ -34,10 +35,10 @@ from profiler.local_run.run_plan import RunResult
 from profiler.local_run.sampler import Details, RunSampler
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
-from profiler.readers.linux.host import read_own_usage
+from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import Monitor, Record, Report, with_warnings
-from profiler.record.units import MIB, format_memory, mebibytes
+from profiler.record.record_model import Monitor, Processor, Record, Report, with_warnings
+from profiler.record.units import MIB, as_number, format_memory, mebibytes
 
 _CHILDREN_ARE_LOST = (
     "A process ignores the end of its children: their CPU time is known only up to the last "
@@ -74,6 +75,7 @@ class ReportBuilder(Struct, eq=False):
     _notices: LocalNotices
     _request: BackgroundCall[Placement | None] | None
     _sizes: ResourceLimits
+    _busy_before_ns: int | None  # of the machine's CPUs, before the run
 
     # The run so far
 
@@ -223,11 +225,24 @@ class ReportBuilder(Struct, eq=False):
             min_series_step_ms=sampler.min_series_step_ms,
             max_series_steps=2 * plan.series_points,
         )
-        draft.run = replace(draft.run, notices=self._notices.raised)
+        processor = self._processor(draft.run.processor, observation)
+        draft.run = replace(draft.run, notices=self._notices.raised, processor=processor)
         if details is not None:
             draft.add(_details_evidence(details, draft.run, sampler.command.cpu_ns))
         add_collected(draft, plan.collectors)
         return draft.record()
+
+    def _processor(
+        self, processor: Processor | None, observation: RunObservation
+    ) -> Processor | None:
+        """The processor with what other programs used of it; at the end, not of a run so far."""
+        if processor is None or observation.duration_ns is None:
+            return processor
+        own_ns = observation.cpu_ns + time.process_time_ns()
+        others = others_vcpu_used(
+            self._busy_before_ns, read_busy_ns(), own_ns, observation.duration_ns
+        )
+        return replace(processor, others_vcpu_used=as_number(others))
 
     def _are_children_lost(self, ending: CommandExit | None) -> bool:
         """Whether the kernel gave the CPU time of some processes to nobody."""

@@ -19,7 +19,7 @@ from profiler.local_run.report_builder import ReportBuilder, not_started
 from profiler.local_run.run_plan import RunPlan, RunResult
 from profiler.local_run.sampler import RunSampler
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.host import read_host, with_processor
+from profiler.readers.linux.host import read_busy_ns, read_host, with_processor
 
 # A command that ends sooner writes no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
@@ -47,6 +47,7 @@ class _Session:
     def __init__(
         self, prepared: PreparedRun, started: StartedRun, identity: RunIdentity, plan: RunPlan
     ) -> None:
+        busy_before_ns = read_busy_ns()
         self._clock = prepared.clock
         self._started = started
         self._plan = plan
@@ -69,7 +70,9 @@ class _Session:
             stuck_minutes=plan.stuck_minutes,
             expected_seconds=plan.expected_seconds,
         )
-        self._reports = ReportBuilder(identity, self._sampler, self._notices, request, self._sizes)
+        self._reports = ReportBuilder(
+            identity, self._sampler, self._notices, request, self._sizes, busy_before_ns
+        )
         self._has_shown = False
 
     def run_to_end(self) -> RunResult:

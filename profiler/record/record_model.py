@@ -303,10 +303,15 @@ class Series(Model, frozen=True, kw_only=True):
 
 
 class Processor(Model, frozen=True, kw_only=True):
-    """The machine's processor: its model and its number of logical CPUs, from ``/proc/cpuinfo``."""
+    """The machine's processor: its model and its number of logical CPUs, from ``/proc/cpuinfo``.
+
+    ``othersVcpuUsed`` is the mean number of CPUs that other programs used while a local run ran,
+    from ``/proc/stat``.
+    """
 
     model: str | None = None
     count: int | None = None
+    others_vcpu_used: Number | None = None
 
 
 class Visible(Model, frozen=True, kw_only=True):

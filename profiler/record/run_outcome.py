@@ -33,6 +33,31 @@ _CAUSES: Mapping[str, str] = {
     "resources": "ECS could not get the resources that the task needs to start",
 }
 
+_SHORT_CAUSES: Mapping[str, str] = {
+    "oom": "Out of memory",
+    "spot": "Spot capacity reclaimed",
+    "user": "Stopped on request",
+    "scheduler": "Stopped by the ECS scheduler",
+    "infrastructure": "Stopped by AWS",
+    "image": "Image could not be pulled",
+    "resources": "No resources to start",
+}
+_SHORT_ENDS: Mapping[EndStatus, str] = {
+    "success": "Success",
+    "failure": "Failure",
+    "stopped": "Stopped",
+    "unknown": "Outcome unknown",
+}
+
+
+def short_cause(status: EndStatus, category: StopCategory, exit_code: int | None) -> str:
+    """Why the task ended, in at most four words, for a title: ``Out of memory``, ``Exit code 3``."""
+    if status == "failure" and category == "exit" and exit_code is not None:
+        return f"Exit code {describe_exit_code(exit_code)}"
+    if status == "success":
+        return _SHORT_ENDS[status]
+    return _SHORT_CAUSES.get(category, _SHORT_ENDS[status])
+
 
 def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
     """The status of a run that has ended.

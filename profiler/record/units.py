@@ -7,12 +7,13 @@ compares both languages.
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
-AT_LEAST = "≥"
+AT_LEAST: Final = "≥"
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60

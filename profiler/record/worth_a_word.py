@@ -40,8 +40,9 @@ def wait_in_words(kind: str) -> str:
     return _WAIT_NAMES.get(kind, f"the {kind}")
 
 
+WAIT_FOR_CPU = "waiting_for_cpu"
 PAST_WAITS = {
-    "waiting_for_cpu": "waited for a CPU",
+    WAIT_FOR_CPU: "waited for a CPU",
     "sleep": "slept",
     **{
         kind: f"waited for {wait_in_words(kind)}"

@@ -3,7 +3,7 @@ oldest runs.
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,9 +11,10 @@ from msgspec import Struct
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
 from profiler.core.timestamps import parse_ns
+from profiler.record.fact_list import NUMBERS
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import Record, Report, outcome
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
@@ -46,6 +47,13 @@ _SCALE = {
     "mb": LEAST_MB,
     "minSamples": MIN_SAMPLES,
 }
+# The numbers of the run view: name, field, unit, and whether two runs are compared by it.
+_NUMBERS = [
+    (row.name, row.page_field, row.unit, row.compared_on_page) for row in NUMBERS if row.page_field
+]
+_CONSTANTS = {"scale": _SCALE, "numbers": _NUMBERS}
+# The successes that show what is usual, as for ``show``.
+_MAX_EARLIER = 50
 # The counts of omitted items, and names.
 _END_BYTES = 200
 
@@ -94,8 +102,11 @@ def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
     rows, room = first_that_fit(_run_rows(runs, request, labels), room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
+    before = _successes_before(runs, keys)
     details, _ = first_that_fit(
-        (run_details(run, now_ns).as_json() for run in shown), room, share=0.5
+        (run_details(run, now_ns, before(row)).as_json() for row, run in enumerate(shown)),
+        room,
+        share=0.5,
     )
     left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
     text = compressed(
@@ -124,7 +135,7 @@ def _start(runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey,
     if evidence is None:
         evidence = evidence_of_past_runs((run.past for run in runs), request.on_fargate)
     document = {
-        "scale": _SCALE,
+        **_CONSTANTS,
         "version": request.version,
         "generatedAt": request.generated_at,
         "onlyOne": request.only_one,
@@ -141,6 +152,23 @@ def _run_rows(
     for run in runs:
         cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
         yield page_run(run, labels[family_key(run.record)], cost).as_json()
+
+
+def _successes_before(
+    runs: Sequence[Run], keys: Sequence[FamilyKey]
+) -> Callable[[int], Sequence[Record]]:
+    """The newest successes of the same family before the run in a row; the newest run is first."""
+    rows_of: dict[FamilyKey, list[int]] = {}
+    for row, run in enumerate(runs):
+        if outcome(run.record) == "success":
+            rows_of.setdefault(keys[row], []).append(row)
+
+    def before(row: int) -> Sequence[Record]:
+        rows = rows_of.get(keys[row], [])
+        first = bisect_right(rows, row)
+        return [runs[earlier].record for earlier in rows[first : first + _MAX_EARLIER]]
+
+    return before
 
 
 def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_fact
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
@@ -24,6 +25,7 @@ from profiler.record.record_model import (
     outcome,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.unusual import usual_of
 from profiler.record.worth_a_word import is_cpu_partial
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
@@ -66,6 +68,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         cpu_seconds=finite_number(metrics.cpu_seconds),
         cpu_partial=is_cpu_partial(record) or None,
         size=finite_number(metrics.memory_size_mb),
+        memory_avg=finite_number((metrics.memory_used_mb or _NO_DISTRIBUTION).avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         usd=known(_usd, cost),
@@ -84,9 +87,27 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
     )
 
 
-def run_details(run: Run, now_ns: int) -> RunDetails:
-    """What only an opened run shows."""
+def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
+    """For the fields of the compared numbers: whether the run's is within the spread of earlier
+    successes of its family, the newest first. A number of fewer than five runs is left out.
+    """
+    judged = {}
+    for row in NUMBERS:
+        value = number_fact(row, record).value if row.compared_on_page else None
+        if value is None:
+            continue
+        usual = usual_of(
+            number_fact(row, other).value for other in comparable(row, record, earlier)
+        )
+        if usual is not None:
+            judged[row.page_field] = usual.holds(value)
+    return judged
+
+
+def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDetails:
+    """What only an opened run shows. ``earlier`` are successes of its family, the newest first."""
     record = run.record
+    judged = judged_numbers(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
     warnings: Sequence[str] = ()
@@ -102,7 +123,9 @@ def run_details(run: Run, now_ns: int) -> RunDetails:
         log_stream=record.log_stream,
         processes=_process_rows(record.processes) or None,
         kills=known(_kills_row, record.memory_kills),
-        gpus=[*map(_gpu_row, record.gpus)] or None,
+        usual=[field for field, is_usual in judged.items() if is_usual] or None,
+        unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
+        gpus=[_gpu_row(gpu) for gpu in record.gpus] or None,
         gpu_notes=[*map(as_sentence, gpu_idle_texts(record)), *gpu_advice(record)] or None,
         neuron=known(_neuron_row, record.neuron),
         labels=_pairs(record.labels),
@@ -170,8 +193,9 @@ def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:
     return rows
 
 
-def _kills_row(kills: MemoryKills) -> tuple[int, list[PageProcess]]:
-    return kills.count, _process_rows(kills.processes)
+def _kills_row(kills: MemoryKills) -> tuple[str, list[PageProcess]] | None:
+    fact = kills_fact(kills)
+    return None if fact is None else (fact.sentence, _process_rows(kills.processes))
 
 
 def _gpu_row(gpu: Gpu) -> PageGpu:

@@ -19,11 +19,12 @@ from profiler.record.units import (
     format_usd,
     format_vcpu,
 )
+from profiler.record.unusual import MIN_RUNS
 from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.trend import MIN_RUNS, Growth, growth
+from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
 _MAX_RUNS_AHEAD = 1000

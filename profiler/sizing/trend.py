@@ -1,19 +1,14 @@
-"""How a figure of a family goes over its runs: the growth of its memory peak, and the range that
-is usual.
-"""
+"""How a figure of a family goes over its runs: the growth of its memory peak."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations, groupby
 
 from msgspec import Struct
 
+from profiler.core.optional_math import median
+
 _MIN_TREND_RUNS = 8
-# With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
-MIN_RUNS = 5
-FEW_RUNS = "fewer than five runs"
-# At least this share of the median is the width of the usual range on both sides.
-MIN_SHARE = 0.05
 
 
 class Growth(Struct, frozen=True, kw_only=True):
@@ -64,25 +59,3 @@ def growth(values: Sequence[float]) -> Growth | None:
 
 def _variance_term(count: int) -> int:
     return count * (count - 1) * (2 * count + 5)
-
-
-def median(ordered: Sequence[float]) -> float:
-    """Return the median of sorted values.
-
-    The statistics module would take a megabyte of the monitor's memory.
-    """
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def usual_range(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """The median ± two median absolute deviations, at least ± 5 %; None for fewer than five
-    known values.
-    """
-    known = sorted(value for value in values if value is not None)
-    if len(known) < MIN_RUNS:
-        return None
-    middle = median(known)
-    deviation = median(sorted(abs(value - middle) for value in known))
-    width = max(2 * deviation, MIN_SHARE * abs(middle))
-    return middle - width, middle + width

@@ -7,12 +7,12 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
+from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
-from profiler.sizing.trend import MIN_RUNS
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9

@@ -175,10 +175,18 @@ def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(
     assert "#run=" in (link.get_attribute("href") or "")
 
 
+def test_the_recommended_size_follows_the_verdict(opened: Opener, ecs_dashboard: Path) -> None:
+    """On a phone it is on the first screen."""
+    tab = opened(ecs_dashboard, "#run=train-1", width=390)
+    tab.wait_for_selector("#detail[open] dl.facts")
+    place = "(name) => document.querySelector(`#detail ${name}`).getBoundingClientRect().top"
+    assert tab.evaluate(place, ".verdict") < tab.evaluate(place, ".lead") < 600
+
+
 def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None:
     for task_id, expected in {
         "laptop-1": (
-            "The kernel killed 2 processes because the memory was exhausted.",
+            "The kernel killed 2 processes for lack of memory: worker.",
             "worker",
             "Processes",
         ),

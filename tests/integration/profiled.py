@@ -25,8 +25,10 @@ def python(program: str) -> tuple[str, str, str]:
 def run(
     *words: str, options: Sequence[str] = (), **settings: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    """Profile a command to its end, whatever its exit code is."""
-    command = (*RUN, *options, "--", *words)
+    """Profile a command to its end, whatever its exit code is. The last line on stderr is its
+    report.
+    """
+    command = (*RUN, "--json", *options, "--", *words)
     return subprocess.run(
         command, capture_output=True, check=False, timeout=LIMIT_SECONDS, **settings
     )
@@ -34,7 +36,7 @@ def run(
 
 def started(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.Popen[bytes]:
     """A profiled command that has said that it is ready."""
-    command = (*RUN, *options, "--", *words)
+    command = (*RUN, "--json", *options, "--", *words)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
     )

@@ -117,7 +117,7 @@ def test_no_history(history_file: Path) -> None:
 def test_twenty_at_once_lose_none() -> None:
     processes = [
         subprocess.Popen(
-            (*PROGRAM, "run", "--name", str(number), "--", "true"), stderr=subprocess.PIPE
+            (*PROGRAM, "run", "--json", "--name", str(number), "--", "true"), stderr=subprocess.PIPE
         )
         for number in range(20)
     ]

@@ -409,6 +409,7 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
         "-m",
         "profiler",
         "run",
+        "--json",
         "--no-history",
         "--",
         "true",

@@ -311,7 +311,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
     report.touch(0o666)
     report.chmod(0o666)
     with report.open("wb") as file:
-        command = (sys.executable, "-c", _AS_NOBODY, "run", "--", *_BURN_IN_SHELL)
+        command = (sys.executable, "-c", _AS_NOBODY, "run", "--json", "--", *_BURN_IN_SHELL)
         finished = subprocess.run(command, stderr=file, check=False, timeout=LIMIT_SECONDS)
     lines = [line for line in report.read_bytes().splitlines() if line.startswith(b"{")]
     assert finished.returncode == 0, report.read_bytes()

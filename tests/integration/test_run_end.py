@@ -80,20 +80,62 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     assert "etl succeeded" in read.stdout
 
 
-@pytest.mark.parametrize("place", ["pipe", "file"])
-def test_the_end_for_a_pipe_and_for_a_file_has_no_colours(tmp_path: Path, place: str) -> None:
-    file = tmp_path / "end.txt"
-    output = ("--output", str(file)) if place == "file" else ()
-    words = [*RUN, "--no-history", "--format", "human", *output, *WORK, "0"]
+def in_a_pipe(*words: str, **environment: str) -> tuple[str, str]:
+    """What a run without a terminal prints: the command's output, and the end."""
+    outside = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("ECS_")}
     done = subprocess.run(
-        words, capture_output=True, env={**ENVIRONMENT, "PYTHONIOENCODING": "utf-8"}, check=True
+        [*RUN, "--no-history", *words, *WORK, "0"],
+        capture_output=True,
+        env={**outside, "PYTHONIOENCODING": "utf-8", **environment},
+        check=True,
     )
-    assert done.stdout == b"working"
-    text = file.read_text() if output else done.stderr.decode()
-    assert text.lstrip("\n").startswith("● etl succeeded in ")
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def check_lines_for_people(text: str) -> None:
+    lines = text.lstrip("\n").splitlines()
+    assert lines[0].startswith("● etl succeeded in ")
     assert "\x1b" not in text
-    assert len(text.splitlines()) <= 8
-    assert not output or done.stderr == b""
+    assert len(lines) <= 8
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_pipe_has_the_lines_of_a_terminal_without_colours_at_80_columns() -> None:
+    output, end = in_a_pipe(COLUMNS="200")
+    assert output == "working"
+    check_lines_for_people(end)
+
+
+def test_a_file_has_the_lines_for_people_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "end.txt"
+    _, end = in_a_pipe("--format", "human", "--output", str(file))
+    assert end == ""
+    check_lines_for_people(file.read_text())
+
+
+def test_json_is_one_line_on_request() -> None:
+    _, end = in_a_pipe("--json")
+    assert json.loads(end)["record"]["status"] == "success"
+
+
+def test_in_ecs_the_end_is_one_line_of_json_on_a_terminal_and_off() -> None:
+    address = "http://127.0.0.1:9/v4/x"  # nobody answers there
+    _, end = in_a_pipe(ECS_CONTAINER_METADATA_URI_V4=address)
+    assert json.loads(end)["type"] == "task.report"
+    text, _ = shown("--no-history", *WORK, "0", ECS_CONTAINER_METADATA_URI_V4=address)
+    assert '"type":"task.report"' in text
+    assert "●" not in text
+
+
+@pytest.mark.parametrize("place", ["terminal", "pipe"])
+def test_with_output_nothing_is_printed(tmp_path: Path, place: str) -> None:
+    file = tmp_path / "runs.jsonl"
+    if place == "terminal":
+        text, _ = shown("--no-history", "--output", str(file), *WORK, "0")
+        assert text == "working"
+    else:
+        assert in_a_pipe("--output", str(file)) == ("working", "")
+    assert json.loads(file.read_text())["record"]["family"] == "etl"
 
 
 def test_a_command_that_did_not_start_has_its_sentence_only() -> None:
@@ -169,7 +211,7 @@ def test_a_defect_of_the_live_view_does_not_end_the_run(tmp_path: Path) -> None:
     assert "● sleep failed with exit code 5" in plain(text)
 
 
-NO_HISTORY = (*RUN, "--no-history")
+NO_HISTORY = (*RUN, "--json", "--no-history")
 
 
 def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:

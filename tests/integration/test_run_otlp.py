@@ -60,7 +60,7 @@ def profile(
 ) -> subprocess.CompletedProcess[str]:
     settings = to_backend(backend) | environment
     return subprocess.run(
-        [*RUN, "--otlp", *options, "--", *words],
+        [*RUN, "--json", "--otlp", *options, "--", *words],
         env=settings,
         capture_output=True,
         text=True,
@@ -162,7 +162,7 @@ def test_a_signal_ends_an_export_at_once(
     command = "test $0 = 2 || exit 7"  # two runs must succeed
     options = ("--no-history", "--runs", runs, "--output", str(tmp_path / "report.jsonl"))
     process = subprocess.Popen(
-        [*RUN, "--otlp", *options, "--", "sh", "-c", command, runs],
+        [*RUN, "--json", "--otlp", *options, "--", "sh", "-c", command, runs],
         env=to_backend(backend),
         stderr=subprocess.PIPE,
         text=True,

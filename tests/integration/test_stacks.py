@@ -87,7 +87,7 @@ class Seen(NamedTuple):
 
 
 def run_with_stacks(history: Path, *command: object) -> Seen:
-    words = [*RUN, "--stacks", "--", *map(str, command)]
+    words = [*RUN, "--json", "--stacks", "--", *map(str, command)]
     environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
     finished = subprocess.run(
         words, env=environment, stderr=subprocess.PIPE, check=True, timeout=240

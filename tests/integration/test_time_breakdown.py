@@ -170,7 +170,7 @@ def test_another_user_sees_the_counters_but_not_the_calls() -> None:
 )
 def test_without_proc_nothing_is_known() -> None:
     without_proc = ("unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh")
-    command = (*RUN, "--interval", "0.1", "--", "sleep", "0.5")
+    command = (*RUN, "--json", "--interval", "0.1", "--", "sleep", "0.5")
     finished = subprocess.run(
         (*without_proc, *command), capture_output=True, check=True, timeout=LIMIT_SECONDS
     )

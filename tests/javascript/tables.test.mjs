@@ -1,18 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  changeText,
-  isUsual,
-  lastSuccess,
-  peakText,
-  runsBefore,
-} from "../../profiler/report_page/assets/modules/comparison.js";
+import { changeText, lastSuccess, peakText } from "../../profiler/report_page/assets/modules/comparison.js";
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
-import { asMemory } from "../../profiler/report_page/assets/modules/formats.js";
 import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
 import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
-import { asCpuTime, asStart, isHot } from "../../profiler/report_page/assets/modules/run_values.js";
+import { asCpuTime, asStart, isHot, numberOf } from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
 import {
   adviceText,
@@ -35,31 +28,25 @@ test("runs are sorted by a column, unknown values last in both directions", () =
   assert.equal(ids(sortRuns(runs, { sort: "no such column", descending: true })), "cba");
 });
 
-test("a change within the family's usual range is noise, and five runs must be known", () => {
-  const runs = [98, 100, 101, 103, 99].map((peak, row) => runAt(row, { peak }));
-  const pick = (run) => run.peak;
-  assert.equal(isUsual(105, runs, pick), true);
-  assert.equal(isUsual(106, runs, pick), false);
-  assert.equal(isUsual(105, runs.slice(1), pick), undefined);
-  const row = { value: 150, otherValue: 100, show: asMemory, pick };
-  assert.equal(changeText(row, runs), "+50 %");
-  assert.equal(changeText({ ...row, value: 104 }, runs), "usual");
-  assert.equal(changeText(row, []), "fewer than five runs");
+test("a change within the family's spread is usual, and five runs must be known", () => {
+  content.onlyOne = undefined;
+  const row = ["memory peak", "peak", "MB", true];
+  const run = runAt(1, { peak: 150, unusual: ["peak"] });
+  const other = runAt(0, { peak: 100 });
+  assert.equal(changeText(row, run, other), "+50 %");
+  assert.equal(changeText(row, { ...run, usual: ["peak"] }, other), "usual");
+  assert.equal(changeText(row, { ...run, unusual: undefined }, other), "fewer than five runs");
+  content.onlyOne = true;
+  assert.equal(changeText(row, { ...run, unusual: undefined }, other), "+50 %");
+  content.onlyOne = undefined;
 });
 
-test("the newest 50 successes show what is usual, and for a peak those measured in the same way", () => {
-  const run = runAt(200, { outcome: "failure", ms: 200, peak: 300, peakBy: "kernel" });
-  const old = Array.from({ length: 60 }, (_, hours) => runAt(hours, { ms: 100, peak: 100, peakBy: "sampled" }));
-  const recent = Array.from({ length: 50 }, (_, hours) =>
-    runAt(100 + hours, { ms: 200, peak: hours % 2 ? 300 : 100, peakBy: hours % 2 ? "kernel" : "sampled" }),
-  );
-  content.runs = [run, runAt(150, { outcome: "failure" }), ...old, ...recent];
-  assert.equal(runsBefore(run).length, 50);
-  assert.equal(
-    isUsual(run.ms, runsBefore(run), ({ ms }) => ms),
-    true,
-  );
-  assert.deepEqual(new Set(runsBefore(run, { isPeak: true }).map(({ peak }) => peak)), new Set([300]));
+test("a number has its unit, and the mark of a lower bound", () => {
+  const run = runAt(0, { peakBy: "sampled", spot: true, cpuPartial: true });
+  assert.equal(numberOf({ ...run, peak: 512 }, ["memory peak", "peak", "MB"]), "≥512 MB");
+  assert.equal(numberOf({ ...run, usd: 0.12 }, ["cost", "usd", "USD"]), "≥ $0.12");
+  assert.equal(numberOf({ ...run, cpuSeconds: 9.5 }, ["CPU time", "cpuSeconds", "s"]), "≥9.5 s");
+  assert.equal(numberOf({ ...run, ms: 9500 }, ["duration", "ms", "ms"]), "9.5 s");
 });
 
 test("CPU time that was not measured to the end is a lower bound", () => {
@@ -149,7 +136,10 @@ test("a size fits where a run has succeeded and none was killed for memory", () 
   const killed = { ...fitting, outcome: "out of memory" };
   assert.equal(adviceText(advice, [fitting, { ...killed, taskSize: [1, 1024] }]), "fits");
   assert.equal(adviceText(advice, [fitting, killed]), "ran out of memory");
-  assert.equal(adviceText(advice, [{ ...fitting, kills: [1, []] }]), "ran out of memory");
+  assert.equal(
+    adviceText(advice, [{ ...fitting, kills: ["The kernel killed 1 process for lack of memory.", []] }]),
+    "ran out of memory",
+  );
   assert.equal(adviceText(advice, [{ ...fitting, outcome: "failure" }]), "no run has succeeded at this size");
 });
 

@@ -18,7 +18,8 @@ from typing import Final
 import pytest
 from msgspec import Struct
 
-from profiler.forwarder.family_runs import MAX_RUNS, MIN_RUNS, Measures, find_unusual
+from profiler.forwarder.family_runs import MAX_RUNS, Measures, find_unusual
+from profiler.record.unusual import MIN_FAR_RUNS
 
 SEED: Final = 20261121
 MAX_FALSE_ALARMS_PERCENT: Final = 0.2
@@ -113,7 +114,7 @@ def reported_percent(kind: Kind, *, families: int, runs: int) -> dict[str, float
     for _ in range(families):
         earlier: list[Measures] = []
         for number, run in enumerate(Family(kind, rng).runs(runs)):
-            if number >= MIN_RUNS:
+            if number >= MIN_FAR_RUNS:
                 found[USUAL].append(bool(find_unusual(run, earlier)))
                 for name, factor in INJECTED.items() if number % _INJECTED_EVERY == 0 else ():
                     before = (

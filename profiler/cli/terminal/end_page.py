@@ -1,9 +1,10 @@
-"""The end of ``run`` on a terminal. No number is cut: a narrow terminal gets shorter texts."""
+"""The end of ``run``. No number is cut: a narrow terminal gets shorter texts."""
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -29,27 +30,34 @@ from profiler.cli.terminal.page_parts import (
     MEMORY,
     Curve,
     View,
-    bare_vcpu,
-    io_text,
     joined,
     label,
-    longest_waits,
-    peak_text,
     run_curves,
     short_legend,
     time_bar,
     use_style,
-    wait_name,
 )
 from profiler.cli.terminal.show_comparison import change_spans
-from profiler.core.optional_math import known
+from profiler.core.optional_math import median
 from profiler.core.text import columns_of, printable
-from profiler.core.timestamps import MS_PER_SECOND, with_local_times
-from profiler.record.hardware import gpu_totals, neuron_totals
+from profiler.core.timestamps import with_local_times
+from profiler.record.fact_list import (
+    CPU_TIME,
+    DURATION,
+    GPU_AVERAGE,
+    MEMORY_PEAK,
+    NEURON_AVERAGE,
+    VCPU_AVERAGE,
+    NumberRow,
+    bytes_texts,
+    longest_waits,
+    number_fact,
+    peak_text,
+    wait_name,
+)
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.units import MIB, format_duration, format_memory, format_percent
-from profiler.record.worth_a_word import is_cpu_partial
+from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
@@ -91,18 +99,21 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         pointer = ""
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
-    waits = known(longest_waits, record.time_breakdown) or []
+    waits = longest_waits(record.time_breakdown)
     waited_for = [f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits]
     # With options the sentence would be too long.
-    recommend = "" if view.history else _command("recommend", record.family or "", view)
-    advice = next_step(record, waits, recommend)
+    if view.history:
+        recommend = ""
+    else:
+        recommend = _command("recommend", record.family or "", view)
+    advice = next_step(record, recommend)
     parts = [
         (0, head),
         (1, _evidence(verdict, record, view)),
         (4, _warning(record, view)),
         *_usage(record, view),
         (6, _labelled("waits", joined(waited_for), view)),
-        (7, _io(record.metrics, view)),
+        (7, _io(record, view)),
         (5, _change(record, earlier, view)),
         (3, _wrapped("advice", advice or "", view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
@@ -116,19 +127,22 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     return list(chain.from_iterable(shown[place] for place in sorted(shown)))
 
 
-def _io(metrics: Metrics, view: EndView) -> tuple[Line, ...]:
+def _io(record: Record, view: EndView) -> tuple[Line, ...]:
     """The bytes, unless the run read and wrote less than 1 MiB."""
+    metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     if most_bytes < MIB:
         return ()
-    return _labelled("I/O", io_text(metrics), view)
+    return _labelled("I/O", joined(bytes_texts(record)), view)
 
 
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
     if not earlier:
         return ()
     spans = change_spans(record, earlier, view.now_ns, view.width - len(INDENT) - _LABEL_WIDTH)
-    return (line(label("change", width=_LABEL_WIDTH), *spans),) if spans else ()
+    if spans:
+        return (line(label("change", width=_LABEL_WIDTH), *spans),)
+    return ()
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -138,7 +152,9 @@ def _command(name: str, argument: str, view: EndView) -> str:
     if view.history is None:
         return ""
     command = f"task-profiler {name} {shlex.join((argument, *view.history))}"
-    return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
+    if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width:
+        return command
+    return ""
 
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
@@ -165,7 +181,10 @@ def run_line(report: Report, view: EndView) -> Line:
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
     facts = _facts(record, room - columns_of(text))
-    end = pointer.rjust(view.width - columns_of(text) - len(facts)) if pointer else ""
+    if pointer:
+        end = pointer.rjust(view.width - columns_of(text) - len(facts))
+    else:
+        end = ""
     return line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
@@ -173,7 +192,7 @@ def _facts(record: Record, room: int) -> str:
     """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
     facts = ""
     metrics = record.metrics
-    peak = f"memory peak {peak_text(metrics)}"
+    peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
     if metrics.max_memory_used_mb is not None and not _has_curves(record.series):
         if metrics.memory_size_mb:
@@ -181,12 +200,12 @@ def _facts(record: Record, room: int) -> str:
         peaks.append(peak)
     cpu_time: list[str] = []
     if metrics.cpu_seconds is not None:
-        least = "≥" if is_cpu_partial(record) else ""
-        used = format_duration(metrics.cpu_seconds * MS_PER_SECOND)
-        cpu_time.append(f"{least}{used} of CPU time")
+        cpu_time.append(f"{number_fact(CPU_TIME, record).text} of CPU time")
     for texts in (peaks, cpu_time):
-        added = (" · " + text for text in texts)
-        facts += next((text for text in added if len(facts) + len(text) <= room), "")
+        left = room - len(facts) - len(" · ")
+        text = next((text for text in texts if len(text) <= left), "")
+        if text:
+            facts += f" · {text}"
     return facts
 
 
@@ -198,8 +217,10 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
 
 
 def _has_curves(series: Series | None) -> bool:
-    columns = () if series is None else (series.vcpu_used, series.memory_used_mb)
-    return any(value is not None for column in columns for value in column or ())
+    if series is None:
+        return False
+    values = (*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
+    return any(value is not None for value in values)
 
 
 def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
@@ -210,8 +231,10 @@ def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
         return ()
     text = with_local_times(warnings[0])
     if len(warnings) > 1:
-        text += f" (and {len(warnings) - 1} more)"
-    return _wrapped("warning", text, view)
+        more = f" (and {len(warnings) - 1} more)"
+        room = view.width - len(INDENT) - _LABEL_WIDTH - len(more)
+        text = shorten(printable(text), room) + more
+    return _labelled("warning", text, view)
 
 
 def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
@@ -233,7 +256,7 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
         yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
     if times is not None and legend:
         bar = time_bar(times, curve_width)
-        yield 4, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
+        yield 2, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 
 def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
@@ -253,13 +276,9 @@ def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
 
 def _average(curve_label: str, record: Record) -> str:
     """The mean use of the CPUs, the GPUs or the NeuronCores; "" if it is unknown."""
-    if curve_label == CPU:
-        used = record.metrics.vcpu_used
-        return "" if used is None or used.avg is None else bare_vcpu(used.avg)
-    totals = gpu_totals(record.gpus) if curve_label == GPU else neuron_totals(record.neuron)
-    if totals is None or totals.utilization_percent.avg is None:
-        return ""
-    return format_percent(totals.utilization_percent.avg)
+    rows = {CPU: VCPU_AVERAGE, GPU: GPU_AVERAGE}
+    average = number_fact(rows.get(curve_label, NEURON_AVERAGE), record)
+    return "" if average.value is None else average.text.removesuffix(" vCPU")
 
 
 def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
@@ -342,15 +361,12 @@ def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
 
     One run has none.
     """
-    texts = [_median_and_range([run.duration_ms for run in successes], format_duration)]
-    memory = _median_and_range([run.max_memory_used_mb for run in successes], format_memory)
-    if memory:
-        texts.append(f"memory peak {memory}")
-    cpu_ms = [MS_PER_SECOND * run.cpu_seconds for run in successes if run.cpu_seconds is not None]
-    cpu = _median_and_range(cpu_ms, format_duration)
-    if cpu:
-        texts.append(f"CPU time {cpu}")
-    medians = ", ".join(filter(None, texts))
+    texts = []
+    for row in (DURATION, MEMORY_PEAK, CPU_TIME):
+        text = _median_and_range(row, successes)
+        if text:
+            texts.append(text if row is DURATION else f"{row.name} {text}")
+    medians = ", ".join(texts)
     if len(successes) < 2 or not medians:  # noqa: PLR2004
         return b""
     sentence = f"Median of {len(successes)} runs: {medians}."
@@ -365,17 +381,16 @@ def _stderr_width() -> int:
     return min(max(terminal_columns(STDERR) or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
 
 
-def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:
-    numbers = sorted(value for value in values if value is not None)
+def _median_and_range(row: NumberRow, runs: Sequence[Metrics]) -> str:
+    read = attrgetter(row.path.removeprefix("metrics."))
+    numbers = sorted(value for value in map(read, runs) if value is not None)
     if not numbers:
         return ""
-    from profiler.sizing.trend import median  # only after several runs
-
-    least = format_value(numbers[0])
-    most = format_value(numbers[-1])
+    least = format_value(numbers[0], row.unit)
+    most = format_value(numbers[-1], row.unit)
     if least == most:
-        return format_value(numbers[0])
+        return least
     number, _, unit = least.partition(" ")
     if unit == most.partition(" ")[2]:
         least = number
-    return f"{format_value(median(numbers))} ({least} to {most})"
+    return f"{format_value(median(numbers), row.unit)} ({least} to {most})"

@@ -1,14 +1,11 @@
 """One line of advice for the end of a run. Each follows from numbers of the record."""
 
-from collections.abc import Sequence
-
-from profiler.cli.terminal.page_parts import CPU_PARTS, OTHER, time_parts
-from profiler.record.activity_model import WaitTarget
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
 from profiler.record.hardware import gpu_advice, idle_advice
-from profiler.record.record_model import Metrics, Record, known_status
+from profiler.record.record_model import Metrics, Processor, Record, known_status
 from profiler.record.units import (
     format_count,
-    format_duration,
     format_memory,
     format_percent,
     format_range,
@@ -16,7 +13,6 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.record.worth_a_word import (
-    is_cpu_wait_partial,
     is_long_cpu_wait,
     is_near_limit,
     wait_in_words,
@@ -25,11 +21,13 @@ from profiler.record.worth_a_word import (
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
 _ONE_CPU = (0.9, 1.05)
+# Less of a CPU delays nobody.
+_MIN_OTHERS_VCPU = 0.1
 # A shorter run is little evidence for a size.
 _MIN_SIZED_MS = 1000
 
 
-def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> str | None:
+def next_step(record: Record, recommend: str) -> str | None:
     """The most useful advice that the record supports.
 
     ``recommend`` is the command for a size; "" without one.
@@ -39,33 +37,38 @@ def next_step(record: Record, waits: Sequence[WaitTarget], recommend: str) -> st
         return _more_memory(record, recommend)
     if known_status(record) != "success":
         return None
-    gpu = next(gpu_advice(record), None)
     texts = (
         idle_advice(record.gpus),
         _near_limit(metrics),
-        gpu,
-        _saturated(metrics),
-        _waited_for_cpu(record),
+        next(gpu_advice(record), None),
+        _largest_part(record),
+        _one_cpu(metrics),
     )
-    found = next(filter(None, texts), None)
-    return found or _waited(record, waits) or _one_cpu(metrics) or _enough(record, recommend)
+    return next(filter(None, texts), None) or _enough(record, recommend)
 
 
-def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
-    wait = next(
-        (one for one in waits if one.kind != OTHER and one.percent >= _MIN_ADVICE_PERCENT), None
-    )
-    if wait is None:
+def _largest_part(record: Record) -> str | None:
+    """Advice on what took the largest part of the time, else on the next part that has advice."""
+    times = record.time_breakdown or TimeBreakdown()
+    wait = largest_wait(times, with_cpu=False)
+    parts = [
+        (times.on_cpu_percent or 0, _saturated(record.metrics)),
+        (times.waiting_for_cpu_percent or 0, _waited_for_cpu(record)),
+    ]
+    if wait is not None:
+        parts.append((wait.percent, _waited(wait)))
+    parts.sort(key=lambda part: -part[0])
+    return next((text for _, text in parts if text is not None), None)
+
+
+def _waited(wait: LargestWait) -> str | None:
+    if wait.percent < _MIN_ADVICE_PERCENT:
         return None
     percent = wait.percent
-    target = f"{wait.target} ({wait.kind})"
-    # A target is not shown if the run waited longer for something without a target.
-    times = None if record.time_breakdown is None else time_parts(record.time_breakdown)[CPU_PARTS:]
-    kinds = [(share, kind) for kind, share in times or () if share is not None and kind != OTHER]
-    larger = max(kinds, default=(0.0, ""))
-    if larger[0] > percent and larger[1] != wait.kind:
-        percent = larger[0]
-        target = wait_in_words(larger[1])
+    target = wait_in_words(wait.kind)
+    if wait.target_percent >= _MIN_ADVICE_PERCENT and wait.target != wait.kind:
+        percent = wait.target_percent
+        target = f"{wait.target} ({wait.kind})"
     part = format_percent(min(percent, 100))
     return f"{part} of the time it waited for {target}: more CPU or memory would not help there."
 
@@ -73,11 +76,15 @@ def _waited(record: Record, waits: Sequence[WaitTarget]) -> str | None:
 def _more_memory(record: Record, recommend: str) -> str:
     """The size that ``recommend`` gives, if it is larger than the size that was too small."""
     size_mb = record.metrics.memory_size_mb
-    recommended_mb = None if record.recommendation is None else record.recommendation.memory_mb
+    recommended_mb = None
+    if record.recommendation is not None:
+        recommended_mb = record.recommendation.memory_mb
     if recommended_mb is not None and recommended_mb > (size_mb or 0):
         memory = f"{format_memory(recommended_mb)} of memory{recommend and f' ({recommend})'}"
+    elif size_mb:
+        memory = f"more memory than {format_memory(size_mb)}"
     else:
-        memory = f"more memory than {format_memory(size_mb)}" if size_mb else "more memory"
+        memory = "more memory"
     return f"give it {memory} or process less data at a time."
 
 
@@ -86,7 +93,10 @@ def _near_limit(metrics: Metrics) -> str | None:
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
         return None
-    left = f"only {format_memory(size_mb - peak_mb)} of" if peak_mb < size_mb else "no"
+    if peak_mb < size_mb:
+        left = f"only {format_memory(size_mb - peak_mb)} of"
+    else:
+        left = "no"
     return f"{left} memory was left: with a little more data it would be killed."
 
 
@@ -113,16 +123,20 @@ def _waited_for_cpu(record: Record) -> str | None:
     if not is_long_cpu_wait(record):
         return None
     metrics = record.metrics
-    waited_ms = (metrics.cpu_wait_seconds or 0) * 1000
-    least = "at least " if is_cpu_wait_partial(record) else ""
-    waited = f"its threads waited {least}{format_duration(waited_ms)} in total for a CPU"
+    reasons = []
     if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
         threads = format_count(metrics.max_pids, "thread")
-        return (
-            f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with "
-            "other programs."
-        )
-    return f"{waited}: other programs used the CPUs, or it works in short bursts."
+        reasons.append(f"up to {threads} shared {format_vcpu(metrics.vcpu_size)}")
+    processor = record.processor or Processor()
+    others = processor.others_vcpu_used
+    if others is not None and others >= _MIN_OTHERS_VCPU:
+        used = format_vcpu(others).removesuffix(" vCPU")
+        reasons.append(f"other programs used {used} of the machine's {processor.count} CPUs")
+    elif others is None and not reasons:
+        reasons.append("other programs used the CPUs, or it works in short bursts")
+    elif not reasons:
+        reasons.append("it works in short bursts, or is held at a CPU limit")
+    return f"{cpu_wait_fact(record).sentence}: {', and '.join(reasons)}."
 
 
 def _one_cpu(metrics: Metrics) -> str | None:

@@ -9,22 +9,19 @@ from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated, shorten, wrapped
 from profiler.core.timestamps import local_time, parse_ns
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
-from profiler.record.record_model import Metrics, Number, Record, Series
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.fact_list import cpu_wait_fact, longest_waits, wait_name
+from profiler.record.record_model import Number, Record, Series
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import (
-    MIB,
     format_count,
-    format_duration,
     format_memory,
     format_part,
-    format_peak,
     format_percent,
     format_vcpu,
 )
 from profiler.record.worth_a_word import (
     MIN_COVERED_PERCENT,
-    MIN_WAIT_PERCENT,
     is_cpu_wait_partial,
     is_long_cpu_wait,
     is_near_limit,
@@ -105,26 +102,6 @@ def arrange(sections: Iterable[Section], max_lines: int) -> list[Line]:
     return [*separated(shown), line(Span(omitted, "dim"))]
 
 
-def peak_text(metrics: Metrics) -> str:
-    """The peak of the memory; "" if it is unknown."""
-    if metrics.max_memory_used_mb is None:
-        return ""
-    return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source)
-
-
-def io_text(metrics: Metrics) -> str:
-    """The bytes read and written, received and sent, as far as they were measured."""
-    groups = (
-        (("read", metrics.block_read_bytes), ("wrote", metrics.block_write_bytes)),
-        (("received", metrics.network_rx_bytes), ("sent", metrics.network_tx_bytes)),
-    )
-    texts = []
-    for group in groups:
-        known = [f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None]
-        texts.append(", ".join(known))
-    return joined(texts)
-
-
 def use_style(label: str, *, is_near_limit: bool) -> str:
     """The colour of a use, as in the report page: a full CPU is in use, a full memory is a kill."""
     if label == MEMORY and is_near_limit:
@@ -185,7 +162,6 @@ def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
 
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
-_MAX_TARGETS = 5
 OTHER = "other"
 _GAP = Span("  ")
 
@@ -233,13 +209,8 @@ def time_lines(record: Record, width: int) -> Iterator[Line]:
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(times, room)
     if is_long_cpu_wait(record):
-        least = "≥" if is_cpu_wait_partial(record) else ""
-        percent = least + format_percent(min(record.metrics.cpu_wait_percent or 0, 100))
-        duration = format_duration((record.metrics.cpu_wait_seconds or 0) * 1000)
-        yield line(
-            label("CPU wait"),
-            f"{percent:>5}  of the time that threads could run, {least}{duration} in total",
-        )
+        wait = cpu_wait_fact(record)
+        yield line(label(wait.name), wait.text)
 
 
 def short_legend(record: Record, width: int) -> Line:
@@ -258,22 +229,19 @@ def short_legend(record: Record, width: int) -> Line:
     return line(*spans)
 
 
-def longest_waits(times: TimeBreakdown) -> list[WaitTarget]:
-    """The waits of the run, the longest one first, without short ones."""
-    by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
-    return [target for target in by_time if target.percent >= MIN_WAIT_PERCENT][:_MAX_TARGETS]
-
-
-def wait_name(target: WaitTarget) -> str:
-    """The target with its kind: ``10.0.0.3:5432 (network)``."""
-    return target.target if target.target == target.kind else f"{target.target} ({target.kind})"
-
-
 def _parts(times: TimeBreakdown) -> list[tuple[_Kind, float]]:
     """The parts to draw with their shares of the time in percent; the small ones count as other."""
-    *parts, (other, percent) = ((kind, getattr(times, kind.field) or 0.0) for kind in _KINDS)
-    rest = percent + sum(share for _, share in parts if share < _MIN_PART_PERCENT)
-    return [part for part in (*parts, (other, rest)) if part[1] >= _MIN_PART_PERCENT]
+    parts = []
+    small_percent = 0.0
+    for kind in _KINDS:
+        percent: float = getattr(times, kind.field) or 0.0
+        if kind.name == OTHER:
+            percent += small_percent
+        if percent >= _MIN_PART_PERCENT:
+            parts.append((kind, percent))
+        else:
+            small_percent += percent
+    return parts
 
 
 def time_bar(times: TimeBreakdown, width: int) -> Line:

@@ -17,13 +17,11 @@ from profiler.cli.terminal.page_parts import (
     View,
     arrange,
     bare_vcpu,
-    io_text,
     joined,
     label,
     labelled,
     labelled_once,
     local,
-    peak_text,
     run_curves,
     time_lines,
     use_style,
@@ -31,6 +29,13 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
+from profiler.record.fact_list import (
+    bytes_texts,
+    cost_text,
+    device_facts,
+    kills_fact,
+    peak_text,
+)
 from profiler.record.hardware import (
     GpuTotals,
     gpu_idle_texts,
@@ -46,7 +51,6 @@ from profiler.record.process_rows import (
 from profiler.record.record_model import (
     Distribution,
     Gpu,
-    MemoryKills,
     Process,
     RaisedNotice,
     Record,
@@ -63,7 +67,6 @@ from profiler.record.units import (
     format_memory,
     format_percent,
     format_task_size,
-    format_usd,
     format_vcpu,
 )
 from profiler.record.worth_a_word import is_near_limit
@@ -176,22 +179,13 @@ def _size(record: Record) -> str:
         processor = short_processor_name(record.processor.model)
     size = format_task_size(limits.vcpu, limits.memory_mb)
     place = record.availability_zone or record.region
-    return joined((size, _devices(record), machine, processor, place))
+    devices = [fact.text for fact in device_facts(record)]
+    return joined((size, *devices, machine, processor, place))
 
 
 def _notice_text(notice: RaisedNotice) -> str:
     at = local(notice.at)
     return notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
-
-
-def _devices(record: Record) -> str:
-    names = {gpu.name or "GPU" for gpu in record.gpus}
-    if names:
-        name = names.pop() if len(names) == 1 else "GPU"
-        return f"{len(record.gpus)}× {name}"
-    if record.neuron is None:
-        return ""
-    return format_count(len(record.neuron.cores), "NeuronCore")
 
 
 def _when(record: Record) -> str:
@@ -221,13 +215,10 @@ def _cost(record: Record) -> str:
     if record.cost is None or record.cost.usd is None:
         return ""
     billed_ms = record.metrics.billed_duration_ms
-    text = format_usd(record.cost.usd)
-    is_spot = is_on_spot(record.cost)
-    if is_spot:
-        text = f"≥ {text} (Spot)"
+    text = cost_text(record.cost)
     if billed_ms is not None:
         text += f" for {format_duration(billed_ms)} billed"
-    if not is_spot and (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE):
+    if (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE) and not is_on_spot(record.cost):
         text += f", {ON_DEMAND_PRICE}"
     return text
 
@@ -254,19 +245,23 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
             text = f"{what}: CPU and memory were not measured."
             yield from wrapped(text, view.width, INDENT, style="dim")
         return
-    head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
+    head = _columns("average", "95 %", "peak")
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
     for bar in bars:
         use = bar.use
         average = value_text(use.avg, bar.format_value)
         p95 = value_text(use.p95, bar.format_value)
         peak = bar.peak_text or value_text(use.max, bar.format_value)
-        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in (average, p95, peak))
+        texts = _columns(average, p95, peak)
         parts = [label(shorten(bar.label, LABEL_WIDTH - 1), "bold"), *_drawn(bar), Span(texts)]
         room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
         if len(bar.note) <= room:
             parts.append(Span(f"  {bar.note}", "dim"))
         yield line(*parts)
+
+
+def _columns(*texts: str) -> str:
+    return "".join(f"{text:>{_VALUE_WIDTH}}" for text in texts)
 
 
 def _drawn(bar: _Bar) -> Iterator[Span]:
@@ -389,9 +384,10 @@ def _gpu_use(record: Record, view: View) -> Iterator[Line]:
 
 
 def _others(record: Record, view: View) -> Iterator[Line]:
-    if record.memory_kills is not None:
-        yield from labelled("killed", _kills_text(record.memory_kills), view)
-    yield from labelled("I/O", io_text(record.metrics), view)
+    kills = kills_fact(record.memory_kills)
+    if kills is not None:
+        yield from labelled(kills.name, kills.text, view)
+    yield from labelled("I/O", joined(bytes_texts(record)), view)
     yield from labelled("largest", joined(_largest_texts(record)), view)
     if record.stacks is not None and record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
@@ -399,18 +395,6 @@ def _others(record: Record, view: View) -> Iterator[Line]:
     if record.monitor is not None:
         for warning in record.monitor.warnings[:_MAX_WARNINGS]:
             yield from labelled("warning", with_local_times(warning), view)
-
-
-def _kills_text(kills: MemoryKills) -> str:
-    text = f"{format_count(kills.count, 'process')} by the kernel, for lack of memory"
-    victims = []
-    for process in kills.processes:
-        victim = process.name
-        if process.max_memory_used_mb is not None:
-            victim += f" at {format_memory(process.max_memory_used_mb)}"
-        victims.append(victim)
-    named = ", ".join(victims)
-    return f"{text}: {named}" if named else text
 
 
 def _largest_texts(record: Record) -> Iterator[str]:

@@ -10,61 +10,38 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.fact_list import (
+    CPU_TIME,
+    DURATION,
+    MEMORY_PEAK,
+    NUMBERS,
+    Fact,
+    NumberRow,
+    comparable,
+    number_fact,
+)
 from profiler.record.hardware import processor_difference
-from profiler.record.metric_catalogue import Unit, reader, view_of
-from profiler.record.record_model import Number, Record, known_peak_source, known_status
+from profiler.record.record_model import Record, known_peak_source, known_status
 from profiler.record.units import (
     AT_LEAST,
     format_change,
     format_duration,
     format_memory,
+    format_percent,
     format_value,
 )
-from profiler.record.worth_a_word import is_cpu_partial
+from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS, MIN_SHARE, usual_of
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.sizing.trend import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
 
 _NAME_WIDTH = 20
 _VALUE_WIDTH = 12
-_MIN_POINTS = 10
 _MAX_ROWS = 6
 # These numbers are shown whenever they changed, even if others changed more.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
-_CPU_TIME = "metrics.cpu_seconds"
-_MEMORY_PEAK = "metrics.max_memory_used_mb"
-# The name of each number, its unit, and its path in the view of a record.
-_METRICS: tuple[tuple[str, Unit, str], ...] = (
-    ("duration", "ms", "metrics.duration_ms"),
-    ("pull and start", "ms", "metrics.init_duration_ms"),
-    ("cost", "USD", "record.cost.usd"),
-    ("vCPU size", "vCPU", "metrics.vcpu_size"),
-    ("CPU time", "s", _CPU_TIME),
-    ("vCPU average", "vCPU", "metrics.vcpu_used.avg"),
-    ("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95"),
-    ("all vCPU in use", "%", "metrics.vcpu_saturated_percent"),
-    ("memory size", "MB", "metrics.memory_size_mb"),
-    ("memory average", "MB", "metrics.memory_used_mb.avg"),
-    ("memory peak", "MB", _MEMORY_PEAK),
-    ("read", "bytes", "metrics.block_read_bytes"),
-    ("written", "bytes", "metrics.block_write_bytes"),
-    ("received", "bytes", "metrics.network_rx_bytes"),
-    ("sent", "bytes", "metrics.network_tx_bytes"),
-    ("processes", "count", "metrics.max_pids"),
-    ("GPU average", "%", "gpus.utilization_percent.avg"),
-    ("SM active average", "%", "gpus.sm_active_percent.avg"),
-    ("GPU idle", "%", "record.gpu_idle.percent"),
-    ("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
-    ("NeuronCore average", "%", "neuron.utilization_percent.avg"),
-)
 # A shorter run has no change that matters.
 _MIN_RUN_MS = 50
-# The numbers of the line: each with its unit, its path, and the least difference, below which it is
-# noise.
-_NOTABLE: tuple[tuple[str, Unit, str, float], ...] = (
-    ("duration", "ms", "metrics.duration_ms", 50),
-    ("memory", "MB", _MEMORY_PEAK, 1),
-    ("CPU time", "s", _CPU_TIME, 0.05),
-)
+# The numbers of the line, their names there, and the least difference, below which it is noise.
+_NOTABLE = ((DURATION, "duration", 50), (MEMORY_PEAK, "memory", 1), (CPU_TIME, "CPU time", 0.05))
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 
 
@@ -112,8 +89,10 @@ def compare(
     that = other.report.record
     usual = () if is_complete else earlier or ()
     rows = list(_size_rows(this, that))
-    for metric in _METRICS:
-        row = _metric_row(*metric, this, that, usual)
+    for number in NUMBERS:
+        row = None
+        if number.compared:
+            row = _number_row(number, this, that, usual)
         if row is not None:
             rows.append(row)
     rows += _time_rows(this, that)
@@ -125,13 +104,11 @@ def compare(
 
 def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
-    this_source = known_peak_source(this.metrics)
-    that_source = known_peak_source(that.metrics)
-    if this_source is None or that_source is None or this_source == that_source:
+    if comparable(MEMORY_PEAK, this, [that]):
         return None
     exact = "this"
     sampled = "that"
-    if this_source != "kernel":
+    if known_peak_source(this.metrics) != "kernel":
         exact = "that"
         sampled = "this"
     return (
@@ -167,7 +144,10 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")
-    rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
+    if comparison.is_complete:
+        rows = comparison.rows
+    else:
+        rows = changed_rows(comparison.rows)
     head = f"{'':<{_NAME_WIDTH}}" + "".join(
         f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change")
     )
@@ -188,57 +168,41 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
         yield from wrapped(f"This run {difference}.", view.width, INDENT)
 
 
-def _metric_row(
-    name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]
+def _number_row(
+    row: NumberRow, this: Record, that: Record, earlier: Sequence[Record]
 ) -> ComparedRow | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
-    has_earlier = bool(earlier)
-    get = reader(path)
-    new = get(view_of(this))
-    old = get(view_of(that))
-    if new is None and old is None:
+    new = number_fact(row, this)
+    old = number_fact(row, that)
+    if new.value is None and old.value is None:
         return None
-    is_peak = path == _MEMORY_PEAK
-    if is_peak:
-        # A peak that was measured in another way does not show the usual range.
-        earlier = [record for record in earlier if _peak_note(this, record) is None]
-    usual = usual_range(get(view_of(record)) for record in earlier)
-    this_text = _text(new, unit)
-    other_text = _text(old, unit)
-    this_mark = _least_mark(new, path, this)
-    other_mark = _least_mark(old, path, that)
-    shown = ComparedRow(
-        name=name, this=this_mark + this_text, other=other_mark + other_text, is_changed=False
-    )
-    if (this_mark or other_mark) and not is_peak:
+    shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
+    if row is CPU_TIME and (new.bound or old.bound):
         return shown
+    usual = usual_of(number_fact(row, record).value for record in comparable(row, this, earlier))
+    this_text = _figure(new).removeprefix(AT_LEAST)
+    other_text = _figure(old).removeprefix(AT_LEAST)
     change = ""
     percent = None
     is_changed = this_text != other_text
-    if new is not None and old is not None:
-        change = format_change(new, old, lambda value: _text(value, unit))
-        if old and is_changed:
-            percent = 100 * (new - old) / old
-            is_usual = usual is not None and usual[0] <= new <= usual[1]
+    if new.value is not None and old.value is not None:
+        change = format_change(new.value, old.value, lambda value: format_value(value, row.unit))
+        if old.value and is_changed:
+            percent = 100 * (new.value - old.value) / old.value
+            is_usual = usual is not None and usual.holds(new.value)
             is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
     return replace(
         shown,
         change=change,
         change_percent=percent,
-        has_few=has_earlier and usual is None,
+        has_few=bool(earlier) and usual is None,
         is_changed=is_changed,
     )
 
 
-def _least_mark(value: Number | None, path: str, record: Record) -> str:
-    return AT_LEAST if value is not None and _is_least(path, record) else ""
-
-
-def _is_least(path: str, record: Record) -> bool:
-    """Whether the number may have been higher: a part of the run was not seen."""
-    if path == _MEMORY_PEAK:
-        return record.metrics.memory_peak_source != "kernel"
-    return path == _CPU_TIME and is_cpu_partial(record)
+def _figure(fact: Fact) -> str:
+    """The text of a fact in a table whose rows name the unit."""
+    return fact.text.removesuffix(" vCPU")
 
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
@@ -269,12 +233,13 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     if any((new is None) != (old is None) for (_, new), (_, old) in pairs):
         pairs = pairs[:CPU_PARTS]
     for (name, new), (_, old) in pairs:
-        if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
-            points = f"{new - old:+.0f} points"
-            this_text = _text(new, "%")
-            other_text = _text(old, "%")
+        if new is not None and old is not None and abs(new - old) >= MIN_POINTS:
             yield ComparedRow(
-                name=f"time {name}", this=this_text, other=other_text, change=points, is_share=True
+                name=f"time {name}",
+                this=format_percent(new),
+                other=format_percent(old),
+                change=f"{new - old:+.0f} points",
+                is_share=True,
             )
 
 
@@ -284,12 +249,6 @@ def _image(record: Record) -> tuple[str | None, str | None]:
     tag = name.rpartition(":")[2] if ":" in name else None
     digits = (record.container.image_digest or digest).rpartition(":")[2]
     return tag, digits[: _VALUE_WIDTH - 2] or None
-
-
-def _text(value: Number | None, unit: Unit) -> str:
-    if value is None:
-        return "-"
-    return format_value(value, unit).removesuffix(" vCPU")
 
 
 def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int) -> Line:
@@ -322,17 +281,15 @@ def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Li
 
 def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
     last = earlier[0]
-    for name, unit, path, least in _NOTABLE:
-        get = reader(path)
-        new = get(view_of(record))
-        old = get(view_of(last))
-        is_known = (
-            new is not None and old and (path != _MEMORY_PEAK or _peak_note(record, last) is None)
-        )
-        if is_known and abs((new or 0) - (old or 0)) >= least:
-            row = _metric_row(name, unit, path, record, last, earlier)
+    for number, name, least in _NOTABLE:
+        new = number_fact(number, record).value
+        old = number_fact(number, last).value
+        if new is None or not old or abs(new - old) < least:
+            continue
+        if comparable(number, record, [last]):
+            row = _number_row(number, record, last, earlier)
             if row is not None and row.is_changed:
-                yield row
+                yield replace(row, name=name)
 
 
 def _joined(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
@@ -378,4 +335,6 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
         return f"{ago} on another processor"
     commit = (last.labels or {}).get("gitCommit")
     own = (record.labels or {}).get("gitCommit")
-    return f"{ago} at {commit[:7]}" if commit and own and commit != own else ago
+    if commit and own and commit != own:
+        return f"{ago} at {commit[:7]}"
+    return ago

@@ -25,7 +25,9 @@ def find_advice(
     None: none was measured.
     """
     evidence = family_evidence(run, source)
-    return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
+    if evidence is None:
+        return None
+    return advise(evidence, Policy(), price_overrides, brief=True)
 
 
 def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
@@ -38,11 +40,7 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     options = advice.choice.options
     current_vcpu = evidence.size.vcpu
     if options:
-        smaller = [
-            option
-            for option in options
-            if current_vcpu is not None and option.size.vcpu < current_vcpu
-        ]
+        smaller = [option for option in options if option.size.vcpu < (current_vcpu or 0)]
         for option in reversed(smaller[-_MAX_SMALLER_SIZES:]):
             slower = "slower, but by an unknown factor"
             if option.factor is not None:
@@ -51,12 +49,11 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     elif evidence.needs.slowdowns is not None:
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
-        factors = [evidence.needs.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
-        texts = [
-            f"{format_vcpu(vcpu)}: {_factor_text(factor)}"
-            for vcpu, factor in zip(vcpus, factors, strict=True)
-        ]
-        yield " · ".join(reversed(texts))
+        texts = []
+        for vcpu in reversed(vcpus):
+            factor = evidence.needs.slowdowns.get(vcpu, SAME_DURATION)
+            texts.append(f"{format_vcpu(vcpu)}: {_factor_text(factor)}")
+        yield " · ".join(texts)
 
 
 def _factor_text(factor: SlowdownBounds) -> str:
@@ -88,8 +85,9 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
         elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
-        yield from advice.reasons[
-            1 : 1 + (_MAX_REASONS if not is_kept else int(not advice.evidence.outcomes.has_success))
-        ]
+        count = _MAX_REASONS
+        if is_kept:
+            count = int(not advice.evidence.outcomes.has_success)
+        yield from advice.reasons[1 : 1 + count]
     texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
-    yield from (text for text in texts if text is not None)
+    yield from filter(None, texts)

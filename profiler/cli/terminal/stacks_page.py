@@ -175,7 +175,10 @@ def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
     if not stacks.top:
         return
     title = "Share of the stacks of running threads"
-    samples = stacks.samples if stacks.running_samples is None else stacks.running_samples
+    if stacks.running_samples is None:
+        samples = stacks.samples
+    else:
+        samples = stacks.running_samples
     if samples is not None and samples < MIN_SAMPLES:
         title += f" in only {format_count(samples, 'sample')}: a matter of chance"
     yield from wrapped(title, width, style="bold")
@@ -189,7 +192,10 @@ def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
     for function in stacks.top:
         own = value_text(function.self_percent, format_percent)
         total = value_text(function.total_percent, format_percent)
-        place = function.file if function.line is None else f"{function.file}:{function.line}"
+        if function.line is None:
+            place = function.file
+        else:
+            place = f"{function.file}:{function.line}"
         rows.append((own, total, function.function, place))
     yield from table(columns, rows, width=width)
 

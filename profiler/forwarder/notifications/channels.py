@@ -114,7 +114,8 @@ def read_targets(
 
 
 def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> SlackTarget | None:
-    webhook, channel = f"SLACK_{kind}_WEBHOOK_URL", f"SLACK_{kind}_CHANNEL"
+    webhook = f"SLACK_{kind}_WEBHOOK_URL"
+    channel = f"SLACK_{kind}_CHANNEL"
     if values[webhook]:
         return SlackTarget(setting=webhook, secret=values[webhook])
     if values["SLACK_BOT_TOKEN"] and values[channel]:
@@ -147,11 +148,9 @@ class _Failure(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.status is None:
             return self.code or "no answer"
-        return (
-            self.code
-            if self.status == _OK and self.code
-            else f"HTTP {self.status} {self.code or ''}".rstrip()
-        )
+        if self.status == _OK and self.code:
+            return self.code
+        return f"HTTP {self.status} {self.code or ''}".rstrip()
 
 
 def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
@@ -240,7 +239,9 @@ def _options(timeout_seconds: int) -> dict[str, Any]:
 
 
 def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
-    shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
+    shown = None
+    if isinstance(code, str) and _ERROR_CODE.fullmatch(code):
+        shown = code
     after = next(
         (str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), ""
     )

@@ -107,7 +107,9 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
 
 def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
     """See ``bus_event``."""
-    task, record, outcome = notice.task, notice.record, notice.outcome
+    task = notice.task
+    record = notice.record
+    outcome = notice.outcome
     breakdown = None if record is None else record.time_breakdown
     run = EndedRun(
         text=_sentence(notice),
@@ -149,16 +151,19 @@ def _sentence(notice: EndedTask) -> str:
     its longest wait.
     """
     revision = notice.task.revision
-    name = notice.family if revision is None else f"{notice.family}:{revision}"
+    if revision is None:
+        name = notice.family
+    else:
+        name = f"{notice.family}:{revision}"
     code = known(describe_exit_code, notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
-    unusual, wait = value_formats.unusual(notice), value_formats.longest_wait(notice)
-    predicate = (
-        PREDICATES[notice.outcome.status]
-        if unusual is None
-        else f"ended with success, but {unusual}"
-    )
+    unusual = value_formats.unusual(notice)
+    wait = value_formats.longest_wait(notice)
+    if unusual is None:
+        predicate = PREDICATES[notice.outcome.status]
+    else:
+        predicate = f"ended with success, but {unusual}"
     retry = None if notice.retry is None else notice.retry.sentence
     more = (wait, notice.reduced_memory, retry)
     return " ".join(
@@ -275,7 +280,8 @@ def run_title(line: NoticeLine) -> str:
     """Return the notice in short, such as "nightly-etl:5 has been stuck for 30 minutes"; the
     texts are not escaped.
     """
-    record, notice = line.record, line.notice
+    record = line.record
+    notice = line.notice
     name = record.family or _UNKNOWN
     if record.revision:
         name = f"{name}:{record.revision}"

@@ -86,7 +86,9 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
         """The batch in the event; with its name alone if the event does not list it, as after a
         failed start.
         """
-        return None if self.container is None else self.task.container(self.container)
+        if self.container is None:
+            return None
+        return self.task.container(self.container)
 
     @cached_property
     def run(self) -> MergedRun:

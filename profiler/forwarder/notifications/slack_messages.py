@@ -20,6 +20,7 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.notification import EndedTask, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
+from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
 from profiler.record.hardware import (
     gpu_idle_texts,
     gpu_totals,
@@ -27,11 +28,17 @@ from profiler.record.hardware import (
     visible_memory_advice,
 )
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
+from profiler.record.record_model import (
+    Distribution,
+    Metrics,
+    Recommendation,
+    Record,
+    Series,
+    TaskSize,
+)
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
-from profiler.record.spot_price import is_on_spot
-from profiler.record.units import format_duration, format_memory, format_usd, format_vcpu
+from profiler.record.units import format_duration, format_memory, format_vcpu
 
 JsonObject = dict[str, Any]
 
@@ -48,7 +55,8 @@ MAX_VALUE_LENGTH = 60
 _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
-_LOG_TITLE, _CODE_FENCE = "*Last lines of the log*", "```"
+_LOG_TITLE = "*Last lines of the log*"
+_CODE_FENCE = "```"
 
 _NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
@@ -102,11 +110,11 @@ def utf16_length(text: str) -> int:
 
 def buttons(links: RunLinks) -> JsonObject | None:
     """Return a button for each known address."""
-    elements = [
-        {"type": "button", "action_id": action, "text": plain_text(_BUTTONS[action]), "url": url}
-        for action, url in asdict(links).items()
-        if url is not None and len(url) <= MAX_URL_LENGTH
-    ]
+    elements = []
+    for action, url in asdict(links).items():
+        if url is not None and len(url) <= MAX_URL_LENGTH:
+            text = plain_text(_BUTTONS[action])
+            elements.append({"type": "button", "action_id": action, "text": text, "url": url})
     return {"type": "actions", "elements": elements} if elements else None
 
 
@@ -122,25 +130,32 @@ def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | No
     return {"type": "section", "text": mrkdwn(text) if formatted else plain_text(text)}
 
 
-def value_fields(named: Iterable[tuple[str, str | None]]) -> JsonObject | None:
+def value_fields(named: Iterable[tuple[str, str | datetime | None]]) -> JsonObject | None:
     """Return a section with the values that are known, each below its name."""
-    fields = [
-        mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}")
-        for name, value in named
-        if value
-    ]
+    fields = []
+    for name, value in named:
+        if isinstance(value, datetime):
+            fields.append(mrkdwn(f"*{name}*\n{_in_zone_of_reader(value)}"))
+        elif value:
+            fields.append(mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}"))
     return {"type": "section", "fields": fields} if fields else None
 
 
 def names_in_a_row(named: Iterable[tuple[str, str | None]]) -> str:
     """Return the known names in a row, each after its label."""
-    texts = ((name, escape_text(value or "", MAX_NAME_LENGTH)) for name, value in named)
-    return "  ·  ".join(f"{name} {text}".strip() for name, text in texts if text)
+    texts = []
+    for name, value in named:
+        text = escape_text(value or "", MAX_NAME_LENGTH)
+        if text:
+            texts.append(f"{name} {text}".strip())
+    return "  ·  ".join(texts)
 
 
 def context(text: str) -> JsonObject | None:
     """Return a context block; None without text."""
-    return {"type": "context", "elements": [plain_text(text)]} if text else None
+    if text:
+        return {"type": "context", "elements": [plain_text(text)]}
+    return None
 
 
 def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMessage:
@@ -182,41 +197,30 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, 30)
-    title = (
-        "⚠️ Success, but unlike its family"
-        if notice.unusual
-        else value_formats.TITLES[notice.outcome.status]
-    )
-    head = f"{title} · "
-    return (
-        head
-        + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail))
-        + tail
-    )
+    head = f"{value_formats.headline(notice)} · "
+    room = MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)
+    return f"{head}{escape_text(notice.family, room)}{tail}"
 
 
 def _fallback(notice: EndedTask) -> str:
-    duration, outcome = known(format_duration, notice.duration_ms), notice.outcome
+    outcome = notice.outcome
+    parts = [_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
-    parts = (
-        _title(notice),
-        duration and f"after {duration}",
-        code and f"exit code {escape_text(code, MAX_VALUE_LENGTH)}",
-        "out of memory" if outcome.category == "oom" else None,
-    )
-    return ", ".join(part for part in parts if part)
+    is_in_title = outcome.category == "exit" and outcome.status == "failure"
+    if code is not None and not is_in_title:
+        parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
+    if outcome.category == "oom" and outcome.status == "success":
+        parts.append("out of memory")
+    return ", ".join(parts)
 
 
 def _fields(notice: EndedTask) -> JsonObject | None:
     billed = known(format_duration, notice.metrics.billed_duration_ms)
-    cost = known(format_usd, None if notice.cost is None else notice.cost.usd)
-    if cost is not None and is_on_spot(notice.cost):
-        cost = f"≥ {cost} (Spot)"
     named = (
         ("Duration", known(format_duration, notice.duration_ms)),
-        ("Billed", ", ".join(filter(None, (billed, cost)))),
+        ("Billed", ", ".join(filter(None, (billed, cost_text(notice.cost))))),
         ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
-        ("Started", _moment(notice.task.started_at)),
+        ("Started", notice.task.started_at),
     )
     return value_fields(named)
 
@@ -225,39 +229,35 @@ def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
     cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
-    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=known(format_vcpu, metrics.vcpu_size))
-    size = known(format_memory, metrics.memory_size_mb)
-    memory_used = value_formats.usage(
-        memory.avg, memory.max, peak=value_formats.peak(metrics), size=size
-    )
-    cpu_curve = memory_curve = ""
+    vcpu = known(format_vcpu, metrics.vcpu_size) or ""
+    size = known(format_memory, metrics.memory_size_mb) or ""
+    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=vcpu)
+    memory_used = value_formats.usage(memory.avg, memory.max, peak=peak_text(metrics), size=size)
+    series = Series(started_at="", step_ms=0)
     if record is not None and record.series is not None:
-        cpu_curve = value_formats.series(
-            record.series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU
-        )
-        memory_curve = value_formats.series(
-            record.series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB
-        )
-    return [
-        f"*CPU*  {cpu_used}" if cpu_used else "",
-        cpu_curve and f"`{cpu_curve}`",
-        f"*Memory*  {memory_used}" if memory_used else "",
-        memory_curve and f"`{memory_curve}`",
-        *([] if record is None else _accelerators(record)),
-    ]
+        series = record.series
+    lines = []
+    if cpu_used:
+        lines.append(f"*CPU*  {cpu_used}")
+    lines.append(value_formats.series(series.vcpu_used, metrics.vcpu_size, LEAST_VCPU))
+    if memory_used:
+        lines.append(f"*Memory*  {memory_used}")
+    lines.append(value_formats.series(series.memory_used_mb, metrics.memory_size_mb, LEAST_MB))
+    if record is not None:
+        lines += _accelerators(record)
+    return lines
 
 
 def _accelerators(record: Record) -> Iterator[str]:
-    gpus, neuron = gpu_totals(record.gpus), neuron_totals(record.neuron)
-    if gpus is not None and gpus.count:
-        yield value_formats.accelerators(
-            gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU"
-        )
-    if neuron is not None and neuron.cores:
-        peak_mb = neuron.device_memory_used_mb.max
-        yield value_formats.accelerators(
-            neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core"
-        )
+    gpus = gpu_totals(record.gpus)
+    neuron = neuron_totals(record.neuron)
+    for fact in device_facts(record):
+        if fact.value and fact.name == "GPU" and gpus is not None:
+            peak_mb = gpus.memory_used_mb.max
+            yield value_formats.accelerators(fact.sentence, gpus.utilization_percent, peak_mb)
+        elif fact.value and neuron is not None:
+            peak_mb = neuron.device_memory_used_mb.max
+            yield value_formats.accelerators(fact.sentence, neuron.utilization_percent, peak_mb)
 
 
 def _command(notice: EndedTask) -> JsonObject | None:
@@ -268,9 +268,8 @@ def _command(notice: EndedTask) -> JsonObject | None:
     if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
         return None
     words = ("task-profiler", "show", notice.task.id, "--from", f"logs:{notice.report_log.group}")
-    text = shlex.join(
-        on_one_line(word).replace("`", "") for word in words
-    )  # three backticks would end the block
+    # Three backticks would end the block.
+    text = shlex.join(on_one_line(word).replace("`", "") for word in words)
     return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
 
 
@@ -286,81 +285,94 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
             break
         shown.insert(0, text)
     text = "\n".join(shown)
-    return (
-        section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
-        if text.strip()
-        else None
-    )
+    if not text.strip():
+        return None
+    return section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
 
 
 def _cause_lines(notice: EndedTask) -> list[str]:
     outcome = notice.outcome
+    lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
-    lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
+    if unusual is not None:
+        lines.append(f"Success, but {unusual}.")
+    lines.append(value_formats.cause(outcome))
     if outcome.category == "oom":
-        peak = value_formats.peak(notice.metrics)
-        limit = known(format_memory, notice.metrics.memory_size_mb)
-        sizes = (peak and f"measured peak {peak}", limit and f"limit {limit}")
-        lines += [f"Memory: {', '.join(filter(None, sizes))}." if any(sizes) else None]
+        lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure" and notice.record is not None:
         seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
-        lines += [seen and as_sentence(seen)]
-    kills = None if notice.record is None else notice.record.memory_kills
-    if kills is not None and kills.count > 0:
-        lines += [_killed(kills)]
+        lines.append(known(as_sentence, seen))
+    kills = None
+    if notice.record is not None:
+        kills = kills_fact(notice.record.memory_kills)
+    if kills is not None:
+        # ECS does not report killed child processes, a frequent cause of failures.
+        lines.append(escape_text(kills.sentence, 1000))
     if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, 1000)
-        lines += [f"Reason from ECS: {reason}" if reason else None]
+        lines.append(f"Reason from ECS: {reason}" if reason else None)
     if notice.reduced_memory is not None:
-        lines += [escape_text(notice.reduced_memory, MAX_SENTENCE_LENGTH)]
+        lines.append(escape_text(notice.reduced_memory, MAX_SENTENCE_LENGTH))
     if notice.retry is not None:
-        lines += [escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH)]
+        lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
     return [line for line in lines if line]
 
 
-def _killed(kills: MemoryKills) -> str:
-    """A line about killed child processes, a frequent cause of failures that ECS does not
-    report.
-    """
-    names = dict.fromkeys(
-        escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:5]
-    )
-    text = ", ".join(name for name in names if name)
-    number = "one" if kills.count == 1 else kills.count
-    return (
-        f"The kernel killed {number} of the run's processes because memory ran "
-        f"out{f': {text}' if text else ''}."
-    )
+def _memory_line(metrics: Metrics) -> str | None:
+    """The peak and the limit of a run that ran out of memory."""
+    sizes = []
+    peak = peak_text(metrics)
+    if peak:
+        sizes.append(f"measured peak {peak}")
+    if metrics.memory_size_mb is not None:
+        sizes.append(f"limit {format_memory(metrics.memory_size_mb)}")
+    return f"Memory: {', '.join(sizes)}." if sizes else None
 
 
 def _advice(notice: EndedTask) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
-    advice, limit, size, command = record.recommendation, notice.metrics.memory_size_mb, "", ""
+    advice = record.recommendation
+    size = ""
+    command = ""
     if TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb) != record.task_size:
-        vcpu, memory_mb = advice.vcpu or math.inf, advice.memory_mb or math.inf
-        was = record.task_size or TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit)
-        is_smaller = vcpu < (was.vcpu or 0) or memory_mb < (was.memory_mb or 0)
-        has_no_more = notice.outcome.category == "oom" and memory_mb <= (limit or 0)
-        if has_no_more or (notice.outcome.status == "failure" and is_smaller):
-            return []  # the numbers are from before the end, and do not show what the run needed
+        if _is_before_the_end(notice, record, advice):
+            return []
         size = value_formats.recommended_size(advice)
         if size:
             command = f"task-profiler taskdef resize {escape_text(notice.family, MAX_NAME_LENGTH)}"
-    reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:5])
-    return [size, *(f"• {reason}" for reason in reasons if reason), command]
+    lines = [size]
+    for reason in advice.reasons[:5]:
+        text = escape_text(reason, MAX_SENTENCE_LENGTH)
+        lines.append(text and f"• {text}")
+    return [*lines, command]
+
+
+def _is_before_the_end(notice: EndedTask, record: Record, advice: Recommendation) -> bool:
+    """Whether the advice is from numbers before the end, which do not show what the run needed."""
+    limit_mb = notice.metrics.memory_size_mb
+    vcpu = advice.vcpu or math.inf
+    memory_mb = advice.memory_mb or math.inf
+    was = record.task_size or TaskSize(vcpu=notice.metrics.vcpu_size, memory_mb=limit_mb)
+    is_smaller = vcpu < (was.vcpu or 0) or memory_mb < (was.memory_mb or 0)
+    has_no_more = notice.outcome.category == "oom" and memory_mb <= (limit_mb or 0)
+    return has_no_more or (notice.outcome.status == "failure" and is_smaller)
 
 
 def _why(notice: EndedTask) -> list[str]:
-    comparison = None if notice.comparison is None else notice.comparison.text
-    idle = () if notice.record is None else map(as_sentence, gpu_idle_texts(notice.record))
-    sentences = (comparison, value_formats.longest_wait(notice), *idle)
-    return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
+    sentences = []
+    if notice.comparison is not None:
+        sentences.append(notice.comparison.text)
+    sentences.append(value_formats.longest_wait(notice) or "")
+    if notice.record is not None:
+        sentences += map(as_sentence, gpu_idle_texts(notice.record))
+    return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 
 
 def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMessage:
-    record, notice = line.record, line.notice
+    record = line.record
+    notice = line.notice
     location = (
         ("cluster", cluster_name(record.cluster)),
         ("", record.region),
@@ -369,8 +381,8 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
     )
     values = (
         ("Running for", known(format_duration, record.metrics.duration_ms)),
-        ("Since", _moment(parse_datetime(notice.since))),
-        ("Started", _moment(parse_datetime(record.started_at))),
+        ("Since", parse_datetime(notice.since)),
+        ("Started", parse_datetime(record.started_at)),
     )
     return _notice_message(
         run_title(line),
@@ -383,8 +395,12 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
 
 
 def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
-    schedule, notice = line.schedule, line.notice
-    name = schedule.name if schedule.group is None else f"{schedule.group}/{schedule.name}"
+    schedule = line.schedule
+    notice = line.notice
+    if schedule.group is None:
+        name = schedule.name
+    else:
+        name = f"{schedule.group}/{schedule.name}"
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("", line.region),
@@ -397,7 +413,7 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         schedule_title(line),
         notice.message,
         location,
-        value_fields((("Due", _moment(parse_datetime(notice.due_at))), ("Schedule", expression))),
+        value_fields((("Due", parse_datetime(notice.due_at)), ("Schedule", expression))),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
 
@@ -421,5 +437,11 @@ def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage
     return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
 
 
-def _moment(moment: datetime | None) -> str | None:
-    return known("{:%Y-%m-%d %H:%M:%S} UTC".format, moment)
+def _in_zone_of_reader(moment: datetime) -> str:
+    """A time that Slack shows in the reader's time zone; where it cannot, as after the ``|``."""
+    text = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        seconds = int(moment.timestamp())
+    except OverflowError:  # at the ends of the calendar
+        return text
+    return f"<!date^{seconds}^{{date_num}} {{time_secs}}|{text}>"

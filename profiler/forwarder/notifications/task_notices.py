@@ -48,7 +48,8 @@ class TaskNotices(Struct):
 
         ``source``: its Kinesis record.
         """
-        written, where = parse_datetime(line.time), place[:200]
+        written = parse_datetime(line.time)
+        where = place[:200]
         if written is None or self.now() - written > MAX_AGE:
             self.warn(f"Notifications in {where} are not sent, because they are older than a day.")
             return
@@ -63,14 +64,15 @@ class TaskNotices(Struct):
         """Send the selected notices, add errors to ``errors``; return the Kinesis records to
         deliver again.
         """
-        held = [
-            (place, *each) for place, notices in self._held.items() for each in notices.values()
-        ]
+        held = []
+        for place, notices in self._held.items():
+            held += [(place, *notice) for notice in notices.values()]
         settings = attempt(self.settings, errors) if held else None
         failed: list[ForwarderError] = []
         refused = held
         if settings is not None:
-            channels, refused = self.channels(settings), []
+            channels = self.channels(settings)
+            refused = []
             for place, line, written, source in held:
                 before = len(failed)
                 is_selected = settings.selects("running", line.record.family or "unknown")

@@ -22,7 +22,8 @@ _T = TypeVar("_T")
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
 # The limits of one SendMessageBatch: messages, and bytes of all of them.
-_MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
+_MAX_BATCH_MESSAGES = 10
+_MAX_BATCH_BYTES = 1024 * 1024
 # This also matches in a line that is cut, or is not valid JSON.
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
 # TASK-ID/CONTAINER, and what follows it.
@@ -48,7 +49,9 @@ class FailedItem(Struct, frozen=True):
         if isinstance(self.document, str):
             match = _TASK_ID.search(self.document)
             return None if match is None else match.group(1)
-        document_id = self.document.get("id") if isinstance(self.document, dict) else None
+        document_id = None
+        if isinstance(self.document, dict):
+            document_id = self.document.get("id")
         if not isinstance(document_id, str):
             return None
         match = _RUN_ID.match(document_id)
@@ -71,7 +74,8 @@ def divide(
     for item, size in sized:
         if batch and (len(batch) == max_items or batch_bytes + size > max_bytes):
             yield batch
-            batch, batch_bytes = [], 0
+            batch = []
+            batch_bytes = 0
         batch.append(item)
         batch_bytes += size
     if batch:
@@ -117,7 +121,10 @@ def message_body(failure: FailedItem) -> str:
     body = _json({"document": failure.document, "reason": failure.reason})
     if len(body) <= MAX_MESSAGE_BYTES:
         return body
-    text = failure.document if isinstance(failure.document, str) else _json(failure.document)
+    if isinstance(failure.document, str):
+        text = failure.document
+    else:
+        text = _json(failure.document)
     reason = f"{failure.reason[:1000]} (the document is truncated)"
     return _json({"document": text[:_MAX_TRUNCATED_LENGTH], "reason": reason})
 

@@ -32,7 +32,10 @@ class ElasticsearchCluster(interface.SearchCluster):
 
     # JSON.
     def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
-        sent = "application/x-ndjson" if isinstance(body, str) else "application/json"
+        if isinstance(body, str):
+            sent = "application/x-ndjson"
+        else:
+            sent = "application/json"
         types = {"accept": "application/json", "content-type": sent}
         client = self._client.options(request_timeout=timeout_seconds)
         try:

@@ -123,7 +123,8 @@ class SearchCluster(ABC):
             response = mapping(self.request(f"/{searched}/_search", body, timeout_seconds))
         places: dict[str, str] = {}
         for hit in mappings(mapping(response.get("hits")).get("hits")):
-            index, document_id = text(hit.get("_index")), text(hit.get("_id"))
+            index = text(hit.get("_index"))
+            document_id = text(hit.get("_id"))
             task = mapping(mapping(hit.get("_source")).get("task"))
             if index is None or document_id is None or task.get("voucher") is not None:
                 continue
@@ -230,12 +231,17 @@ def rejection_message(engine: str, status: int | None, error: object) -> str:
     """Return a sentence with the engine's error code alone: another text may quote the request
     with its credentials.
     """
-    code = f": {error}" if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else ""
+    if isinstance(error, str) and _ERROR_CODE.fullmatch(error):
+        code = f": {error}"
+    else:
+        code = ""
     return f"{engine} answered HTTP {status}{code}."
 
 
 def _result(item: object) -> ItemResult:
-    outcome = next(iter(item.values()), None) if isinstance(item, dict) else None
+    outcome = None
+    if isinstance(item, dict):
+        outcome = next(iter(item.values()), None)
     if not isinstance(outcome, dict) or not isinstance(outcome.get("status"), int):
         # A value of foreign JSON.
         raise ValueError("the response contains a result without a status")  # noqa: TRY004

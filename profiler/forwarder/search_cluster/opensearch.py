@@ -20,7 +20,8 @@ class OpenSearchCluster(interface.SearchCluster):
     def __init__(
         self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None
     ) -> None:
-        headers, signature = interface.authorization(credentials), None
+        headers = interface.authorization(credentials)
+        signature = None
         if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
             signature = AwsSignature(
                 open_session(region, None).get_credentials(), region or "", credentials.aws

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
 
 ROOT = "/"
 MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
+_STAT = "/proc/stat"
+_BUSY_COLUMNS = (1, 2, 3, 6, 7)  # user, nice, system, irq and softirq
 _STATM_RESIDENT = 1
 _STATM_SHARED = 2
 _MEMORY_TOTAL = b"MemTotal:"
@@ -103,6 +106,40 @@ def parse_processor_model(cpuinfo: str) -> str | None:
         fields.setdefault(name.strip(), value.strip())
     of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
     return (of_arm or fields.get("model name", ""))[:200] or None
+
+
+def read_busy_ns() -> int | None:
+    """The CPU time that all programs of the machine have used since it booted; None where it cannot
+    be read, and where a container has a ``/proc/stat`` of its own (LXCFS).
+    """
+    try:
+        devices = {os.stat(path).st_dev for path in (_STAT, "/proc")}  # noqa: PTH116  run does without pathlib
+    except OSError:
+        return None
+    if len(devices) > 1:
+        return None
+    return parse_busy_ns(proc.read_beginning(_STAT, 4096), proc.ns_per_tick())
+
+
+def parse_busy_ns(stat: bytes, ns_per_tick: int) -> int | None:
+    """The time in the first line of ``/proc/stat``, which is in ticks; None if it is damaged."""
+    words = stat.partition(b"\n")[0].split()
+    if words[:1] != [b"cpu"] or len(words) <= max(_BUSY_COLUMNS):
+        return None
+    return ns_per_tick * sum(int(words[column]) for column in _BUSY_COLUMNS)
+
+
+def others_vcpu_used(
+    busy_before_ns: int | None, busy_after_ns: int | None, own_ns: int, length_ns: int
+) -> float | None:
+    """The mean number of CPUs that other programs used; None if it is unknown.
+
+    ``own_ns`` is the CPU time of the command and the profiler in these ``length_ns``. The kernel
+    counts in ticks of 10 ms: of less than a second, the number says nothing.
+    """
+    if busy_before_ns is None or busy_after_ns is None or length_ns < NS_PER_SECOND:
+        return None
+    return round(max(busy_after_ns - busy_before_ns - own_ns, 0) / length_ns, 2)
 
 
 def read_own_usage() -> OwnUsage:

@@ -45,9 +45,9 @@ export interface PageNotice {
 /** What tables and overview charts show of a run.
  *
  * ``family`` is a label that only this family has; ``name`` is the family itself where the label
- * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
- * and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
- * ``vcpu_max`` are in vCPU. ``size`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
+ * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu`` and
+ * ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and ``vcpu_max``
+ * are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
  * ``read``, ``written``, ``received`` and ``sent`` are bytes. ``course`` has the memory peaks of
  * 24 equal parts as digits to the base 36.
  */
@@ -74,6 +74,7 @@ export interface PageRun {
   cpuSeconds?: number;
   cpuPartial?: boolean;
   size?: number;
+  memoryAvg?: number;
   peak?: number;
   peakBy?: string;
   usd?: number;
@@ -114,8 +115,10 @@ export interface RunActivity {
 /** What only an opened run shows, with its activity.
  *
  * ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
- * after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is the
- * number of kills for memory, and the processes.
+ * after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is a
+ * sentence on kills for memory, and the processes. ``usual`` are the fields of the compared numbers
+ * that are within the spread of the family's earlier successes, ``unusual`` those that are not; a
+ * number of fewer than five runs is in neither.
  */
 export interface RunDetails {
   time?: Array<number | null>;
@@ -137,7 +140,9 @@ export interface RunDetails {
   logGroup?: string;
   logStream?: string;
   processes?: Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>;
-  kills?: [number | null, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>];
+  kills?: [string, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean]>];
+  usual?: Array<string>;
+  unusual?: Array<string>;
   gpus?: Array<PageGpu>;
   gpuNotes?: Array<string>;
   neuron?: PageNeuron;

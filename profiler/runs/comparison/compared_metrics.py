@@ -31,13 +31,13 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.record.record_model import Distribution, Record
+from profiler.record.unusual import MIN_RUNS, MIN_SHARE
 from profiler.record.worth_a_word import whole_cpu_seconds
-from profiler.sizing.trend import MIN_RUNS
 
 Verdict = Literal["more", "less", "no difference seen", "too few runs"]
 
 _MIN_RUNS_FOR_SPREAD: Final = 3
-_SEEN_RATIO: Final = 1.05
+_SEEN_RATIO: Final = 1 + MIN_SHARE
 # Equal figures that were computed in different ways, such as costs, may differ by this.
 _ROUNDING: Final = 1e-9
 _NORMAL: Final = NormalDist()

@@ -6,7 +6,7 @@ A gap is neither idle nor busy.
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from statistics import median
 from typing import Literal
 
@@ -24,7 +24,13 @@ from profiler.record.units import (
     format_percent,
     format_vcpu,
 )
-from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu, is_near_limit
+from profiler.record.worth_a_word import (
+    MIN_CPU_WAIT_PERCENT,
+    SATURATED_SHARE,
+    idle_vcpu,
+    is_long_cpu_wait,
+    is_near_limit,
+)
 
 _MAX_NAME_LENGTH = 40
 # A stack in fewer samples than this has its share in brackets.
@@ -151,6 +157,8 @@ def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> 
 MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
 
 MIN_STRETCH_STEPS = 3
+# The mean number of threads that wait for a CPU in a step, up to which the run can be idle.
+_MAX_IDLE_WAIT = MIN_CPU_WAIT_PERCENT / 100
 # A peak is notable if it is this much above the median, or near the limit.
 _PEAK_ABOVE_MEDIAN = 1.25
 # Samples have seen a peak that is at most this much above the highest of them.
@@ -179,7 +187,9 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
         length_ms = series_length_ms(record, series)
         moments = [*_memory_peak(record, series, length_ms), *_stretches(record, series, length_ms)]
     return tuple(
-        sorted(_with_stacks(moments, record), key=lambda moment: (moment.start_ms, moment.kind))
+        sorted(
+            _with_stacks(moments, record, series), key=lambda moment: (moment.start_ms, moment.kind)
+        )
     )
 
 
@@ -242,15 +252,14 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
         return
     run_ms = record.metrics.duration_ms or length_ms
     has_end = known_status(record) != "running" and length_ms + series.step_ms > run_ms
-    busy, idle = SATURATED_SHARE * size, idle_vcpu(size)
-    kinds: Mapping[MomentKind, Callable[[float], bool]] = {
-        "saturated": lambda vcpu: vcpu >= busy,
-        "idle": lambda vcpu: vcpu <= idle,
+    busy = SATURATED_SHARE * size
+    idle = idle_vcpu(size)
+    kinds: Mapping[MomentKind, Iterator[tuple[int, int]]] = {
+        "saturated": _runs_of_steps(series.vcpu_used or (), lambda vcpu: vcpu >= busy),
+        "idle": _runs_of_steps(_vcpu_unless_waiting(record, series), lambda vcpu: vcpu <= idle),
     }
-    for kind, matches in kinds.items():
-        longest_first = sorted(
-            _runs_of_steps(series.vcpu_used or (), matches), key=lambda steps: steps[0] - steps[1]
-        )
+    for kind, stretches in kinds.items():
+        longest_first = sorted(stretches, key=lambda steps: steps[0] - steps[1])
         for steps in longest_first[:2]:
             start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
             if end_ms <= start_ms:
@@ -263,6 +272,20 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
             used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
             text = used if kind == "saturated" else f"idle {during}"
             yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
+
+
+def _vcpu_unless_waiting(record: Record, series: Series) -> Sequence[float | None]:
+    """The use of the CPUs in the steps in which the run did not wait for one: what waits is not
+    idle.
+    """
+    vcpu_used = series.vcpu_used or ()
+    waits = series.cpu_wait
+    if waits is None:
+        return () if is_long_cpu_wait(record) else vcpu_used
+    return [
+        None if (wait or 0) > _MAX_IDLE_WAIT else vcpu
+        for vcpu, wait in zip_longest(vcpu_used, waits[: len(vcpu_used)])
+    ]
 
 
 def _runs_of_steps(
@@ -282,9 +305,14 @@ def _runs_of_steps(
             yield steps[0], steps[-1] + 1
 
 
-def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
+def _with_stacks(
+    moments: Iterable[Moment], record: Record, series: Series | None
+) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
-    stacks = list(_sampled_stacks(record))
+    stacks = []
+    for stack in _sampled_stacks(record):
+        if stack.kind != "idle" or not _is_waiting(stack, record, series):
+            stacks.append(stack)
     for moment in moments:
         inside = [
             stack
@@ -299,6 +327,16 @@ def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
         yield _described(moment, inside[0], record) if inside else moment
     for stack in stacks:
         yield from _stack_moment(stack, record)
+
+
+def _is_waiting(stack: _SampledStack, record: Record, series: Series | None) -> bool:
+    """Whether the run waited for a CPU during a stack."""
+    if series is None or series.cpu_wait is None or not series.step_ms:
+        return is_long_cpu_wait(record)
+    first = int(stack.start_ms // series.step_ms)
+    last = int(stack.end_ms // series.step_ms)
+    waits = [wait or 0 for wait in series.cpu_wait[first : last + 1]]
+    return sum(waits) > _MAX_IDLE_WAIT * len(waits)
 
 
 def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:

@@ -352,7 +352,7 @@ def test_a_number_that_only_one_run_has_and_those_that_look_alike() -> None:
     found = compared(etl(), that, is_complete=True).rows
     rows = {row.name: (row.other, row.change_percent, row.is_changed) for row in found}
     assert rows["read"] == ("0 MB", None, True)
-    assert rows["processes"] == ("-", None, True)
+    assert rows["most threads"] == ("-", None, True)
     assert rows["revision"] == ("25", None, True)
     assert rows["duration"] == ("19m 42s", None, False)
     assert "GPU average" not in rows

@@ -13,7 +13,6 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.family_runs import (
     _MEASURES,
     MAX_RUNS,
-    MIN_RUNS,
     FamilyMemory,
     FamilyRates,
     Measures,
@@ -22,8 +21,10 @@ from profiler.forwarder.family_runs import (
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
+from profiler.record.model_base import json_name
 from profiler.record.record_model import Container, Metrics, Processor, Record, Sampling
 from profiler.record.search_document_fields import FIELDS
+from profiler.record.unusual import MIN_FAR_RUNS
 from tests.ended_runs import NOTICE, ended, in_task, report_line
 from tests.fake_search import AnsweringSearch
 from tests.values import present
@@ -41,12 +42,13 @@ NOTHING = {
     "block_read_bytes": 0.0,
     "block_write_bytes": 0.0,
 }
-STEADY = [USUAL] * MIN_RUNS
+STEADY = [USUAL] * MIN_FAR_RUNS
 
 
 def test_the_compared_fields_are_those_of_documents() -> None:
     paths = {field.name: field.record_path for field in FIELDS}
-    assert all(paths[field] == f"metrics.{json_name}" for json_name, field, _ in _MEASURES.values())
+    for field, measure in _MEASURES.items():
+        assert paths[field] == f"metrics.{json_name(measure.name)}"
 
 
 def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:

@@ -42,7 +42,7 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
         record = Record(
             task_id="a", container=Container(name="b"), status="success", metrics=metrics
         )
-        outputs = next_step(record, (), "") is not None, bool(list(time_lines(record, 80)))
+        outputs = next_step(record, "") is not None, bool(list(time_lines(record, 80)))
         assert {is_long_cpu_wait(record), *outputs, activity_of(record).cpu_wait is not None} == {
             is_long
         }
@@ -55,7 +55,7 @@ def test_a_wait_for_a_cpu_not_read_to_its_end_is_a_lower_bound() -> None:
     for covered, mark, words in ((94.9, "≥", "at least "), (95, "", ""), (None, "", "")):
         partial = {"metrics": metrics, "sampling": Sampling(cpu_wait_covered_percent=covered)}
         record = Record(task_id="a", container=Container(name="b"), status="success", **partial)
-        assert f"waited {words}2.4 s" in str(next_step(record, (), ""))
+        assert f"waited {words}2.4 s" in str(next_step(record, ""))
         (shown,) = time_lines(record, 80)
         assert f"{mark}40 %" in shown[-1].text
         assert f"{mark}2.4 s in total" in shown[-1].text

@@ -105,7 +105,7 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
     assert run["logStream"] == killed.record.log_stream
     assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [
-        2,
+        "The kernel killed 2 processes for lack of memory: worker.",
         [["worker", None, None, None, 2100, None, False]],
     ]
 

@@ -2,20 +2,8 @@
 
 import { content, hasSeries } from "#page/content.js";
 import { element, table } from "#page/elements.js";
-import {
-  asBytes,
-  asChangeFrom,
-  asDuration,
-  asMemory,
-  asPeak,
-  asTime,
-  asVcpuCount,
-  escapeControls,
-  isKnown,
-  UNKNOWN,
-} from "#page/formats.js";
-import { asCost, asCpuTime, familyOf } from "#page/run_values.js";
-import { known, median } from "#page/statistics.js";
+import { asChangeFrom, asTime, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
+import { asNumber, familyOf, numberOf } from "#page/run_values.js";
 
 const earlierRuns = (run) =>
   content.runs.filter((other) => other !== run && familyOf(other) === familyOf(run) && other.began < run.began);
@@ -59,18 +47,6 @@ export function comparisonChoice(run, other, onChange) {
   ];
 }
 
-const CHANGES = [
-  ["Duration", (run) => run.ms, asDuration],
-  ["Cost", (run) => run.usd, asCost],
-  ["CPU time", (run) => run.cpuSeconds, asCpuTime],
-  ["Average vCPU", (run) => run.vcpuAvg, asVcpuCount],
-  ["Peak memory", (run) => run.peak, (mb, run) => asPeak(mb, run?.peakBy)],
-  ["Memory size", (run) => run.size, asMemory],
-  ["vCPU size", (run) => run.vcpuSize, asVcpuCount],
-  ["Read", (run) => run.read, asBytes],
-  ["Written", (run) => run.written, asBytes],
-];
-
 /** A note if both runs had different processors. */
 export function processorNote(run, other) {
   if (!run.processor || !other.processor || run.processor === other.processor) return [];
@@ -91,53 +67,26 @@ export function peakNote(run, other) {
   return textContent ? [element("p", { className: "note", textContent })] : [];
 }
 
-const MIN_RUNS = 5;
-const LAST_RUNS = 50;
-
 /**
- * Returns the runs that show what is usual for a run: the newest 50 successes before it, and for its memory peak those
- * that were measured in the same way. `show` has the same rule (`cli/terminal/show_comparison.py`).
+ * Returns the change of a number; "usual" within the family's spread, which `profiler/record/unusual.py` judges. A page
+ * of one run does not know the family's other runs.
  */
-export function runsBefore(run, { isPeak = false } = {}) {
-  const successes = earlierRuns(run).filter((one) => one.outcome === "success");
-  return successes
-    .sort((a, b) => b.began - a.began)
-    .slice(0, LAST_RUNS)
-    .filter((one) => !isPeak || !peakText(run, one));
-}
-
-/**
- * Whether a value is usual for earlier runs: within the median ± two median absolute deviations, at least ± 5 %.
- *
- * Undefined with fewer than five known values. `show` has the same rule (`sizing/trend.py`).
- */
-export function isUsual(value, earlier, pick) {
-  const values = known(earlier, pick);
-  if (values.length < MIN_RUNS) return undefined;
-  const middle = median(values);
-  const deviation = median(values.map((one) => Math.abs(one - middle)));
-  return Math.abs(value - middle) <= Math.max(2 * deviation, 0.05 * Math.abs(middle));
-}
-
-/** The change of a value; "usual" within the usual range. A page of one run does not know the family's other runs. */
-export function changeText(row, earlier) {
-  const isNoise = content.onlyOne ? false : isUsual(row.value, earlier, row.pick);
-  if (isNoise === undefined) return "fewer than five runs";
-  return isNoise ? "usual" : asChangeFrom(row.value, row.otherValue, row.show);
+export function changeText([, field, unit], run, other) {
+  if (run.usual?.includes(field)) return "usual";
+  if (!content.onlyOne && !run.unusual?.includes(field)) return "fewer than five runs";
+  return asChangeFrom(run[field], other[field], (value) => asNumber(value, unit));
 }
 
 export function comparisonTable(run, other) {
-  const rows = CHANGES.map(([name, pick, show]) => {
-    const isPartial = show === asCpuTime && (run.cpuPartial || other.cpuPartial);
-    const earlier = runsBefore(run, { isPeak: name === "Peak memory" });
-    return { name, pick, show, value: pick(run), otherValue: pick(other), isPartial, earlier };
-  }).filter(({ value, otherValue }) => isKnown(value) && isKnown(otherValue));
+  const isKnownOfBoth = ([, field]) => isKnown(run[field]) && isKnown(other[field]);
+  const rows = content.numbers.filter((row) => row[3] && isKnownOfBoth(row));
+  const isPartial = ([, field]) => field === "cpuSeconds" && (run.cpuPartial || other.cpuPartial);
   return table(
     [
-      { name: "", show: (row) => row.name },
-      { name: "This run", className: "number", show: (row) => row.show(row.value, run) },
-      { name: "Other run", className: "number", show: (row) => row.show(row.otherValue, other) },
-      { name: "Change", className: "number", show: (row) => (row.isPartial ? UNKNOWN : changeText(row, row.earlier)) },
+      { name: "", show: ([name]) => upperFirst(name) },
+      { name: "This run", className: "number", show: (row) => numberOf(run, row) },
+      { name: "Other run", className: "number", show: (row) => numberOf(other, row) },
+      { name: "Change", className: "number", show: (row) => (isPartial(row) ? UNKNOWN : changeText(row, run, other)) },
     ],
     rows,
     { label: "Comparison of two runs" },

@@ -6,9 +6,9 @@ import { grouped } from "#page/statistics.js";
 
 /**
  * The data. It is empty until `loadContent` has ended.
- * @type {{ runs: import("../shown_run").ShownRun[], notices: import("../page_rows").PageNotice[], sizing: any[], series: any[], scale?: any }}
+ * @type {{ runs: import("../shown_run").ShownRun[], notices: import("../page_rows").PageNotice[], sizing: any[], numbers: any[], series: any[], scale?: any }}
  */
-export const content = { runs: [], notices: [], sizing: [], series: [] };
+export const content = { runs: [], notices: [], sizing: [], numbers: [], series: [] };
 
 // Not from elements.js, which imports the limits of the data.
 const textOf = (id) => document.getElementById(id).textContent;

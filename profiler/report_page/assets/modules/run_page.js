@@ -5,14 +5,9 @@ import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content, hasSeries, isSibling, unpackSeries } from "#page/content.js";
 import { button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
 import {
-  asBytes,
-  asDuration,
-  asMemory,
-  asPeak,
   asPercent,
   asTaskSize,
   asTime,
-  asVcpuCount,
   escapeControls,
   isKnown,
   UNKNOWN,
@@ -23,35 +18,30 @@ import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
 import { activityNote, flameGraph, stacksPart, withRoom } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
-import { asCpuTime, asStart, costText, familyOf, shareOf } from "#page/run_values.js";
+import { asStart, familyOf, numberOf, shareOf } from "#page/run_values.js";
 import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
+
+// What is said of a number beside its value.
+const NOTES = {
+  usd: (run) => run.spot && " (Spot)",
+  vcpuAvg: (run) => isKnown(run.cpu) && ` (${asPercent(run.cpu)})`,
+  saturated: () => " of the time",
+  memoryAvg: (run) => isKnown(run.memory) && ` (${asPercent(run.memory)})`,
+  peak: peakNotes,
+};
+
+function numbersOf(run) {
+  const known = content.numbers.filter(([, field]) => isKnown(run[field]));
+  return known.map((row) => [upperFirst(row[0]), `${numberOf(run, row)}${NOTES[row[1]]?.(run) || ""}`]);
+}
 
 function facts(run) {
   const pairs = [
     ["Started", isKnown(run.began) && !run.startUnknown && asTime(run.began)],
-    ["Duration", asDuration(run.ms)],
-    ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
-    ["Processor", run.processor],
     ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], memoryMB: run.taskSize[1] })],
-    ["Cost", costText([run]) && `${costText([run])}${run.spot ? " (Spot)" : ""}`],
-    ["vCPU size", isKnown(run.vcpuSize) && asVcpuCount(run.vcpuSize)],
-    [
-      "Average vCPU",
-      isKnown(run.vcpuAvg) && `${asVcpuCount(run.vcpuAvg)} (${asPercent(run.cpu)})`.replace(` (${UNKNOWN})`, ""),
-    ],
-    ["vCPU, 95th percentile", isKnown(run.vcpuP95) && asVcpuCount(run.vcpuP95)],
-    ["Peak vCPU", isKnown(run.vcpuMax) && asVcpuCount(run.vcpuMax)],
-    ["All vCPUs in use", isKnown(run.saturated) && `${asPercent(run.saturated)} of the time`],
-    ["CPU time", isKnown(run.cpuSeconds) && asCpuTime(run.cpuSeconds, run)],
-    ["Memory size", isKnown(run.size) && asMemory(run.size)],
-    ["Average memory", isKnown(run.memory) && asPercent(run.memory)],
-    ["Peak memory", isKnown(run.peak) && peakText(run)],
-    ["Read", isKnown(run.read) && asBytes(run.read)],
-    ["Written", isKnown(run.written) && asBytes(run.written)],
-    ["Received", isKnown(run.received) && asBytes(run.received)],
-    ["Sent", isKnown(run.sent) && asBytes(run.sent)],
-    ["Processes and threads, peak", isKnown(run.pids) && String(run.pids)],
+    ["Processor", run.processor],
+    ...numbersOf(run),
     ["Exit code", isKnown(run.exit) && String(run.exit)],
     ["Account", run.account],
     ["Region", run.region],
@@ -72,11 +62,10 @@ function facts(run) {
   );
 }
 
-function peakText(run) {
+function peakNotes(run) {
   const share = shareOf(run.peak, run.size);
   const notes = [isKnown(share) && asPercent(share), run.peakBy].filter(Boolean).join(", ");
-  const peak = asPeak(run.peak, run.peakBy);
-  return notes ? `${peak} (${notes})` : peak;
+  return notes && ` (${notes})`;
 }
 
 function listSection(title, texts) {
@@ -122,16 +111,15 @@ function momentsOf(run, chart, flame) {
   return [section("Moments", element("ul", { className: "plain" }, ...run.moments.map(item)))];
 }
 
+// The recommended size is what a reader acts on: it follows the verdict, and its reasons the numbers.
+function sizeLead(run) {
+  const advice = adviceOf(run.family);
+  return advice ? [element("p", { className: "lead", textContent: runAdviceText(run, advice) })] : [];
+}
+
 function sizePart(run) {
   const advice = adviceOf(run.family);
-  if (!advice) return [];
-  return [
-    section(
-      "Recommended size of the family",
-      element("p", { className: "lead", textContent: runAdviceText(run, advice) }),
-      ...adviceDetails(advice),
-    ),
-  ];
+  return advice ? [section("Recommended size of the family", ...adviceDetails(advice))] : [];
 }
 
 // Each container of a task may have a report.
@@ -173,6 +161,7 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
     headOf(run),
     ...siblingsOf(run, linkTo),
     verdictOf(run),
+    ...sizeLead(run),
     ...timeLane(run),
     ...(chart
       ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)]

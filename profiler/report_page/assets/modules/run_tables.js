@@ -2,7 +2,7 @@
 // Tables of one run: processes, killed processes, GPUs and NeuronCores.
 
 import { element, table } from "#page/elements.js";
-import { asCount, asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 
 /** @type {Array<{ name: string, className?: string, show: (process: import("../page_rows").RunDetails["processes"][0]) => unknown }>} */
 export const PROCESS_COLUMNS = [
@@ -101,12 +101,11 @@ export function devices(run) {
 /** @param {import("../shown_run").ShownRun} run */
 export function kills(run) {
   if (!run.kills) return [];
-  const [count, processes] = run.kills;
-  const text = `The kernel killed ${asCount(count, "process", "processes")} because the memory was exhausted.`;
+  const [sentence, processes] = run.kills;
   return [
     section(
       "Killed processes",
-      element("p", { textContent: text }),
+      element("p", { textContent: escapeControls(sentence) }),
       ...(processes.length ? [table(KILL_COLUMNS, processes, { label: "Killed processes" })] : []),
     ),
   ];

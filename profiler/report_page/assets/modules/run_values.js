@@ -2,7 +2,18 @@
 // Values derived from runs.
 
 import { content } from "#page/content.js";
-import { asDuration, asTime, asUsd, isKnown, UNKNOWN } from "#page/formats.js";
+import {
+  asBytes,
+  asDuration,
+  asMemory,
+  asPeak,
+  asPercent,
+  asTime,
+  asUsd,
+  asVcpuCount,
+  isKnown,
+  UNKNOWN,
+} from "#page/formats.js";
 import { total } from "#page/statistics.js";
 
 /** @param {import("../shown_run").ShownRun} run */
@@ -43,6 +54,31 @@ export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd
  * @param {{ cpuPartial?: boolean }} [run]
  */
 export const asCpuTime = (seconds, run) => `${run?.cpuPartial ? "≥" : ""}${asDuration(1000 * seconds)}`;
+
+const FORMATS = {
+  ms: asDuration,
+  s: (seconds) => asDuration(1000 * seconds),
+  MB: asMemory,
+  bytes: asBytes,
+  "%": asPercent,
+  vCPU: asVcpuCount,
+  USD: asUsd,
+  count: String,
+};
+
+/** Returns a number in its unit. The numbers and their units are those of profiler/record/fact_list.py. */
+export const asNumber = (value, unit) => FORMATS[unit](value);
+
+// The numbers that may have been larger.
+const BOUNDED = {
+  cpuSeconds: asCpuTime,
+  peak: (mb, run) => asPeak(mb, run.peakBy),
+  usd: asCost,
+};
+
+/** Returns a number of a run in its unit, with the mark of a lower bound. */
+export const numberOf = (run, [, field, unit]) =>
+  BOUNDED[field] ? BOUNDED[field](run[field], run) : asNumber(run[field], unit);
 
 /**
  * Returns what the runs cost; undefined without a known cost.

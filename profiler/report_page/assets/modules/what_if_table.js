@@ -14,7 +14,7 @@ export const isAtMost = (size, other) =>
   (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.memoryMB ?? 0) <= (other.memoryMB ?? 0);
 export const monthlySaving = (advice) => (advice.changes ? advice.savingUsdPerMonth : undefined);
 
-const wasKilled = (run) => isKilled(run) || run.kills?.[0] > 0;
+const wasKilled = (run) => isKilled(run) || Boolean(run.kills);
 const isAtSize = ({ taskSize }, size) => !taskSize || (taskSize[0] === size?.vcpu && taskSize[1] === size?.memoryMB);
 
 /** Whether this run ended well at a size that is right for its family. */

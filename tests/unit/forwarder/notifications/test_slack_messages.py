@@ -63,18 +63,42 @@ def urls(sent: SlackMessage) -> dict[str, str]:
 
 def test_the_message_of_a_success_has_the_usage() -> None:
     sent = message_of(NOTICE, kibana_url=KIBANA)
-    assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
+    assert sent.text == "✅ Success after 2h 13m · etl_daily:7, exit code 0"
     cpu = "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU"
     assert texts(sent.blocks) == [
-        "✅ Success · etl_daily:7",
+        "✅ Success after 2h 13m · etl_daily:7",
         "cluster jobs  ·  eu-west-1  ·  task 0123  ·  container batch",
         "*Duration*\n2h 13m",
         "*Billed*\n2h 14m, $0.012",
         "*Exit code*\n0",
-        "*Started*\n2026-03-01 10:00:03 UTC",
+        "*Started*\n<!date^1772359203^{date_num} {time_secs}|2026-03-01 10:00:03 UTC>",
         f"{cpu}\n*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (≥993 MB) of 1 GB",
         *("Log stream", "ECS task", "Kibana"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("notice", "begins"),
+    [
+        (
+            ended(NOTICE, status="failure", exit_code=1, category="oom"),
+            "❌ Out of memory after 2h 13m · etl_daily:7",
+        ),
+        (
+            ended(NOTICE, status="failure", exit_code=1, category="exit"),
+            "❌ Exit code 1 after 2h 13m · etl_daily:7",
+        ),
+        (
+            ended(NOTICE, status="failure", exit_code=1, category="unknown"),
+            "❌ Failure after 2h 13m · etl_daily:7",
+        ),
+    ],
+)
+def test_the_header_is_the_reason(notice: EndedTask, begins: str) -> None:
+    """A phone shows it alone, and a lock screen the text that begins with it."""
+    sent = message_of(notice, kibana_url=None)
+    assert sent.blocks[0]["text"]["text"] == begins
+    assert sent.text.startswith(begins)
 
 
 def log_text(*lines: str) -> str:
@@ -118,9 +142,9 @@ BARE = EndedTask(
 
 def test_unknown_values_are_left_out() -> None:
     sent = message_of(BARE, kibana_url=None)
-    assert sent.text == "❔ Ended, outcome unknown · f"
+    assert sent.text == "❔ Outcome unknown · f"
     assert texts(sent.blocks) == [
-        "❔ Ended, outcome unknown · f",
+        "❔ Outcome unknown · f",
         "task 1",
         "There is no report: the numbers are from the last checkpoint, or from ECS alone.",
     ]
@@ -148,7 +172,7 @@ def test_gpus(
     assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(model.NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
     neuron = model.Neuron(cores=cores, device_memory_used_mb=memory)
-    assert line.replace("GPU", "Neuron core") in text_of(recorded(NOTICE, neuron=neuron))
+    assert line.replace("GPU", "NeuronCore") in text_of(recorded(NOTICE, neuron=neuron))
 
 
 SERIES = model.Series(
@@ -165,7 +189,6 @@ CHEAPER = model.Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
 HALF = model.Recommendation(
     vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",)
 )
-OF_PROCESSES = "of the run's processes because memory ran out"
 ONE_KILL = model.MemoryKills(count=1)
 KILLS = model.MemoryKills(
     count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>"))
@@ -225,7 +248,7 @@ SMALLER = [
         ),
         (
             OOM,
-            "❌ Failure · etl_daily:7",
+            "❌ Out of memory after 2h 13m · etl_daily:7",
             "*Exit code*\n137 (SIGKILL)",
             "Memory: measured peak ≥993 MB, limit 1 GB.",
         ),
@@ -236,8 +259,14 @@ SMALLER = [
         (FAILURE, "exited with code 1."),
         (ended(FAILURE, category="unknown"), "Reason from ECS: why"),
         (ended(NOTICE, category="oom", out_of_memory=True), "because memory ran out, but"),
-        (recorded(NOTICE, memory_kills=ONE_KILL), f"The kernel killed one {OF_PROCESSES}."),
-        (recorded(FAILURE, memory_kills=KILLS), f"killed 7 {OF_PROCESSES}: sort, &lt;b&gt;."),
+        (
+            recorded(NOTICE, memory_kills=ONE_KILL),
+            "The kernel killed 1 process for lack of memory.",
+        ),
+        (
+            recorded(FAILURE, memory_kills=KILLS),
+            "killed 7 processes for lack of memory: sort, &lt;b&gt;.",
+        ),
         (recorded(OOM, **VISIBLE), REMEDY),
         (recorded(BY_ECS, **VISIBLE), REMEDY),
         (recorded(FAILURE, **VISIBLE), REMEDY),
@@ -297,7 +326,11 @@ SMALLER = [
             "schedule default/nightly-etl",
             "cron(0 3 * * ? *) UTC",
         ),
-        (missed_notice(), "*Due*\n2026-11-20 03:00:00 UTC", "the capacity is unavailable"),
+        (
+            missed_notice(),
+            "*Due*\n<!date^1795143600^{date_num} {time_secs}|2026-11-20 03:00:00 UTC>",
+            "the capacity is unavailable",
+        ),
         (
             UNKNOWN_KIND,
             "nightly-etl:26 has a notification of kind &lt;!channel&gt;",

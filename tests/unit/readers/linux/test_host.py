@@ -15,6 +15,8 @@ from profiler.readers.linux.host import (
     SwapCounters,
     disk_mounts,
     memory_of_others,
+    others_vcpu_used,
+    parse_busy_ns,
     parse_processor_model,
     read_host,
     read_instance,
@@ -165,3 +167,31 @@ def test_both_versions_at_once_count_as_version_1_and_this_process_can_be_read(
         write_files(tmp_path, {"self/cgroup": cgroup})
         assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
     assert read_kernel_view().system_calls
+
+
+STAT = b"cpu  100 20 30 4000 500 6 7 8 90 0\ncpu0 1 2 3 4\n"
+
+
+def test_the_busy_time_of_a_machine_has_no_idle_time_and_none_that_others_stole() -> None:
+    assert parse_busy_ns(STAT, 10_000_000) == 163 * 10_000_000
+
+
+@pytest.mark.parametrize("stat", [b"", b"cpu  1 2\n", b"intr 1 2 3 4 5 6 7 8\n"])
+def test_a_damaged_stat_has_no_busy_time(stat: bytes) -> None:
+    assert parse_busy_ns(stat, 10_000_000) is None
+
+
+@pytest.mark.parametrize(
+    ("before_ns", "after_ns", "own_ns", "length_ns", "expected"),
+    [
+        (0, 5 * 10**9, 2 * 10**9, 2 * 10**9, 1.5),
+        (0, 10**9, 2 * 10**9, 2 * 10**9, 0),
+        (None, 10**9, 0, 2 * 10**9, None),
+        (0, None, 0, 2 * 10**9, None),
+        (0, 10**9, 0, 10**9 - 1, None),
+    ],
+)
+def test_what_other_programs_used_is_what_is_left_of_the_busy_time(
+    before_ns: int | None, after_ns: int | None, own_ns: int, length_ns: int, expected: float | None
+) -> None:
+    assert others_vcpu_used(before_ns, after_ns, own_ns, length_ns) == expected

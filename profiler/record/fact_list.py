@@ -1,0 +1,311 @@
+"""What outputs say of a run: one list of facts, with the same digits and marks in all of them.
+
+The terminal, Slack, the events and the report page print these. A fact has a value, its text with
+the mark ``≥`` if it may have been larger, and, where the text alone says too little, a sentence. The
+numbers are the rows of ``NUMBERS``; a comparison of two runs and the page print them row by row.
+"""
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.metric_catalogue import Unit, reader, view_of
+from profiler.record.record_model import (
+    Cost,
+    MemoryKills,
+    Metrics,
+    Number,
+    Record,
+    known_peak_source,
+)
+from profiler.record.spot_price import is_on_spot
+from profiler.record.units import (
+    AT_LEAST,
+    format_count,
+    format_duration,
+    format_memory,
+    format_peak,
+    format_percent,
+    format_usd,
+    format_value,
+)
+from profiler.record.worth_a_word import (
+    MIN_WAIT_PERCENT,
+    PAST_WAITS,
+    WAIT_FOR_CPU,
+    is_cpu_partial,
+    is_cpu_wait_partial,
+)
+
+Bound = Literal["", "≥"]
+
+_MAX_TARGETS: Final = 5
+_MAX_VICTIMS: Final = 5
+_PERCENT: Final = 100
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """One fact: its value in its unit, the mark of a lower bound, and the value as text with the
+    mark. ``sentence`` is "" where name and text say everything.
+    """
+
+    name: str
+    value: Number | None
+    unit: Unit
+    bound: Bound = ""
+    text: str
+    sentence: str = ""
+
+    @property
+    def short(self) -> str:
+        """The fact in a list: ``memory peak ≥512 MB``."""
+        return f"{self.name} {self.text}"
+
+
+class NumberRow(Struct, frozen=True):
+    """A number of a run: its name, its unit, and its path in the view of a record.
+
+    ``page_field`` is its field in the page's row of the run, "" if it has none. Of two runs the
+    terminal compares the numbers that are ``compared``, and the page those that are
+    ``compared_on_page``.
+    """
+
+    name: str
+    unit: Unit
+    path: str
+    page_field: str = ""
+    compared: bool = True
+    compared_on_page: bool = False
+
+
+DURATION = NumberRow("duration", "ms", "metrics.duration_ms", "ms", compared_on_page=True)
+COST = NumberRow("cost", "USD", "record.cost.usd", "usd", compared_on_page=True)
+CPU_TIME = NumberRow("CPU time", "s", "metrics.cpu_seconds", "cpuSeconds", compared_on_page=True)
+MEMORY_PEAK = NumberRow(
+    "memory peak", "MB", "metrics.max_memory_used_mb", "peak", compared_on_page=True
+)
+READ = NumberRow("read", "bytes", "metrics.block_read_bytes", "read", compared_on_page=True)
+WRITTEN = NumberRow(
+    "written", "bytes", "metrics.block_write_bytes", "written", compared_on_page=True
+)
+RECEIVED = NumberRow("received", "bytes", "metrics.network_rx_bytes", "received")
+SENT = NumberRow("sent", "bytes", "metrics.network_tx_bytes", "sent")
+VCPU_AVERAGE = NumberRow(
+    "vCPU average", "vCPU", "metrics.vcpu_used.avg", "vcpuAvg", compared_on_page=True
+)
+GPU_AVERAGE = NumberRow("GPU average", "%", "gpus.utilization_percent.avg")
+NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
+# In the order in which outputs list them.
+NUMBERS: tuple[NumberRow, ...] = (
+    DURATION,
+    NumberRow("pull and start", "ms", "metrics.init_duration_ms", "init"),
+    COST,
+    NumberRow("vCPU size", "vCPU", "metrics.vcpu_size", "vcpuSize", compared_on_page=True),
+    CPU_TIME,
+    VCPU_AVERAGE,
+    NumberRow("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95", "vcpuP95"),
+    NumberRow("vCPU peak", "vCPU", "metrics.vcpu_used.max", "vcpuMax", compared=False),
+    NumberRow("all vCPU in use", "%", "metrics.vcpu_saturated_percent", "saturated"),
+    NumberRow("memory size", "MB", "metrics.memory_size_mb", "size", compared_on_page=True),
+    NumberRow("memory average", "MB", "metrics.memory_used_mb.avg", "memoryAvg"),
+    MEMORY_PEAK,
+    READ,
+    WRITTEN,
+    RECEIVED,
+    SENT,
+    NumberRow("most threads", "count", "metrics.max_pids", "pids"),
+    GPU_AVERAGE,
+    NumberRow("SM active average", "%", "gpus.sm_active_percent.avg"),
+    NumberRow("GPU idle", "%", "record.gpu_idle.percent"),
+    NumberRow("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
+    NEURON_AVERAGE,
+)
+_BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
+
+
+def number_fact(row: NumberRow, record: Record) -> Fact:
+    """A number of a run; without a value its text is "-"."""
+    value = reader(row.path)(view_of(record))
+    if value is None:
+        return Fact(name=row.name, value=None, unit=row.unit, text="-")
+    bound = _bound(row, record)
+    text = marked(bound, format_value(value, row.unit), row.unit)
+    return Fact(name=row.name, value=value, unit=row.unit, bound=bound, text=text)
+
+
+def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
+    """The other runs whose number was measured as in ``record``: a sampled memory peak does not
+    compare with the kernel's.
+    """
+    source = known_peak_source(record.metrics)
+    if row is not MEMORY_PEAK or source is None:
+        return list(others)
+    return [other for other in others if known_peak_source(other.metrics) in (source, None)]
+
+
+def marked(bound: Bound, text: str, unit: Unit) -> str:
+    """A value with its mark: ``≥512 MB``, and of money ``≥ $0.12``."""
+    if bound and unit == "USD":
+        return f"{bound} {text}"
+    return bound + text
+
+
+def _bound(row: NumberRow, record: Record) -> Bound:
+    """Whether the number may have been larger: a part of the run was not seen, or AWS does not
+    say the price.
+    """
+    is_least = {
+        MEMORY_PEAK.path: record.metrics.memory_peak_source != "kernel",
+        CPU_TIME.path: is_cpu_partial(record),
+        COST.path: is_on_spot(record.cost),
+    }
+    if is_least.get(row.path):
+        return AT_LEAST
+    return ""
+
+
+def peak_text(metrics: Metrics) -> str:
+    """The peak of the memory; "" if it is unknown."""
+    if metrics.max_memory_used_mb is None:
+        return ""
+    return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source)
+
+
+def cost_text(cost: Cost | None) -> str:
+    """The cost, ``≥ $0.12 (Spot)`` where only the least is known; "" if it is unknown."""
+    if cost is None or cost.usd is None:
+        return ""
+    if is_on_spot(cost):
+        return f"{marked(AT_LEAST, format_usd(cost.usd), 'USD')} (Spot)"
+    return format_usd(cost.usd)
+
+
+def bytes_texts(record: Record) -> list[str]:
+    """The bytes read and written, and those received and sent, as far as they were measured."""
+    texts = []
+    for group in _BYTES:
+        parts = []
+        for row, verb in group:
+            fact = number_fact(row, record)
+            if fact.value is not None:
+                parts.append(f"{verb} {fact.text}")
+        if parts:
+            texts.append(", ".join(parts))
+    return texts
+
+
+def cpu_wait_fact(record: Record) -> Fact:
+    """The wait of all threads for a CPU, in seconds, and in words as a share of the time in which
+    they could run.
+    """
+    seconds = record.metrics.cpu_wait_seconds or 0
+    bound: Bound = ""
+    if is_cpu_wait_partial(record):
+        bound = AT_LEAST
+    duration = format_duration(seconds * MS_PER_SECOND)
+    percent = bound + format_percent(min(record.metrics.cpu_wait_percent or 0, _PERCENT))
+    at_least = "at least " if bound else ""
+    return Fact(
+        name="CPU wait",
+        value=seconds,
+        unit="s",
+        bound=bound,
+        text=f"{percent:>5}  of the time that threads could run, {bound}{duration} in total",
+        sentence=f"its threads waited {at_least}{duration} in total for a CPU",
+    )
+
+
+def device_facts(record: Record) -> list[Fact]:
+    """The GPUs and the NeuronCores of the run, ``4× A10G`` and ``2 NeuronCores``."""
+    facts = []
+    names = {gpu.name or "GPU" for gpu in record.gpus}
+    if names:
+        count = len(record.gpus)
+        name = names.pop() if len(names) == 1 else "GPU"
+        sentence = format_count(count, "GPU")
+        facts.append(
+            Fact(name="GPU", value=count, unit="count", text=f"{count}× {name}", sentence=sentence)
+        )
+    if record.neuron is not None:
+        count = len(record.neuron.cores)
+        text = format_count(count, "NeuronCore")
+        facts.append(Fact(name="Neuron", value=count, unit="count", text=text, sentence=text))
+    return facts
+
+
+def kills_fact(kills: MemoryKills | None) -> Fact | None:
+    """The processes that the kernel killed for lack of memory, with the names that are known; None
+    if it killed none.
+    """
+    if kills is None or not kills.count:
+        return None
+    count = format_count(kills.count, "process")
+    victims = []
+    for process in kills.processes:
+        victim = process.name
+        if process.max_memory_used_mb is not None:
+            victim += f" at {format_memory(process.max_memory_used_mb)}"
+        victims.append(victim)
+    text = f"{count} by the kernel, for lack of memory"
+    sentence = f"The kernel killed {count} for lack of memory"
+    if victims:
+        text += f": {', '.join(victims)}"
+        names = dict.fromkeys(process.name for process in kills.processes[:_MAX_VICTIMS])
+        sentence += f": {', '.join(filter(None, names))}"
+    return Fact(name="killed", value=kills.count, unit="count", text=text, sentence=f"{sentence}.")
+
+
+def longest_waits(times: TimeBreakdown | None) -> list[WaitTarget]:
+    """The waits of the run, the longest one first, without short ones."""
+    if times is None:
+        return []
+    by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
+    return [target for target in by_time if target.percent >= MIN_WAIT_PERCENT][:_MAX_TARGETS]
+
+
+def wait_name(target: WaitTarget) -> str:
+    """The target with its kind: ``10.0.0.3:5432 (network)``."""
+    return target.target if target.target == target.kind else f"{target.target} ({target.kind})"
+
+
+class LargestWait(Struct, frozen=True, kw_only=True):
+    """The largest part of the time in which the run was not on a CPU, and its longest target,
+    "" if that is unknown.
+    """
+
+    kind: str
+    percent: float
+    target: str = ""
+    target_percent: float = 0
+
+    @property
+    def sentence(self) -> str:
+        """In words: ``63 % of the time it waited for the network, 25 % for 10.0.3.9:5432``."""
+        text = f"{format_percent(self.percent)} of the time it {PAST_WAITS[self.kind]}"
+        if self.target_percent:
+            text += f", {format_percent(self.target_percent)} for {self.target}"
+        return f"{text}."
+
+
+def largest_wait(times: TimeBreakdown | None, *, with_cpu: bool = True) -> LargestWait | None:
+    """What the run waited for longest; None if it waited for nothing known. ``with_cpu``: the wait
+    for a CPU counts.
+    """
+    shares = {kind: getattr(times, f"{kind}_percent", None) or 0 for kind in PAST_WAITS}
+    if not with_cpu:
+        del shares[WAIT_FOR_CPU]
+    kind, percent = max(shares.items(), key=itemgetter(1))
+    if times is None or not percent:
+        return None
+    longest = LargestWait(kind=kind, percent=percent)
+    targets: Sequence[WaitTarget] = [row for row in times.waiting_for if row.kind == kind]
+    if not targets:
+        return longest
+    target = max(targets, key=lambda row: row.percent)
+    return LargestWait(
+        kind=kind, percent=percent, target=target.target, target_percent=target.percent
+    )

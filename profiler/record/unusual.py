@@ -1,0 +1,87 @@
+"""What is unusual about a run of a family: the one rule of ``show``, the end of ``run``, notices and
+the report page.
+
+A number is usual within the family's own spread: the median of the earlier successes ± two median
+absolute deviations (MAD), at least ± 5 %. A number can also be far outside all earlier ones, which
+is worth a message (``Usual.is_far``). ``compare``, which judges two sets of runs by their
+confidence intervals, has the limits of this module.
+"""
+
+import math
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from profiler.core.optional_math import median
+
+# With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
+MIN_RUNS = 5
+FEW_RUNS = "fewer than five runs"
+# At least this share of the median is the width of the usual range on both sides.
+MIN_SHARE = 0.05
+# Shares of the time that differ by fewer points are equal.
+MIN_POINTS = 10
+# With fewer runs, no value is far outside them.
+MIN_FAR_RUNS = 8
+_USUAL_DEVIATIONS = 2
+_FAR_DEVIATIONS = 6
+_FAR_FROM_MEDIAN = math.log(3)
+_FAR_FROM_ALL = math.log(2)
+# From this ratio to the median on, a value outside the usual range is worth a sentence.
+_NOTABLE_RATIO = 1.5
+
+
+class Usual(Struct, frozen=True):
+    """What is usual of one number: the values of at least five earlier successes, the newest
+    first.
+    """
+
+    values: tuple[float, ...]
+    middle: float
+    width: float
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is within the spread of the earlier ones."""
+        return abs(value - self.middle) <= self.width
+
+    def differs(self, value: float) -> bool:
+        """Whether value and median differ by half of the smaller one, which alone is not unusual."""
+        return max(value, self.middle) >= _NOTABLE_RATIO * min(value, self.middle)
+
+    def is_far(self, value: float, small: float) -> bool:
+        """Whether the value is far outside at least eight earlier ones; values far below
+        ``small`` count as equal.
+
+        It lies beyond median ± 6 × MAD of the logarithms, below a third or above three times the
+        median, and, because of weekly larger runs, below half or above twice of all earlier values
+        but the latest: a second unusual run in a row is found.
+        """
+        if len(self.values) < MIN_FAR_RUNS:
+            return False
+        level = math.log(value + small)
+        usual_level = math.log(self.middle + small)
+        levels = [math.log(earlier + small) for earlier in self.values]
+        middle = median(sorted(levels))
+        deviation = median(sorted(abs(earlier - middle) for earlier in levels))
+        if level > usual_level:
+            beyond_all = level - max(levels[1:])
+        else:
+            beyond_all = min(levels[1:]) - level
+        return (
+            abs(level - middle) > _FAR_DEVIATIONS * deviation
+            and abs(level - usual_level) > _FAR_FROM_MEDIAN
+            and beyond_all > _FAR_FROM_ALL
+        )
+
+
+def usual_of(values: Iterable[float | None]) -> Usual | None:
+    """What is usual by the values of earlier successes, the newest first; None for fewer than
+    five known ones.
+    """
+    known = tuple(value for value in values if value is not None)
+    if len(known) < MIN_RUNS:
+        return None
+    middle = median(sorted(known))
+    deviation = median(sorted(abs(value - middle) for value in known))
+    width = max(_USUAL_DEVIATIONS * deviation, MIN_SHARE * abs(middle))
+    return Usual(known, middle, width)
