@@ -148,9 +148,10 @@ class ContainerUsage:
         sample = self._possible(sample, step_ns, is_new=is_new)
         if sample.cpu_ns is None:
             carried_ns = self._carried_ns
-            self._carried_ns = (
-                None if step_ns is None or carried_ns is None else carried_ns + step_ns
-            )
+            if step_ns is None or carried_ns is None:
+                self._carried_ns = None
+            else:
+                self._carried_ns = carried_ns + step_ns
         else:
             self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
@@ -161,8 +162,10 @@ class ContainerUsage:
                 counter.add(value)
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
-        self.last_sample, self.last_read_ns = sample, sample.read_ns
-        self.received_ns, self._epoch = received_ns, epoch
+        self.last_sample = sample
+        self.last_read_ns = sample.read_ns
+        self.received_ns = received_ns
+        self._epoch = epoch
         return True
 
     def _step(
@@ -179,7 +182,8 @@ class ContainerUsage:
         ``read`` is older than the sample's arrival. The clock was set before it if, since then,
         ``read`` has moved by an amount that differs from the monotonic clock's by nearly that much.
         """
-        pending_ns, is_set = clock_shift_ns - self._clock_shift_ns, False
+        pending_ns = clock_shift_ns - self._clock_shift_ns
+        is_set = False
         if self.last_read_ns is None or self.received_ns is None:
             step_ns = sample.read_ns - started_ns if started_ns is not None else 0
             is_set = step_ns > pending_ns
@@ -191,7 +195,8 @@ class ContainerUsage:
             is_set = abs(self._moved_ns - pending_ns) < abs(self._moved_ns)
         if is_set:
             step_ns -= pending_ns
-            self._clock_shift_ns, self._moved_ns = clock_shift_ns, 0
+            self._clock_shift_ns = clock_shift_ns
+            self._moved_ns = 0
         if step_ns <= 0:
             return None, None
         attempt_ns = step_ns if attempt_started_ns is None else sample.read_ns - attempt_started_ns
@@ -211,10 +216,9 @@ class ContainerUsage:
         """The sample without memory, or growth of the CPU time, that is beyond the whole
         machine.
         """
-        cpu_ns, (vcpu, memory_bytes) = (
-            sample.cpu_ns,
-            (self._machine.vcpu, self._machine.memory_bytes),
-        )
+        cpu_ns = sample.cpu_ns
+        vcpu = self._machine.vcpu
+        memory_bytes = self._machine.memory_bytes
         if cpu_ns is not None and vcpu is not None:
             growth_ns = self._cpu_ns.growth(cpu_ns)
             if growth_ns is None:
@@ -256,24 +260,30 @@ class ContainerUsage:
         elif (
             growth_ns == cpu_ns and attempt_ns != step_ns
         ):  # reset: nothing is known of the time before the start
-            step_ns, self._carried_ns = attempt_ns, 0
-        carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
+            step_ns = attempt_ns
+            self._carried_ns = 0
+        carried_ns = self._carried_ns
+        carried_cpu_ns = self._carried_cpu_ns
         self._carried_ns = self._carried_cpu_ns = 0
         if growth_ns is None or step_ns is None or carried_ns is None:
             return
-        step_ns, growth_ns = step_ns + carried_ns, growth_ns + carried_cpu_ns
+        step_ns = step_ns + carried_ns
+        growth_ns = growth_ns + carried_cpu_ns
         is_short = is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns
         vcpu = growth_ns / step_ns
         # A rate beyond the machine comes from a clock that was set back within the step, or from
         # late counters.
         if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
-            self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
+            self._carried_ns = step_ns
+            self._carried_cpu_ns = growth_ns
             return
         for window in self._windows:
             window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
-        self.last_vcpu, self._last_vcpu_read_ns, self._ended_step_ns = vcpu, read_ns, step_ns
+        self.last_vcpu = vcpu
+        self._last_vcpu_read_ns = read_ns
+        self._ended_step_ns = step_ns
         if self.series is not None:
             end_ns = read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
@@ -297,7 +307,8 @@ class ContainerUsage:
         if sample.memory_used_bytes is None:
             return
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
-            self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
+            self.memory_max_bytes = sample.memory_used_bytes
+            self.memory_max_at_ns = sample.read_ns
             self.memory_max_kernel_bytes = sample.memory_kernel_bytes
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
@@ -333,7 +344,8 @@ class ContainerUsage:
 
     def take_ended_step_ns(self) -> int:
         """The length of the step of ``last_vcpu``; 0 if no step has ended since the last call."""
-        ended_ns, self._ended_step_ns = self._ended_step_ns, 0
+        ended_ns = self._ended_step_ns
+        self._ended_step_ns = 0
         return ended_ns
 
     def add_devices(self, readings: DeviceReadings, now_ns: int, *, around_ns: int = 0) -> None:
@@ -350,13 +362,15 @@ class ContainerUsage:
 
     def keep_totals_only(self) -> None:
         """Keep the totals of the run only: no time series."""
-        self._series_points, self.series = 0, None
+        self._series_points = 0
+        self.series = None
 
     def end_interval(self) -> UsageWindow:
         """End the current interval; returns the usage since the last call, at first since the
         start.
         """
-        interval, self._windows = self._windows[-1], (self.run, UsageWindow())
+        interval = self._windows[-1]
+        self._windows = (self.run, UsageWindow())
         return interval
 
     @property
@@ -385,5 +399,6 @@ def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> flo
     """
     if before is None or before.cpu_ns is None or sample.cpu_ns is None:
         return None
-    step_ns, growth_ns = sample.read_ns - before.read_ns, sample.cpu_ns - before.cpu_ns
+    step_ns = sample.read_ns - before.read_ns
+    growth_ns = sample.cpu_ns - before.cpu_ns
     return growth_ns / step_ns if step_ns > 0 and growth_ns >= 0 else None

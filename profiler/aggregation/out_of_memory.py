@@ -52,11 +52,9 @@ def out_of_memory(
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
         return OutOfMemory()
-    share = (
-        memory_max_bytes / memory_size_bytes
-        if memory_max_bytes is not None and memory_size_bytes
-        else None
-    )
+    share = None
+    if memory_max_bytes is not None and memory_size_bytes:
+        share = memory_max_bytes / memory_size_bytes
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:
@@ -77,7 +75,8 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
     """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
     between samples.
     """
-    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    peak_mb = metrics.memory_usage_peak_mb
+    size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False
     cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
@@ -126,7 +125,8 @@ class OomKillTracker(Struct):
         ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
         """
         kind: _Kill = "in container"
-        before, self._host_before = self._host_before, on_host
+        before = self._host_before
+        self._host_before = on_host
         if in_container is not None:
             growth = self._in_container.add(in_container)
             new_kills = in_container if growth is None else growth
@@ -136,9 +136,10 @@ class OomKillTracker(Struct):
         pending = self._pending + new_kills
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
         attributed = len(victims) or min(pending, missed_pids)
-        attributed_on_host = (
-            0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
-        )
+        if in_container is not None:
+            attributed_on_host = 0
+        else:
+            attributed_on_host = min(attributed, self._pending_on_host + new_kills)
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
         shown = (

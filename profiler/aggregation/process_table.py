@@ -24,7 +24,8 @@ _MAX_SHOWN_OVER_TIME = 8
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
 # A warning is worth more than a mark: see is_notable_cpu.
-_MIN_MISSING_NS, _MIN_MISSING_SHARE = 50 * NS_PER_MS, 0.05
+_MIN_MISSING_NS = 50 * NS_PER_MS
+_MIN_MISSING_SHARE = 0.05
 _UNREAD = "The CPU time of each process is a lower bound: processes ended before {} of it was read."
 
 # A reading of a process with the name of its entry.

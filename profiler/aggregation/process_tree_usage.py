@@ -78,7 +78,8 @@ class TreeCpu(Struct):
         )
         if is_last:
             self._settle(now, {}, 0)
-        self._previous, self._reaped_ns = now, reaped_ns
+        self._previous = now
+        self._reaped_ns = reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
         self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
         return self.total_ns
@@ -94,12 +95,14 @@ class TreeCpu(Struct):
 
         Returns the processes whose parent has ended since, perhaps after it waited.
         """
-        last, lost, unknown = self._gone, list[ProcessReading](), list[ProcessReading]()
+        last = self._gone
+        lost = list[ProcessReading]()
+        unknown = list[ProcessReading]()
         undecided = list[ProcessReading]()
         for process, parent in last.processes:
-            after = (
-                None if parent is None else now.get(parent.identity) or before.get(parent.identity)
-            )
+            after = None
+            if parent is not None:
+                after = now.get(parent.identity) or before.get(parent.identity)
             is_orphan = after is not None and after.state == _ZOMBIE and last.has_adopted
             if parent is None or after is None or is_orphan or not process.faults:
                 unknown.append(process)
@@ -149,7 +152,8 @@ class TreeMemory(Struct):
         shares = [
             process.share_bytes for process in now.values() if process.share_bytes is not None
         ]
-        before, self._previous = self._previous, now
+        before = self._previous
+        self._previous = now
         if not shares:
             return None
         held = {  # at both ends of the step: nothing by a new process
@@ -158,7 +162,8 @@ class TreeMemory(Struct):
             else 0
             for identity, process in now.items()
         }
-        held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
+        held_bytes = sum(held.values())
+        holders = sum(size > 0 for size in held.values())
         with_new_marks = (
             (
                 _high_water_bytes(before.get(identity), process) + held_bytes - held[identity],
@@ -174,7 +179,8 @@ class TreeMemory(Struct):
         self.largest_mark_bytes = max(self.largest_mark_bytes or 0, mark_bytes)
         peak_bytes, number = max((sum(shares), len(shares)), (mark_bytes, 1), *with_new_marks)
         if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
-            self.peak_bytes, self.peak_processes = peak_bytes, number
+            self.peak_bytes = peak_bytes
+            self.peak_processes = number
         return sum(shares)
 
 
@@ -239,12 +245,11 @@ class GroupTotal(Struct):
 
     def of_group(self, group: MemoryReading) -> int | None:
         """The group's memory; None if it is not the total, and before the first reading."""
-        used_bytes, missing_bytes = group.used_bytes, self._missing_bytes
-        return (
-            None
-            if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes)
-            else used_bytes
-        )
+        used_bytes = group.used_bytes
+        missing_bytes = self._missing_bytes
+        if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes):
+            return None
+        return used_bytes
 
 
 def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:
@@ -299,7 +304,8 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     @property
     def bound_bytes(self) -> int | None:
         """The mark, with the memory that the group did not count if that is notable."""
-        size_bytes, uncounted_bytes = self.size_bytes, self.uncounted_bytes
+        size_bytes = self.size_bytes
+        uncounted_bytes = self.uncounted_bytes
         is_notable = size_bytes is not None and lacks_memory(
             size_bytes, size_bytes + uncounted_bytes
         )

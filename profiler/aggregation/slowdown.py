@@ -82,11 +82,10 @@ class CpuDemand:
         bounds = {}
         for size in VCPU_SIZES:
             least = 1 + self._longer_ns[size] / self._time_ns
-            most = (
-                max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
-                if size < parallelism
-                else least
-            )
+            if size < parallelism:
+                most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
+            else:
+                most = least
             if most > _NO_SLOWDOWN:
                 bounds[size] = SlowdownBounds(min=round(least, _DIGITS), max=round(most, _DIGITS))
         return bounds

@@ -159,7 +159,8 @@ class RecentByBatch:
 
     def take(self, batch: str) -> MeanAndMaximum:
         taken = self._by_batch.get(batch, self._unclaimed)
-        self._unclaimed, self._by_batch[batch] = MeanAndMaximum(), MeanAndMaximum()
+        self._unclaimed = MeanAndMaximum()
+        self._by_batch[batch] = MeanAndMaximum()
         return taken
 
     def forget(self, batch: str) -> None:

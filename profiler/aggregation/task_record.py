@@ -157,11 +157,9 @@ def with_peak(
         and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB
     ):
         size_bytes = sizes.memory_bytes
-    percent = (
-        None
-        if size_bytes is None or not sizes.memory_bytes
-        else round(100 * size_bytes / sizes.memory_bytes, 3)
-    )
+    percent = None
+    if size_bytes is not None and sizes.memory_bytes:
+        percent = round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
     sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
     has_time = (
@@ -249,7 +247,9 @@ def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     """Add the share of the run up to the last reading of its CPU time, by the wall clock of its
     start.
     """
-    started_ns, metrics, sampling = parse_ns(record.started_at), record.metrics, record.sampling
+    started_ns = parse_ns(record.started_at)
+    metrics = record.metrics
+    sampling = record.sampling
     if (
         None in (until_ns, started_ns, metrics.cpu_seconds)
         or sampling is None

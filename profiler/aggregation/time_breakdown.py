@@ -59,7 +59,9 @@ _MAX_REMEMBERED = 512
 # Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
 # machine with much to do. So where many threads have waited, the wait of a thread that has hardly
 # run does not count if it is this many times as long as the wait of nine in ten threads.
-_MIN_THREADS, _MAX_TIMES_OTHERS, _MAX_WAIT_PER_RUN = 16, 4, 1000
+_MIN_THREADS = 16
+_MAX_TIMES_OTHERS = 4
+_MAX_WAIT_PER_RUN = 1000
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
 _MAX_TARGETS_SHOWN = 8
@@ -335,7 +337,8 @@ class TimeAccount:
         self._steps: deque[_Step] = deque()
         self._last_waits: dict[int, tuple[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
-        self._parts, self._idle_parts = _Parts(), _Parts()
+        self._parts = _Parts()
+        self._idle_parts = _Parts()
         self.recent_waits = RecentWaits()  # as of the last :meth:`flush`
         self._last_shown: _Shown | None = None
 
@@ -392,7 +395,8 @@ class TimeAccount:
         """
         if not self._is_sampled:
             return None
-        parts, last_shown = (self._idle_parts if is_idle else self._parts).copy(), self._last_shown
+        parts = (self._idle_parts if is_idle else self._parts).copy()
+        last_shown = self._last_shown
         for index, step in enumerate(self._steps):
             part_ns = self._idle_part_ns(step) if is_idle else step.length_ns
             parts.add(step, part_ns, last_shown, self._following(index))
@@ -406,9 +410,9 @@ class TimeAccount:
         )
 
     def _idle_part_ns(self, step: _Step) -> int:
-        return (
-            min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns) if self._idle_ns else 0
-        )
+        if self._idle_ns:
+            return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns)
+        return 0
 
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series.
@@ -429,19 +433,21 @@ class TimeAccount:
         self._has_waits = self._has_waits or sample.growth is not None
         self._wait_ns += sum(grown.wait_ns for grown in growth)
         self._run_ns += sum(grown.run_ns for grown in growth)
-        start_ns, run_ns = self._until_ns, max(cpu_ns - self._cpu_ns, 0)
+        start_ns = self._until_ns
+        run_ns = max(cpu_ns - self._cpu_ns, 0)
         if start_ns is not None and read_ns <= start_ns:
             return None
-        self._until_ns, self._cpu_ns = read_ns, cpu_ns
+        self._until_ns = read_ns
+        self._cpu_ns = cpu_ns
         if start_ns is None:
             return None
         covered_ns = min(read_ns - start_ns, self._max_covered_ns)
-        shown, length_ns = _shown(sample, read_ns), read_ns - start_ns
-        unknown_ns = (
-            length_ns
-            if shown is None and sample.is_partial and sample.waits
-            else length_ns - covered_ns
-        )
+        shown = _shown(sample, read_ns)
+        length_ns = read_ns - start_ns
+        if shown is None and sample.is_partial and sample.waits:
+            unknown_ns = length_ns
+        else:
+            unknown_ns = length_ns - covered_ns
         step = _Step(start_ns, read_ns, run_ns, covered_ns, unknown_ns, shown)
         read_run_ns = sum(grown.run_ns for grown in growth)
         unread_ns = 0 if sample.is_behind or sample.growth is None else run_ns - read_run_ns
@@ -457,7 +463,8 @@ class TimeAccount:
                 start_ns, read_ns, dict(shown.divide(max(covered_ns - run_ns, 0)))
             )
         if len(self._steps) > _MAX_OPEN_STEPS:
-            following, first = self._following(0), self._steps.popleft()
+            following = self._following(0)
+            first = self._steps.popleft()
             self._parts.add(first, first.length_ns, self._last_shown, following)
             self._idle_parts.add(first, self._idle_part_ns(first), self._last_shown, following)
             self._last_shown = first.shown or self._last_shown
@@ -471,7 +478,8 @@ class TimeAccount:
         The excess of a wait belongs to the steps before.
         """
         # The longest wait in one step that the waits of the other threads make plausible.
-        sum_ns, limit_ns = 0, math.inf
+        sum_ns = 0
+        limit_ns = math.inf
         waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
         if len(waits_ns) >= _MIN_THREADS:
             limit_ns = _MAX_TIMES_OTHERS * waits_ns[len(waits_ns) * 9 // 10]
@@ -507,7 +515,8 @@ class TimeAccount:
         """
         before = islice(reversed(self._steps), 1, None)
         while late and (earlier := next(before, None)) is not None:
-            sum_ns, left = 0, []
+            sum_ns = 0
+            left = []
             for grown, late_ns in late:
                 part_ns = min(late_ns, earlier.length_ns)
                 sum_ns += part_ns

@@ -134,7 +134,8 @@ class RunSeries:
         if first == last:  # nearly always, once the steps have doubled a few times
             column.add(last, (sum_ns, 0 if is_late else end_ns - start_ns))
             return
-        length_ns, spread_ns = end_ns - start_ns, 0
+        length_ns = end_ns - start_ns
+        spread_ns = 0
         for index in range(first, last + 1):
             cell_start_ns = max(start_ns, self._started_ns + index * self.step_ns)
             cell_end_ns = min(end_ns, self._started_ns + (index + 1) * self.step_ns)
@@ -159,15 +160,14 @@ class RunSeries:
         """
         self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
         margin_ns = min(self.step_ns, held_ns) // 2
-        first, last = self._index(at_ns - held_ns + margin_ns), self._index(at_ns - margin_ns)
+        first = self._index(at_ns - held_ns + margin_ns)
+        last = self._index(at_ns - margin_ns)
         count = last - first + 1
         for column, size_bytes in ((self._read, read_bytes), (self._written, written_bytes)):
             for place in range(count):
-                share = (
-                    None
-                    if size_bytes is None
-                    else size_bytes * (place + 1) // count - size_bytes * place // count
-                )
+                share = None
+                if size_bytes is not None:
+                    share = size_bytes * (place + 1) // count - size_bytes * place // count
                 column.add(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:

@@ -46,7 +46,9 @@ TIME_PARTS = (
     "child",
     "other",
 )
-_NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
+_NO_INTERVAL = Interval()
+_NO_GPUS = GpuTotals()
+_NO_NEURON = NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
 
@@ -181,7 +183,8 @@ def _latest_mean(name: str) -> Callable[[RunView], float | None]:
     """The mean over the run, or in a checkpoint since the last one: the mean of a long run
     hardly changes any more.
     """
-    whole, latest = reader(f"metrics.{name}.avg"), reader(f"interval.{name}.avg")
+    whole = reader(f"metrics.{name}.avg")
+    latest = reader(f"interval.{name}.avg")
     return lambda run: whole(run) if run.record.interval is None else latest(run)
 
 

@@ -11,10 +11,12 @@ from profiler.record.units import CPU_SECONDS_DIGITS
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
 OTHER_PROCESSES = "other"
-_COUNTED_TEXT, _UNREAD_TEXT = "other programs", "other or unread programs"
+_COUNTED_TEXT = "other programs"
+_UNREAD_TEXT = "other or unread programs"
 # The kernel has the CPU time of ended children in two parts, each rounded down to 10 ms: a smaller
 # difference between the rows and the total says nothing.
-_MIN_NOTABLE_SECONDS, _MIN_NOTABLE_SHARE = 0.05, 0.01
+_MIN_NOTABLE_SECONDS = 0.05
+_MIN_NOTABLE_SHARE = 0.01
 
 
 def is_notable_cpu(part_seconds: float, whole_seconds: float) -> bool:

@@ -27,7 +27,8 @@ def memory_of(container: OtherContainer, record: Record) -> float | None:
     metrics = container.metrics or Metrics()
     if metrics.max_memory_used_mb is not None:
         return metrics.max_memory_used_mb
-    limit_mb, task_mb = metrics.memory_size_mb, size_of(record).memory_mb
+    limit_mb = metrics.memory_size_mb
+    task_mb = size_of(record).memory_mb
     return None if limit_mb is None or (task_mb is not None and limit_mb >= task_mb) else limit_mb
 
 

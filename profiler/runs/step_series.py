@@ -105,7 +105,8 @@ def steps_of_record(record: Record) -> StepSeries:
         "neuron_percent": series.neuron_utilization_percent or (),
     }
     length = max(map(len, columns.values()))
-    end_ms, step_ms = record.metrics.duration_ms or math.inf, series.step_ms
+    end_ms = record.metrics.duration_ms or math.inf
+    step_ms = series.step_ms
     padded: dict[str, Any] = {
         name: padded_column(values, length) for name, values in columns.items() if values
     }
@@ -132,19 +133,19 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
         )
         if elapsed_ms is not None:
             by_time[elapsed_ms] = checkpoint
-    read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
+    read_bytes = MonotonicCounter()
+    write_bytes = MonotonicCounter()
     rows: list[tuple[int, float | None, float | None, int | None, int | None]] = []
     for elapsed_ms, checkpoint in sorted(by_time.items(), key=lambda item: item[0]):
-        metrics, interval = checkpoint.record.metrics, checkpoint.record.interval or Interval()
+        metrics = checkpoint.record.metrics
+        interval = checkpoint.record.interval or Interval()
         begun_ms = _elapsed_ms(checkpoint, interval.started_at)
         if begun_ms is not None and (rows[-1][0] if rows else 0) < begun_ms < elapsed_ms:
             rows.append((begun_ms, None, None, None, None))
         vcpu = (interval.vcpu_used or Distribution()).avg
         memory_mb = (interval.memory_used_mb or Distribution()).max
-        read, written = (
-            _growth(read_bytes, metrics.block_read_bytes),
-            _growth(write_bytes, metrics.block_write_bytes),
-        )
+        read = _growth(read_bytes, metrics.block_read_bytes)
+        written = _growth(write_bytes, metrics.block_write_bytes)
         rows.append((elapsed_ms, vcpu, memory_mb, read, written))
     columns: Iterable[Any] = zip(*rows, strict=True)
     return StepSeries(**dict(zip(StepSeries.__struct_fields__, columns, strict=False)))
@@ -152,7 +153,8 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
 
 def _elapsed_ms(checkpoint: Report, time: str | None) -> int | None:
     """A time in milliseconds after the run's start."""
-    start_ns, at_ns = parse_ns(checkpoint.record.started_at), parse_ns(time)
+    start_ns = parse_ns(checkpoint.record.started_at)
+    at_ns = parse_ns(time)
     if start_ns is None or at_ns is None or at_ns < start_ns:
         return None
     return (at_ns - start_ns) // NS_PER_MS

@@ -222,7 +222,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
         if slot.is_open:
             outcome, reason = self._without_task(slot, cluster, others)
         else:
-            outcome, reason = (None, None)
+            outcome = None
+            reason = None
         if outcome is None:
             outcome, reason = self._with_task(slot, last_ends)
         return DueTime(

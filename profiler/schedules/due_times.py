@@ -36,7 +36,8 @@ _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_S
 _MAX_DUE_TIMES = 50
 _AHEAD_NS = 366 * NS_PER_DAY
 # Where the shortest time between two due times is looked for: each day of a month.
-_MAX_GAPS, _GAPS_AHEAD_NS = 2_000, 40 * NS_PER_DAY
+_MAX_GAPS = 2_000
+_GAPS_AHEAD_NS = 40 * NS_PER_DAY
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
