@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from profiler.aggregation.time_series import Column, rounded_column
 from profiler.record.activity_model import ProcessSeries
+from profiler.record.record_model import Series
 from profiler.record.units import MIB
 
 
@@ -31,8 +32,7 @@ class RunCells(Struct, frozen=True, kw_only=True):
 
     cpu: Sequence[tuple[float, int]]
     is_read: Sequence[bool]
-    vcpu_used: Column | None
-    memory_used_mb: Column | None
+    series: Series
 
 
 def left_by(
@@ -82,7 +82,9 @@ def _cpu_column(run: RunCells, row: CommandCells) -> Column:
         if index < row.first_step or not covered_ns:
             column.append(None)
             continue
-        run_vcpu = None if run.vcpu_used is None else run.vcpu_used[index]
+        run_vcpu = None
+        if run.series.vcpu_used is not None:
+            run_vcpu = run.series.vcpu_used[index]
         if run_vcpu is None:
             run_vcpu = used_ns / covered_ns
         share = row.cpu_ns[index] / used_ns if used_ns else 0.0
@@ -96,7 +98,9 @@ def _memory_column(run: RunCells, row: CommandCells, rows: Sequence[CommandCells
         if index < row.first_step or not is_read:
             column.append(None)
             continue
-        run_mb = None if run.memory_used_mb is None else run.memory_used_mb[index]
+        run_mb = None
+        if run.series.memory_used_mb is not None:
+            run_mb = run.series.memory_used_mb[index]
         least_bytes = row.least_bytes[index]
         if run_mb is None:
             column.append(least_bytes / MIB)
@@ -104,7 +108,10 @@ def _memory_column(run: RunCells, row: CommandCells, rows: Sequence[CommandCells
         present = [other for other in rows if index >= other.first_step and other.has_memory]
         room_bytes = sum(other.most_bytes[index] - other.least_bytes[index] for other in present)
         left_bytes = run_mb * MIB - sum(other.least_bytes[index] for other in present)
-        part = min(max(left_bytes / room_bytes, 0.0), 1.0) if room_bytes else 0.0
+        if room_bytes:
+            part = min(max(left_bytes / room_bytes, 0.0), 1.0)
+        else:
+            part = 0.0
         size_bytes = least_bytes + part * (row.most_bytes[index] - least_bytes)
         column.append(min(size_bytes / MIB, run_mb))
     return tuple(column)

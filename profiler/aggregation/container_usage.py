@@ -33,6 +33,7 @@ _NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
 # A rate or a memory usage is possible up to this multiple of the machine's.
 _MARGIN = 1.5
 _UNKNOWN_MACHINE = Host()
+_SIZES = ("memory_used_bytes", "memory_cache_bytes", "memory_usage_peak_bytes")
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
@@ -73,9 +74,8 @@ class ContainerUsage:
         self._finest_ns = finest_ns
         self._machine = machine
         self._clock_shift_ns = 0
-        self._moved_ns = (
-            0  # ``read`` in addition to the monotonic clock, since the wall clock was set
-        )
+        # ``read`` in addition to the monotonic clock, since the wall clock was set.
+        self._moved_ns = 0
         self.run = UsageWindow()
         self._windows: tuple[UsageWindow, ...] = (self.run,)  # and the current interval
         self._cpu_ns = MonotonicCounter()
@@ -146,14 +146,7 @@ class ContainerUsage:
                 if not (shares_network and name in _NETWORK):
                     counter.restart()
         sample = self._possible(sample, step_ns, is_new=is_new)
-        if sample.cpu_ns is None:
-            carried_ns = self._carried_ns
-            if step_ns is None or carried_ns is None:
-                self._carried_ns = None
-            else:
-                self._carried_ns = carried_ns + step_ns
-        else:
-            self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
+        self._add_cpu(sample, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self.steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
@@ -189,9 +182,10 @@ class ContainerUsage:
             is_set = step_ns > pending_ns
         else:
             step_ns = sample.read_ns - self.last_read_ns
-            self._moved_ns += (
-                step_ns - (received_ns - self.received_ns) if pending_ns else -self._moved_ns
-            )
+            if pending_ns:
+                self._moved_ns += step_ns - (received_ns - self.received_ns)
+            else:
+                self._moved_ns = 0
             is_set = abs(self._moved_ns - pending_ns) < abs(self._moved_ns)
         if is_set:
             step_ns -= pending_ns
@@ -199,8 +193,10 @@ class ContainerUsage:
             self._moved_ns = 0
         if step_ns <= 0:
             return None, None
-        attempt_ns = step_ns if attempt_started_ns is None else sample.read_ns - attempt_started_ns
-        return step_ns, min(attempt_ns, step_ns) if attempt_ns > 0 else step_ns
+        attempt_ns = step_ns
+        if attempt_started_ns is not None and sample.read_ns > attempt_started_ns:
+            attempt_ns = min(sample.read_ns - attempt_started_ns, step_ns)
+        return step_ns, attempt_ns
 
     def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
         """Whether the CPU time of a new container can have begun at its start: agents may
@@ -226,40 +222,40 @@ class ContainerUsage:
             if growth_ns > vcpu * ((step_ns or 0) + (self._carried_ns or 0) + _MAX_LATENESS_NS):
                 self.impossible += 1
                 sample = replace(sample, cpu_ns=None)
-        sizes = (
-            sample.memory_used_bytes,
-            sample.memory_cache_bytes,
-            sample.memory_usage_peak_bytes,
-        )
-        if (
-            memory_bytes is None
-            or max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= _MARGIN * memory_bytes
-        ):
+        if memory_bytes is None:
+            return sample
+        limit_bytes = _MARGIN * memory_bytes
+        impossible: dict[str, None] = {}
+        for name in _SIZES:
+            if (getattr(sample, name) or 0) > limit_bytes:
+                impossible[name] = None
+        if not impossible:
             return sample
         self.impossible += 1
-        used, cache, peak = (
-            size if size is not None and size <= _MARGIN * memory_bytes else None for size in sizes
-        )
-        return replace(
-            sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak
-        )
+        return replace(sample, **impossible)
 
     def _add_cpu(
         self,
-        cpu_ns: int,
-        read_ns: int,
+        sample: ContainerSample,
         step_ns: int | None,
         attempt_ns: int | None,
         *,
         is_new: bool,
     ) -> None:
+        """Add the CPU time of a step; one without a CPU time counts with the next."""
+        cpu_ns = sample.cpu_ns
+        if cpu_ns is None:
+            if step_ns is None or self._carried_ns is None:
+                self._carried_ns = None
+            else:
+                self._carried_ns += step_ns
+            return
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
             growth_ns = cpu_ns
-        elif (
-            growth_ns == cpu_ns and attempt_ns != step_ns
-        ):  # reset: nothing is known of the time before the start
+        elif growth_ns == cpu_ns and attempt_ns != step_ns:
+            # A reset: nothing is known of the time before the start.
             step_ns = attempt_ns
             self._carried_ns = 0
         carried_ns = self._carried_ns
@@ -267,8 +263,8 @@ class ContainerUsage:
         self._carried_ns = self._carried_cpu_ns = 0
         if growth_ns is None or step_ns is None or carried_ns is None:
             return
-        step_ns = step_ns + carried_ns
-        growth_ns = growth_ns + carried_cpu_ns
+        step_ns += carried_ns
+        growth_ns += carried_cpu_ns
         is_short = is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns
         vcpu = growth_ns / step_ns
         # A rate beyond the machine comes from a clock that was set back within the step, or from
@@ -282,10 +278,10 @@ class ContainerUsage:
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
         self.last_vcpu = vcpu
-        self._last_vcpu_read_ns = read_ns
+        self._last_vcpu_read_ns = sample.read_ns
         self._ended_step_ns = step_ns
         if self.series is not None:
-            end_ns = read_ns - self._clock_shift_ns
+            end_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
@@ -335,12 +331,16 @@ class ContainerUsage:
     @property
     def vcpu_at_last_sample(self) -> float | None:
         """The vCPU of the step that ended at the last sample; None if it is unknown."""
-        return self.last_vcpu if self._last_vcpu_read_ns == self.last_read_ns else None
+        if self._last_vcpu_read_ns == self.last_read_ns:
+            return self.last_vcpu
+        return None
 
     @property
     def last_read_by_start_ns(self) -> int | None:
         """The time of the last sample by the wall clock as it was set at the start of the run."""
-        return None if self.last_read_ns is None else self.last_read_ns - self._clock_shift_ns
+        if self.last_read_ns is None:
+            return None
+        return self.last_read_ns - self._clock_shift_ns
 
     def take_ended_step_ns(self) -> int:
         """The length of the step of ``last_vcpu``; 0 if no step has ended since the last call."""
@@ -401,4 +401,6 @@ def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> flo
         return None
     step_ns = sample.read_ns - before.read_ns
     growth_ns = sample.cpu_ns - before.cpu_ns
-    return growth_ns / step_ns if step_ns > 0 and growth_ns >= 0 else None
+    if step_ns > 0 and growth_ns >= 0:
+        return growth_ns / step_ns
+    return None

@@ -141,11 +141,9 @@ class IdleTime:
         block = NS_PER_SECOND * block_bytes / step_ns
         if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
-        self.vcpu, self.network, self.block = (
-            max(self.vcpu, vcpu),
-            max(self.network, network),
-            max(self.block, block),
-        )
+        self.vcpu = max(self.vcpu, vcpu)
+        self.network = max(self.network, network)
+        self.block = max(self.block, block)
         self._burst_ns += step_ns
         self._burst_bytes += network_bytes + block_bytes
         self._burst_cpu_ns += now[1] - before[1]

@@ -55,7 +55,10 @@ def out_of_memory(
     share = None
     if memory_max_bytes is not None and memory_size_bytes:
         share = memory_max_bytes / memory_size_bytes
-    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
+    if limit_hits:
+        at_limit = _AT_LIMIT_FRACTION_WITH_HITS
+    else:
+        at_limit = _AT_LIMIT_FRACTION
     is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:
         return OutOfMemory(
@@ -79,7 +82,9 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False
-    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    cache_mb = None
+    if metrics.memory_cache_mb is not None:
+        cache_mb = metrics.memory_cache_mb.max
     return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
 
 
@@ -132,7 +137,10 @@ class OomKillTracker(Struct):
             new_kills = in_container if growth is None else growth
         else:  # the container's counter is not readable
             kind = "main process" if has_main_ended else "on host"
-            new_kills = 0 if on_host is None or before is None else max(on_host - before, 0)
+            if on_host is None or before is None:
+                new_kills = 0
+            else:
+                new_kills = max(on_host - before, 0)
         pending = self._pending + new_kills
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
         attributed = len(victims) or min(pending, missed_pids)
@@ -161,4 +169,6 @@ class OomKillTracker(Struct):
             kinds += ["main process"]
         count = (self._in_container.total or 0) + sum(self.host_kills[kind] for kind in kinds)
         victims = tuple(process for kind, process in self._victims if kind in kinds)
-        return MemoryKills(count=count, processes=victims) if count else None
+        if count:
+            return MemoryKills(count=count, processes=victims)
+        return None

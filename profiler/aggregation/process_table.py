@@ -42,7 +42,10 @@ class _ProcessName(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        words = self.command if self.arguments is None else f"{self.command} {self.arguments}"
+        if self.arguments is None:
+            words = self.command
+        else:
+            words = f"{self.command} {self.arguments}"
         return truncate_text(words, MAX_TEXT_LENGTH)
 
 

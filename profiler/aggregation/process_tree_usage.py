@@ -156,12 +156,9 @@ class TreeMemory(Struct):
         self._previous = now
         if not shares:
             return None
-        held = {  # at both ends of the step: nothing by a new process
-            identity: min(before[identity].share_bytes or 0, process.share_bytes or 0)
-            if identity in before
-            else 0
-            for identity, process in now.items()
-        }
+        held = dict.fromkeys(now, 0)  # at both ends of the step: nothing by a new process
+        for identity in now.keys() & before.keys():
+            held[identity] = min(before[identity].share_bytes or 0, now[identity].share_bytes or 0)
         held_bytes = sum(held.values())
         holders = sum(size > 0 for size in held.values())
         with_new_marks = (
@@ -227,7 +224,10 @@ class GroupTotal(Struct):
         if is_exact:
             self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
             mapped_bytes = tree_bytes - sum(process.anonymous_bytes or 0 for process in present)
-            counted_bytes = mapped_bytes if group.mapped_bytes is None else group.mapped_bytes
+            if group.mapped_bytes is None:
+                counted_bytes = mapped_bytes
+            else:
+                counted_bytes = group.mapped_bytes
             # Anonymous memory is not compared: it may have been freed between the two readings.
             self.uncounted_bytes = max(self.uncounted_bytes, mapped_bytes - counted_bytes)
         return self.between(
@@ -241,7 +241,9 @@ class GroupTotal(Struct):
         held_bytes = max(
             largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0))
         )
-        return held_bytes if lacks_memory(group.used_bytes, held_bytes) else group.used_bytes
+        if lacks_memory(group.used_bytes, held_bytes):
+            return held_bytes
+        return group.used_bytes
 
     def of_group(self, group: MemoryReading) -> int | None:
         """The group's memory; None if it is not the total, and before the first reading."""
@@ -309,7 +311,9 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         is_notable = size_bytes is not None and lacks_memory(
             size_bytes, size_bytes + uncounted_bytes
         )
-        return size_bytes + uncounted_bytes if size_bytes is not None and is_notable else size_bytes
+        if size_bytes is not None and is_notable:
+            return size_bytes + uncounted_bytes
+        return size_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page

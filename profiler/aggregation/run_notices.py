@@ -159,7 +159,9 @@ class RunNotices:
         self._expected_seconds = expected_seconds
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
-        self._idle = IdleTime(window_ns, max_step_ns=max_step_ns) if window_ns else None
+        self._idle: IdleTime | None = None
+        if window_ns:
+            self._idle = IdleTime(window_ns, max_step_ns=max_step_ns)
         self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
         self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
@@ -230,11 +232,16 @@ class RunNotices:
         """
         from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
-        wait = None if finding.waited_since_ns is None else longest_wait(finding.waited_since_ns)
+        wait = None
+        if finding.waited_since_ns is not None:
+            wait = longest_wait(finding.waited_since_ns)
         message = finding.message
         words = None
         if wait is not None:
-            words = f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)
+            if wait.target:
+                words = f"{wait.kind} {wait.target}"
+            else:
+                words = wait_in_words(wait.kind)
             message += f"; it has waited mostly for {words}"
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         return Notice(
@@ -288,4 +295,6 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
 
 
 def _minutes(count: float) -> str:
-    return format_duration(60_000 * count) if count < 1 else format_count(round(count), "minute")
+    if count < 1:
+        return format_duration(60_000 * count)
+    return format_count(round(count), "minute")

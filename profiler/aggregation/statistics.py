@@ -205,7 +205,9 @@ class MonotonicCounter:
 
     @property
     def total(self) -> int | None:
-        return None if self._last is None else self._before_reset + self._last
+        if self._last is None:
+            return None
+        return self._before_reset + self._last
 
 
 def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:

@@ -87,14 +87,15 @@ def container_limits(
     The container's own memory limit, else the task's.
     """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
-    stats_bytes = (
-        None if usage is None else usage.memory_limit_bytes
-    )  # above the machine's memory: unlimited
-    if memory_bytes is None and stats_bytes and stats_bytes <= (host.memory_bytes or 0):
-        memory_bytes = stats_bytes
-    return ResourceLimits(
-        vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes
-    )
+    if memory_bytes is None and usage is not None:
+        stats_bytes = usage.memory_limit_bytes
+        # A limit above the machine's memory means that there is none.
+        if stats_bytes and stats_bytes <= (host.memory_bytes or 0):
+            memory_bytes = stats_bytes
+    vcpu = task.vcpu_limit
+    if vcpu is None:
+        vcpu = host.vcpu
+    return ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes)
 
 
 def _usage_fields(
@@ -161,7 +162,9 @@ def with_peak(
     if size_bytes is not None and sizes.memory_bytes:
         percent = round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
-    sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
+    sampled_mb = None
+    if metrics.memory_used_mb is not None:
+        sampled_mb = metrics.memory_used_mb.max
     has_time = (
         peak_mb is not None
         and sampled_mb is not None

@@ -450,7 +450,10 @@ class TimeAccount:
             unknown_ns = length_ns - covered_ns
         step = _Step(start_ns, read_ns, run_ns, covered_ns, unknown_ns, shown)
         read_run_ns = sum(grown.run_ns for grown in growth)
-        unread_ns = 0 if sample.is_behind or sample.growth is None else run_ns - read_run_ns
+        if sample.is_behind or sample.growth is None:
+            unread_ns = 0
+        else:
+            unread_ns = run_ns - read_run_ns
         step.has_unread = unread_ns > _MAX_UNREAD_SHARE * length_ns
         step.shows_work = sample.shows_work
         if sample.pressure is not None:

@@ -4,15 +4,16 @@ When the run outgrows the buffer, neighbouring steps are merged and the step dou
 kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.record_model import Series
+from profiler.record.record_model import Number, Series
 from profiler.record.units import MIB, as_number
 
 _SIGNIFICANT_DIGITS = 3
@@ -31,9 +32,6 @@ _Cell = TypeVar("_Cell")
 _Sum: TypeAlias = tuple[float, int]
 
 Column: TypeAlias = tuple[float | None, ...]
-SeriesRow: TypeAlias = tuple[
-    int, float | None, int | None, int | None, int | None, float | None, float | None
-]
 
 
 class DeviceReadings(Struct):
@@ -94,21 +92,21 @@ class RunSeries:
         self._capacity = 2 * points
         self.cpu: _Column[_Sum] = _Column((0, 0), _add)  # with the time that it was measured for
         self.memory: _Column[int | None] = _Column(None, max_known)
-        self._gpu: _Column[_Sum] = _Column((0.0, 0), _add)
-        self._gpus_memory: _Column[float | None] = _Column(None, max_known)
-        self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
-        self._read: _Column[int | None] = _Column(None, sum_known)
-        self._written: _Column[int | None] = _Column(None, sum_known)
+        self.gpu: _Column[_Sum] = _Column((0.0, 0), _add)
+        self.gpus_memory: _Column[float | None] = _Column(None, max_known)
+        self.neuron: _Column[_Sum] = _Column((0.0, 0), _add)
+        self.read: _Column[int | None] = _Column(None, sum_known)
+        self.written: _Column[int | None] = _Column(None, sum_known)
         self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
-        cpu: tuple[_Column[Any], ...] = (self.cpu, self.cpu_wait)
-        self.columns = (
-            *cpu,
+        self.columns: tuple[_Column[Any], ...] = (
+            self.cpu,
+            self.cpu_wait,
             self.memory,
-            self._gpu,
-            self._gpus_memory,
-            self._neuron,
-            self._read,
-            self._written,
+            self.gpu,
+            self.gpus_memory,
+            self.neuron,
+            self.read,
+            self.written,
         )
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
@@ -163,7 +161,7 @@ class RunSeries:
         first = self._index(at_ns - held_ns + margin_ns)
         last = self._index(at_ns - margin_ns)
         count = last - first + 1
-        for column, size_bytes in ((self._read, read_bytes), (self._written, written_bytes)):
+        for column, size_bytes in ((self.read, read_bytes), (self.written, written_bytes)):
             for place in range(count):
                 share = None
                 if size_bytes is not None:
@@ -178,45 +176,32 @@ class RunSeries:
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):
             for column, percents in (
-                (self._gpu, readings.gpu_percent),
-                (self._neuron, readings.neuron_percent),
+                (self.gpu, readings.gpu_percent),
+                (self.neuron, readings.neuron_percent),
             ):
                 if percents.weight:
                     column.add(index, (percents.total, percents.weight))
             if readings.gpus_memory_bytes is not None:
-                self._gpus_memory.add(index, readings.gpus_memory_bytes)
+                self.gpus_memory.add(index, readings.gpus_memory_bytes)
+
+    def memory_mb(self, length: int) -> Column:
+        """The memory of each step."""
+        return tuple(None if size is None else size / MIB for size in self.memory.padded(length))
 
     def values(self) -> Series | None:
         """The series so far; None before the first measurement."""
         length = self.length
         if not length:
             return None
-        memory = (None if size is None else size / MIB for size in self.memory.padded(length))
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=rounded_column(_means(self.cpu, length)),
-            memory_used_mb=rounded_column(tuple(memory)),
-            gpu_utilization_percent=rounded_column(_means(self._gpu, length)),
-            neuron_utilization_percent=rounded_column(_means(self._neuron, length)),
-            cpu_wait=rounded_column(_means(self.cpu_wait, length)),
+            vcpu_used=rounded_column(means(self.cpu, length)),
+            memory_used_mb=rounded_column(self.memory_mb(length)),
+            gpu_utilization_percent=rounded_column(means(self.gpu, length)),
+            neuron_utilization_percent=rounded_column(means(self.neuron, length)),
+            cpu_wait=rounded_column(means(self.cpu_wait, length)),
         )
-
-    def steps(self) -> Iterator[SeriesRow]:
-        """The end of each step in ns after the start, vCPU, memory, bytes read and written,
-        GPUs' percent and bytes.
-        """
-        length = self.length
-        columns = (
-            _means(self.cpu, length),
-            self.memory.padded(length),
-            self._read.padded(length),
-            self._written.padded(length),
-            _means(self._gpu, length),
-            self._gpus_memory.padded(length),
-        )
-        for index, cells in enumerate(zip(*columns, strict=True)):
-            yield (index + 1) * self.step_ns, *cells
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
         """The series so far, which does not grow any more with this one: its steps are merged up
@@ -238,12 +223,12 @@ class RunSeries:
         The steps have bytes whose files were deleted later, before they reached a disk. No counter
         shows which steps wrote them.
         """
-        counted_bytes = sum(size for size in self._written.cells if size is not None)
+        counted_bytes = sum(size for size in self.written.cells if size is not None)
         if counted_bytes <= total_bytes:
             return
-        for index, size_bytes in enumerate(self._written.cells):
+        for index, size_bytes in enumerate(self.written.cells):
             if size_bytes is not None:
-                self._written.cells[index] = size_bytes * total_bytes // counted_bytes
+                self.written.cells[index] = size_bytes * total_bytes // counted_bytes
 
     def absorb(self, other: "RunSeries") -> None:
         """Count the measurements of another series of the same run.
@@ -280,7 +265,8 @@ class RunSeries:
             column.cells = [*map(column.combine, cells[::2], cells[1::2]), *last]
 
 
-def _means(column: _Column[_Sum], length: int) -> Column:
+def means(column: _Column[_Sum], length: int) -> Column:
+    """The mean of each step; None where nothing was measured."""
     return tuple(total / weight if weight else None for total, weight in column.padded(length))
 
 
@@ -288,50 +274,73 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     """Replace columns of a series with those of another series of the same run; the shorter
     steps are merged.
     """
-    columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
-    if columns is None:
+    min_step_ms: Number = 0
+    if series is not None:
+        min_step_ms = series.step_ms
+    added = other.copy(min_step_ms=min_step_ms).values()
+    if added is None:
         return series
-    taken = {name: values for name in names if (values := getattr(columns, name)) is not None}
-    if not taken or (series is not None and series.started_at != columns.started_at):
+    columns = {name: values for name, values in _columns(added) if name in names}
+    if not columns:
         return series
-    merged = {**({} if series is None else columns_of(series, columns.step_ms)), **taken}
-    length = max(map(len, merged.values()))
-    padded: dict[str, Any] = {
-        name: padded_column(values, length) for name, values in merged.items()
-    }
-    return Series(started_at=columns.started_at, step_ms=columns.step_ms, **padded)
+    if series is None:
+        series = Series(started_at=added.started_at, step_ms=added.step_ms)
+    elif series.started_at != added.started_at:
+        return series
+    series = replace(with_longer_steps(series, added.step_ms), **columns)
+    return padded(series, length_of(series))
 
 
-def columns_of(series: Series, step_ms: float) -> dict[str, Column]:
-    """The columns of a series by their names, averaged over longer steps (memory: the maximum)."""
-    factor = round(step_ms / series.step_ms)
-    return {
-        name: _coarsen(values, factor, use_maximum=name == _MEMORY_COLUMN)
-        for name in _COLUMNS
-        if (values := getattr(series, name)) is not None
-    }
+def _columns(series: Series) -> Iterator[tuple[str, Column]]:
+    """The names and values of the columns that were measured."""
+    for name in _COLUMNS:
+        values = getattr(series, name)
+        if values is not None:
+            yield name, values
 
 
-def padded_column(values: Column | None, length: int) -> Column | None:
-    """The values, followed by None up to ``length``."""
-    return None if values is None else values + (None,) * (length - len(values))
+def with_longer_steps(series: Series, step_ms: float) -> Series:
+    """The series in steps of a multiple of its own: their mean, of the memory the maximum."""
+    count = round(step_ms / series.step_ms)
+    columns: dict[str, Any] = {}
+    for name, values in _columns(series):
+        columns[name] = _merged(values, count, use_maximum=name == _MEMORY_COLUMN)
+    return replace(series, step_ms=as_number(step_ms) or series.step_ms, **columns)
 
 
-def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
-    parts = [values[index : index + factor] for index in range(0, len(values), factor)]
-    known = [[value for value in part if value is not None] for part in parts]
-    return tuple(
-        _rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None
-        for part in known
-    )
+def padded(series: Series, length: int) -> Series:
+    """The series with None at the end of its columns, up to this number of steps."""
+    columns: dict[str, Any] = {}
+    for name, values in _columns(series):
+        columns[name] = values + (None,) * (length - len(values))
+    return replace(series, **columns)
+
+
+def length_of(series: Series) -> int:
+    """The number of steps of the longest column."""
+    return max((len(values) for _, values in _columns(series)), default=0)
+
+
+def _merged(values: Column, count: int, *, use_maximum: bool) -> Column:
+    merged: list[float | None] = []
+    for first in range(0, len(values), count):
+        known = [value for value in values[first : first + count] if value is not None]
+        if not known:
+            merged.append(None)
+        elif use_maximum:
+            merged.append(_rounded(max(known)))
+        else:
+            merged.append(_rounded(sum(known) / len(known)))
+    return tuple(merged)
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
 
 
-def rounded_column(values: Column) -> Column | None:
+def rounded_column(values: Iterable[float | None]) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
-    if all(value is None for value in values):
+    rounded = tuple(None if value is None else _rounded(value) for value in values)
+    if rounded.count(None) == len(rounded):
         return None
-    return tuple(None if value is None else _rounded(value) for value in values)
+    return rounded

@@ -108,7 +108,10 @@ class ClockJumpDetector(Struct):
         if self._clock.monotonic_ns() - before_ns > NS_PER_SECOND:
             return 0
         offset_ns = wall_ns - before_ns
-        moved_ns = 0 if self._offset_ns is None else offset_ns - self._offset_ns
+        if self._offset_ns is None:
+            moved_ns = 0
+        else:
+            moved_ns = offset_ns - self._offset_ns
         self._offset_ns = offset_ns
         if (
             abs(moved_ns) < 5 * NS_PER_SECOND

@@ -183,12 +183,8 @@ class OtlpExporter(Struct, eq=False):
             answer = self.transport(target.url, headers, body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
-        content_type = answer.headers.get("content-type", "").lower()
-        if answer.status in _OK and content_type.startswith("text/html"):
-            return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
-            is_partial = is_rejection(answer.body, content_type)
-            return _Refused("the server rejected a part of it: see its log") if is_partial else None
+            return _rejected(answer)
         if answer.status in _REDIRECTS:
             return _Refused(
                 f"the server answered {answer.status}, a redirect: set the final address"
@@ -197,6 +193,16 @@ class OtlpExporter(Struct, eq=False):
         if answer.status not in _RETRYABLE:
             return _Refused(reason, status=answer.status)
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
+
+
+def _rejected(answer: HttpAnswer) -> _Refused | None:
+    """Why the request failed in spite of its status; None if it did not."""
+    content_type = answer.headers.get("content-type", "").lower()
+    if content_type.startswith("text/html"):
+        return _Refused("the answer is a web page: check the address")
+    if is_rejection(answer.body, content_type):
+        return _Refused("the server rejected a part of it: see its log")
+    return None
 
 
 def _headers_and_body(

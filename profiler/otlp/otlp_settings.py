@@ -74,7 +74,9 @@ def read_targets(
     Raises UsageError, which names the variable, never its value.
     """
     reader = _Reader(environment, prefix)
-    default = None if is_configured(environment, prefix) else default_endpoint
+    default = None
+    if not is_configured(environment, prefix):
+        default = default_endpoint
     targets = {
         signal: reader.target(signal, default, signs_for_aws=signs_for_aws) for signal in SIGNALS
     }
@@ -136,7 +138,10 @@ class _Reader(Struct):
         """The value and the name of the variable that it is from."""
         own = f"{self._prefix}_{signal.upper()}_{name}"
         common = f"{self._prefix}_{name}"
-        used = own if self._environment.get(own, "").strip() else common
+        if self._environment.get(own, "").strip():
+            used = own
+        else:
+            used = common
         return self._environment.get(used, "").strip(), used
 
     def _choice(
@@ -172,6 +177,9 @@ def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tup
             "for example, https://xray.REGION.amazonaws.com."
         )
     # The name of a VPC endpoint belongs to one service.
-    service = match["service"] if is_own or match["before"] else _AWS_SERVICES[signal]
+    if is_own or match["before"]:
+        service = match["service"]
+    else:
+        service = _AWS_SERVICES[signal]
     host = f"{match['before']}{service}.{match['region']}{match['after']}"
     return parts._replace(netloc=host).geturl(), AwsService(name=service, region=match["region"])

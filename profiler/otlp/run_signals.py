@@ -9,6 +9,7 @@ process, error).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct
 
@@ -236,7 +237,10 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     @property
     def begin_ns(self) -> int:
         """The start of the root span; the end if no start is known."""
-        begin = self.started_ns if self.pull_started_ns is None else self.pull_started_ns
+        if self.pull_started_ns is None:
+            begin = self.started_ns
+        else:
+            begin = self.pull_started_ns
         return self._finished_ns if begin is None else begin
 
     @property
@@ -393,7 +397,10 @@ def _events(run: ExportedRun) -> Iterator[Message]:
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
-    number, word = _ERROR if known_status(run.record) == "failure" else _INFO
+    severity = _INFO
+    if known_status(run.record) == "failure":
+        severity = _ERROR
+    number, word = severity
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
         line = encode_line(
@@ -431,23 +438,19 @@ def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
         ),
     ]
     for name, unit, divisor, values in measured:
-        points = [
-            {
-                **(
-                    {"asInt": str(round(value / divisor))}
-                    if unit == "By"
-                    else {"asDouble": float(value / divisor)}
-                ),
-                "timeUnixNano": str(at_ns),
-                **(
-                    {"attributes": attributes({f"{name}.direction": direction})}
-                    if direction
-                    else {}
-                ),
-            }
-            for direction, value in values.items()
-            if value is not None
-        ]
+        points: list[Message] = []
+        for direction, value in values.items():
+            if value is None:
+                continue
+            point: dict[str, Any] = {}
+            if unit == "By":
+                point["asInt"] = str(round(value / divisor))
+            else:
+                point["asDouble"] = float(value / divisor)
+            point["timeUnixNano"] = str(at_ns)
+            if direction:
+                point["attributes"] = attributes({f"{name}.direction": direction})
+            points.append(point)
         if points:
             yield {
                 "name": f"task_profiler.run.{name}",

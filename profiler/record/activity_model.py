@@ -158,7 +158,10 @@ def is_stacks_line(line: bytes) -> bool:
     Decoding it would take longer than decoding a report.
     """
     head = line[:_MAX_END_BYTES].lstrip()
-    ends = head if len(line) <= _MAX_END_BYTES else head + line[-_MAX_END_BYTES:]
+    if len(line) <= _MAX_END_BYTES:
+        ends = head
+    else:
+        ends = head + line[-_MAX_END_BYTES:]
     return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
 
 
@@ -173,4 +176,6 @@ def decode_stacks(line: bytes) -> StacksLine | None:
     )  # only for readers
 
     stacks = decoded(partial(decode_leniently, StacksLine), line)
-    return None if stacks is None else without_impossible(stacks)
+    if stacks is None:
+        return None
+    return without_impossible(stacks)

@@ -56,7 +56,9 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
         return _encode_within(report, MAX_LINE_BYTES)
     added = b"," + msgspec.json.encode(members)[1:-1]
     line = _encode_within(report, MAX_LINE_BYTES - len(added))[:-1] + added + b"}"
-    return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
+    if len(line) < MAX_LINE_BYTES:
+        return line
+    return _encode_within(report, MAX_LINE_BYTES)
 
 
 def without_lists(record: Record) -> Record:
@@ -111,7 +113,9 @@ def _within_limits(record: Record) -> Record:
         and replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for)),
         stacks=record.stacks and _truncate_stacks(record.stacks),
     )
-    return shortened if shortened == record else replace(shortened, truncated=True)
+    if shortened == record:
+        return shortened
+    return replace(shortened, truncated=True)
 
 
 def _truncate_warnings(monitor: Monitor) -> Monitor:
@@ -157,4 +161,6 @@ def truncate_text(text: str, limit: int) -> str:
     """Cut a text that has more characters than the limit; the last character is then an
     ellipsis.
     """
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"

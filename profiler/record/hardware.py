@@ -242,7 +242,10 @@ def gpu_idle_sentence(record: Record) -> str | None:
     if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
         return None
     several = len(record.gpus) != 1  # a record that was too long has none
-    whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
+    if record.gpu_scope == WHOLE_INSTANCE:
+        whose = " of the instance"
+    else:
+        whose = ""
     if several:
         gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
     else:
@@ -277,8 +280,12 @@ def gpu_advice(record: Record) -> Iterator[str]:
     too large.
     """
     never_used = idle_advice(record.gpus)
-    texts = (never_used,) if never_used else (_data_advice(record), _size_advice(record.gpus))
-    yield from (text for text in texts if text is not None)
+    if never_used:
+        yield never_used
+        return
+    for text in (_data_advice(record), _size_advice(record.gpus)):
+        if text is not None:
+            yield text
 
 
 def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
@@ -290,7 +297,10 @@ def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
 
 def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
     """A part with its share and its longest target."""
-    done = "used the CPU" if kind == _ON_CPU and not _is_one_cpu(record) else _ACTIVITIES[kind]
+    if kind == _ON_CPU and not _is_one_cpu(record):
+        done = "used the CPU"
+    else:
+        done = _ACTIVITIES[kind]
     share = format_percent(percent)
     targets = [
         one for one in times.waiting_for if one.kind == kind != one.target and one.percent > 0
@@ -316,7 +326,10 @@ def _data_advice(record: Record) -> str | None:
     percent, kind = _activities(idle.waiting_for)[0]
     if percent <= (idle.waiting_for.other_percent or 0):
         return None
-    subject = "The GPU waited for" if len(record.gpus) == 1 else "The GPUs waited for"
+    if len(record.gpus) == 1:
+        subject = "The GPU waited for"
+    else:
+        subject = "The GPUs waited for"
     if kind in ("disk", "network"):
         return f"{subject} {wait_in_words(kind)}: use more loader workers or prefetch."
     if kind != _ON_CPU or not _is_one_cpu(record):

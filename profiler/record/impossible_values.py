@@ -127,13 +127,14 @@ def _possible(name: str, value: object, limit: float) -> object:
     """
     if isinstance(value, Struct):
         return without_impossible(value, limit)
-    if isinstance(value, _NUMBERS):
-        return value if 0 <= value <= limit and (value or name not in _MUST_BE_POSITIVE) else None
     if isinstance(value, tuple):
         return _possible_items(value, limit)
-    if isinstance(value, str) and name.endswith(_TIME_ENDING):
-        return value if parse_datetime(value) is not None else None
-    return value
+    is_possible = True
+    if isinstance(value, _NUMBERS):
+        is_possible = 0 <= value <= limit and bool(value or name not in _MUST_BE_POSITIVE)
+    elif isinstance(value, str) and name.endswith(_TIME_ENDING):
+        is_possible = parse_datetime(value) is not None
+    return value if is_possible else None
 
 
 def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, ...]:
@@ -146,11 +147,15 @@ def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, .
     if isinstance(values[0], Struct):
         kept = [without_impossible(item, limit) for item in values if isinstance(item, Struct)]
         is_same = all(after is before for after, before in zip(kept, values, strict=True))
-        return values if is_same else tuple(item for item in kept if item is not None)
+        if is_same:
+            return values
+        return tuple(item for item in kept if item is not None)
     numbers = cast("Sequence[float]", values)
     try:
         are_possible = min(numbers) >= 0 and max(numbers) <= limit
     except TypeError:  # some are None, which is slower to find out first
         known = cast("list[float]", [value for value in values if value is not None])
         are_possible = not known or (min(known) >= 0 and max(known) <= limit)
-    return values if are_possible else tuple(_possible("", value, limit) for value in values)
+    if are_possible:
+        return values
+    return tuple(_possible("", value, limit) for value in values)

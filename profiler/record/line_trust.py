@@ -91,7 +91,9 @@ class TaskStream(Struct, frozen=True):
 def task_of_stream(log_stream: str) -> TaskStream | None:
     """Return whose stream it is; None if the name is not ``PREFIX/CONTAINER/TASK-ID``."""
     match = _TASK_STREAM.fullmatch(log_stream)
-    return None if match is None else TaskStream(match[1], match[2])
+    if match is None:
+        return None
+    return TaskStream(match[1], match[2])
 
 
 def is_container_id(log_stream: str) -> bool:

@@ -124,7 +124,9 @@ def json_path(path: str) -> str | None:
     devices together.
     """
     names = path.removeprefix("record.").split(".")
-    return None if names[0] in ("gpus", "neuron") else ".".join(map(json_name, names))
+    if names[0] in ("gpus", "neuron"):
+        return None
+    return ".".join(map(json_name, names))
 
 
 def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
@@ -192,7 +194,10 @@ def _waste_usd(run: RunView) -> float | None:
     """What the recommended size would have saved of this run."""
     record = run.record
     usd = None if record.cost is None else record.cost.usd
-    saving_percent = None if record.recommendation is None else record.recommendation.saving_percent
+    if record.recommendation is None:
+        saving_percent = None
+    else:
+        saving_percent = record.recommendation.saving_percent
     if usd is None or saving_percent is None or saving_percent < 0:
         return None
     return usd * saving_percent / 100
@@ -204,12 +209,16 @@ def _failed(run: RunView) -> int | None:
     A stopped run did not fail; if the end was not observed, the result is not known.
     """
     status = known_status(run.record)
-    return None if status in ("running", "unknown") else int(status == "failure")
+    if status in ("running", "unknown"):
+        return None
+    return int(status == "failure")
 
 
 def _out_of_memory(run: RunView) -> int | None:
     likely = run.record.likely_out_of_memory
-    return None if run.record.status == "running" or likely is None else int(likely)
+    if run.record.status == "running" or likely is None:
+        return None
+    return int(likely)
 
 
 def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:

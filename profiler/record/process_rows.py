@@ -35,7 +35,9 @@ def shown_name(row: Process) -> str:
     """
     if not is_other_processes(row):
         return row.name
-    return _UNREAD_TEXT if row.count is None else _COUNTED_TEXT
+    if row.count is None:
+        return _UNREAD_TEXT
+    return _COUNTED_TEXT
 
 
 def are_processes_partial(rows: Sequence[Process]) -> bool:

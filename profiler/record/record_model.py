@@ -478,12 +478,16 @@ class ReportHead(Model, frozen=True, kw_only=True):
 
 def known_status(record: Record | RecordHead) -> Status:
     """The status of a record; ``unknown`` for a word that only a newer version knows."""
-    return cast("Status", record.status) if record.status in get_args(Status) else "unknown"
+    if record.status in get_args(Status):
+        return cast("Status", record.status)
+    return "unknown"
 
 
 def outcome(record: Record) -> str:
     """Return the status, or ``out of memory`` for a run that was probably killed for it."""
-    return "out of memory" if record.likely_out_of_memory else known_status(record)
+    if record.likely_out_of_memory:
+        return "out of memory"
+    return known_status(record)
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
@@ -491,7 +495,9 @@ def known_peak_source(metrics: Metrics) -> PeakSource | None:
     knows.
     """
     source = metrics.memory_peak_source
-    return cast("PeakSource", source) if source in get_args(PeakSource) else None
+    if source in get_args(PeakSource):
+        return cast("PeakSource", source)
+    return None
 
 
 def is_sampled_each_minute(record: Record) -> bool:

@@ -46,7 +46,9 @@ def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = F
         return "stopped"
     if exit_code == 0:
         return "success"
-    return "failure" if exit_code is not None or has_failed else "unknown"
+    if exit_code is not None or has_failed:
+        return "failure"
+    return "unknown"
 
 
 def describe_cause(category: str | None, exit_code: int | None = None) -> str | None:

@@ -23,7 +23,9 @@ def curve_top(highest: float, limit: float | None, least: float) -> tuple[float,
     is the limit.
     """
     top = max(highest, least)
-    return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
+    if limit and top >= MIN_SHARE_OF_LIMIT * limit:
+        return (float(limit), True)
+    return (top, False)
 
 
 def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
@@ -35,7 +37,10 @@ def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
     ``top`` are drawn with the highest block.
     """
     length = min(max(width, 0), len(values))
-    bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
+    if length:
+        bounds = [bucket * len(values) // length for bucket in range(length + 1)]
+    else:
+        bounds = [0]
     measured = (
         [value for value in values[start:end] if value is not None]
         for start, end in pairwise(bounds)

@@ -136,7 +136,9 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str | None:
-        return None if self.definition_arn is None else family_of(self.definition_arn)
+        if self.definition_arn is None:
+            return None
+        return family_of(self.definition_arn)
 
     @property
     def revision(self) -> str | None:
@@ -235,7 +237,9 @@ def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool
 
 
 def _has_failed(container: EventContainer) -> bool:
-    return ran_out_of_memory(container) if container.exit_code is None else container.exit_code != 0
+    if container.exit_code is None:
+        return ran_out_of_memory(container)
+    return container.exit_code != 0
 
 
 def ran_out_of_memory(container: EventContainer) -> bool:
@@ -287,14 +291,18 @@ def determine_outcome(
 def _specific_reason(
     task: StoppedTask, batch: EventContainer | None, monitor: str | None
 ) -> str | None:
-    own = batch.reason if batch is not None and not _is_only(batch.reason, _NO_REASON) else None
+    own = None
+    if batch is not None and not _is_only(batch.reason, _NO_REASON):
+        own = batch.reason
     others = (
         f"{container.name}: {container.reason}"
         for container in task.containers
         if container.reason
         and container.name not in {monitor, None if batch is None else batch.name}
     )
-    stated = None if _is_only(task.stopped_reason, _NO_REASON) else task.stopped_reason
+    stated = None
+    if not _is_only(task.stopped_reason, _NO_REASON):
+        stated = task.stopped_reason
     if own or (stated and not _is_only(stated, _VAGUE_REASON)):
         return own or stated
     return next(others, stated)
@@ -311,7 +319,9 @@ def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
 def _text(values: Mapping[str, object], name: str) -> str | None:
     """A text that UTF-8 can encode; None if it is empty, absent or no text."""
     value = text(values.get(name))
-    return None if value is None else without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
+    if value is None:
+        return None
+    return without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
 
 
 def _time(values: Mapping[str, object], name: str) -> datetime | None:

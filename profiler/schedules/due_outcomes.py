@@ -119,7 +119,9 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
 
 
 def _end(task: StartedTask) -> float:
-    return inf if task.stopped_ns is None else task.stopped_ns
+    if task.stopped_ns is None:
+        return inf
+    return task.stopped_ns
 
 
 class _Judge(Struct, frozen=True, kw_only=True):
@@ -135,7 +137,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
         rows: list[list[TaskSlot] | str] = []
         for schedule in members:
             try:
-                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self.now_ns
+                if len(members) > 1:
+                    context_ns = self._context_ns(schedule, tasks)
+                else:
+                    context_ns = self.now_ns
                 if self.since_ns is None:
                     first_ns = last_due(schedule, self.now_ns)
                 else:
@@ -268,7 +273,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
             )
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
-            end = "window" if slot.schedule.window_minutes else "due time"
+            if slot.schedule.window_minutes:
+                end = "window"
+            else:
+                end = "due time"
             return "late", f"The task started {after} after the {end}."
         previous = last_ends[first.arn]
         if previous is not None and (
@@ -301,4 +309,6 @@ def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueT
         return replace(due, outcome="unknown", reason=CHANGED)
     if due.due_ns < changed_ns + EFFECTIVE_NS:
         return replace(due, outcome="unknown", reason=_NEW)
-    return replace(due, outcome="unknown", reason=_RESTARTED) if is_restarted else due
+    if is_restarted:
+        return replace(due, outcome="unknown", reason=_RESTARTED)
+    return due

@@ -120,7 +120,9 @@ def _day_of_month(text: str) -> _DayRule:
         before = int(found[1] or 0)
         return lambda year, month: (day for day in (_length(year, month) - before,) if day > 0)
     if found := re.fullmatch(r"(\w+)W", text, re.ASCII):
-        fixed = None if found[1] == "L" else _values(found[1], 1, 31)[0]
+        fixed = None
+        if found[1] != "L":
+            fixed = _values(found[1], 1, 31)[0]
         return lambda year, month: _nearest_weekday(year, month, fixed or _length(year, month))
     days = _values(text, 1, 31)
     return lambda year, month: (day for day in days if day <= _length(year, month))
@@ -181,7 +183,11 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
         times: Iterable[int] = count(since_ns + (anchor_ns - since_ns) % expression, expression)
     else:
         since = _local(since_ns, zone)
-        locals_ = expression.ascending(since) if isinstance(expression, _Cron) else (expression,)
+        locals_: Iterable[datetime]
+        if isinstance(expression, _Cron):
+            locals_ = expression.ascending(since)
+        else:
+            locals_ = (expression,)
         times = (due_ns for due_ns in _instants(locals_, zone) if due_ns >= since_ns)
     return takewhile(lambda due_ns: due_ns < until_ns, times)
 
@@ -216,7 +222,9 @@ def are_times_known(schedule: Schedule) -> bool:
 
 def _anchor_ns(schedule: Schedule) -> int | None:
     """The time from which a rate counts."""
-    return schedule.created_ns if schedule.starts_ns is None else schedule.starts_ns
+    if schedule.starts_ns is None:
+        return schedule.created_ns
+    return schedule.starts_ns
 
 
 def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
@@ -287,7 +295,10 @@ def shortest_gap_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
     for schedule in schedules:
         try:
             is_placed = are_times_known(schedule)
-            known = schedule if is_placed else replace(schedule, created_ns=now_ns)
+            if is_placed:
+                known = schedule
+            else:
+                known = replace(schedule, created_ns=now_ns)
             ahead = due_times(known, now_ns, now_ns + _GAPS_AHEAD_NS)
         except ScheduleExpressionError:
             continue
@@ -310,7 +321,13 @@ def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: flo
     if not gaps_ms or p95_ms <= min(gaps_ms):
         return None
     shortest_ms = min(gaps_ms)
-    takes = "takes" if median_ms > shortest_ms else "takes up to"
-    due = "due every" if shortest_ms == max(gaps_ms) else "due again after"
+    if median_ms > shortest_ms:
+        takes = "takes"
+    else:
+        takes = "takes up to"
+    if shortest_ms == max(gaps_ms):
+        due = "due every"
+    else:
+        due = "due again after"
     duration_ms = median_ms if median_ms > shortest_ms else p95_ms
     return f"{takes} {format_duration(duration_ms)}, {due} {format_duration(shortest_ms)}"

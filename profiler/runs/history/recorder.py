@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line, truncate_text
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
-from profiler.runs.step_series import encode_rows, rows_of
+from profiler.runs.step_series import StepSeries, collected_steps, encode_steps
 
 if TYPE_CHECKING:
     from profiler.runs.history.run_database import HistoryStore
@@ -132,4 +132,7 @@ class HistoryRecorder:
 
 
 def _points(report: Report, series: RunSeries | None) -> bytes:
-    return encode_rows(() if series is None else rows_of(series, report.record.metrics.duration_ms))
+    steps = StepSeries()
+    if series is not None:
+        steps = collected_steps(series, report.record.metrics.duration_ms)
+    return encode_steps(steps)

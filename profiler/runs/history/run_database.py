@@ -25,7 +25,7 @@ from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
-from profiler.runs.step_series import StepSeries, decode_rows
+from profiler.runs.step_series import StepSeries, decode_steps
 
 if TYPE_CHECKING:
     from profiler.runs.past_runs.run_source import RunFilter
@@ -361,7 +361,7 @@ class HistoryStore:
         """The time series of each run; empty if it is not stored (any more)."""
         for text in self._columns("points", reports):
             try:
-                yield StepSeries() if text is None else decode_rows(text)
+                yield StepSeries() if text is None else decode_steps(text)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 yield StepSeries()
 
