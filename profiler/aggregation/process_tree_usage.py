@@ -59,16 +59,14 @@ class TreeCpu(Struct):
         now = {process.identity: process for process in processes}
         before = self._previous
         by_pid = {process.pid: process for process in before.values()}
-        gone = [
-            (process, by_pid.get(process.parent_pid))
-            for identity, process in before.items()
-            if identity not in now
-        ]
-        handed_over_ns = max(reaped_ns - self._reaped_ns, 0) + sum(
-            max(process.children_cpu_ns - before[identity].children_cpu_ns, 0)
-            for identity, process in now.items()
-            if identity in before
-        )
+        gone: list[tuple[ProcessReading, ProcessReading | None]] = []
+        handed_over_ns = max(reaped_ns - self._reaped_ns, 0)
+        for identity, process in before.items():
+            after = now.get(identity)
+            if after is None:
+                gone.append((process, by_pid.get(process.parent_pid)))
+            else:
+                handed_over_ns += max(after.children_cpu_ns - process.children_cpu_ns, 0)
         gone += [(process, None) for process in self._settle(now, before, handed_over_ns)]
         unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
@@ -109,13 +107,13 @@ class TreeCpu(Struct):
             elif after.children_faults == parent.children_faults:
                 # The count of a present parent was read after the end of its child; that of a
                 # zombie is final.
-                (lost if parent.identity in now or after.state == _ZOMBIE else undecided).append(
-                    process
-                )
-        self.has_lost = self.has_lost or bool(lost)
-        self.lost_blocks = sum(
-            (process.blocks or BlockBytes() for process in lost), self.lost_blocks
-        )
+                if parent.identity in now or after.state == _ZOMBIE:
+                    lost.append(process)
+                else:
+                    undecided.append(process)
+        for process in lost:
+            self.has_lost = True
+            self.lost_blocks += process.blocks or BlockBytes()
         unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(
             unknown, last.handed_over_ns + handed_over_ns
         )
@@ -161,20 +159,22 @@ class TreeMemory(Struct):
             held[identity] = min(before[identity].share_bytes or 0, now[identity].share_bytes or 0)
         held_bytes = sum(held.values())
         holders = sum(size > 0 for size in held.values())
-        with_new_marks = (
-            (
-                _high_water_bytes(before.get(identity), process) + held_bytes - held[identity],
-                holders + (held[identity] == 0),
-            )
-            for identity, process in now.items()
-            # A lower mark means that the process has executed another program.
-            if process.peak_bytes
-            not in (None, before[identity].peak_bytes if identity in before else None)
-        )
         # The processes together held at least as much as each of them.
         mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
         self.largest_mark_bytes = max(self.largest_mark_bytes or 0, mark_bytes)
-        peak_bytes, number = max((sum(shares), len(shares)), (mark_bytes, 1), *with_new_marks)
+        # The memory and the number of its processes, by the shares and by each new mark.
+        possible = [(sum(shares), len(shares)), (mark_bytes, 1)]
+        for identity, process in now.items():
+            last = before.get(identity)
+            # A lower mark means that the process has executed another program.
+            if process.peak_bytes is None:
+                continue
+            if last is not None and process.peak_bytes == last.peak_bytes:
+                continue
+            own_bytes = _high_water_bytes(last, process)
+            number = holders + (held[identity] == 0)
+            possible.append((own_bytes + held_bytes - held[identity], number))
+        peak_bytes, number = max(possible)
         if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
             self.peak_bytes = peak_bytes
             self.peak_processes = number
@@ -188,12 +188,17 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     the others' shares have changed by the same amount. Therefore the larger number and the
     difference are both subtracted.
     """
-    ends = [
-        max((end.rss_bytes or 0) - (end.share_bytes or 0), 0)
-        for end in (before, now)
-        if end is not None
-    ]
-    return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
+    others_bytes = _others_bytes(now)
+    change_bytes = 0
+    if before is not None:
+        change_bytes = abs(_others_bytes(before) - others_bytes)
+        others_bytes = max(_others_bytes(before), others_bytes)
+    return max((now.peak_bytes or 0) - others_bytes - change_bytes, 0)
+
+
+def _others_bytes(process: ProcessReading) -> int:
+    """The pages of a process that the shares of other processes count."""
+    return max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
 
 
 class GroupTotal(Struct):
