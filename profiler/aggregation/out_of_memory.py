@@ -1,4 +1,4 @@
-"""Whether processes were killed for lack of memory: the kernel's count of kills, and the verdict."""
+"""Whether processes were killed for lack of memory: the kernel's count, and the verdict."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -151,8 +151,8 @@ class OomKillTracker(Struct):
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
         shown = (
-            (kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)))
-            for one in victims
+            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.rss_bytes)))
+            for victim in victims
         )
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
         self._pending = min(new_kills, pending - attributed)

@@ -32,15 +32,15 @@ def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
             "ELASTICSEARCH_AWS_AUTH must be es (a domain of Amazon OpenSearch Service) or aoss "
             "(OpenSearch Serverless)."
         )
-    found = _AMAZON.match(url)
+    match = _AMAZON.match(url)
     has_user = bool(environment.get("ELASTICSEARCH_USER", "").strip())
-    return named or (found[2].lower() if found and not has_user else None)
+    return named or (match[2].lower() if match and not has_user else None)
 
 
 def signing_region(url: str) -> str | None:
     """The Region in an address of Amazon."""
-    found = _AMAZON.match(url)
-    return found and found[1].lower()
+    match = _AMAZON.match(url)
+    return match and match[1].lower()
 
 
 class AwsSignature(Struct, eq=False):

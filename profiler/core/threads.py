@@ -168,7 +168,7 @@ class StoppableThread:
     def _run_to_end(self) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001  whatever it is, the other numbers go on and the record names it
+        except Exception as error:  # noqa: BLE001  the other numbers go on; the record names it
             text = " ".join(f"{type(error).__name__}: {error}".split())
             self.failure = ThreadFailure(self._clock.wall_ns(), text[:200])
 

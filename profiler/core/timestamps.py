@@ -92,8 +92,8 @@ def format_local(moment_ns: int | None) -> str | None:
 def with_local_times(text: str) -> str:
     """A sentence with the time of this machine for each time of a record."""
 
-    def local(found: re.Match[str]) -> str:
-        return format_local(parse_ns(found[0])) or found[0]
+    def local(time_text: re.Match[str]) -> str:
+        return format_local(parse_ns(time_text[0])) or time_text[0]
 
     return re.sub(_RFC3339, local, text, flags=re.ASCII)
 

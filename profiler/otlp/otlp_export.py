@@ -113,12 +113,10 @@ class OtlpExporter(Struct, eq=False):
     clock: Clock
     jitter: Callable[[], float]  # a number from 0 to 1, which spreads the pauses of many exporters
     sign: Sign | None = None
-    lacks_signals: bool = (
-        False  # the last export was accepted but for signals that the backend does not take at all
-    )
-    is_unauthorized: bool = (
-        False  # the backend refused the sender of all signals of the last export
-    )
+    # The last export was accepted but for signals that the backend does not take at all.
+    lacks_signals: bool = False
+    # The backend refused the sender of all signals of the last export.
+    is_unauthorized: bool = False
 
     def deadline_ns(self, seconds: float) -> int:
         return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
@@ -151,21 +149,21 @@ class OtlpExporter(Struct, eq=False):
                 else:
                     refused[signal] = answer
             left_seconds = self._left_seconds(deadline_ns) - _MIN_SECONDS
-            pauses = {
-                signal: one.pause_seconds
-                for signal, one in refused.items()
-                if one.pause_seconds <= left_seconds
-            }
-            if not pauses or usual_seconds > left_seconds:
+            waiting = []
+            pause_seconds = usual_seconds
+            for signal, refusal in refused.items():
+                if refusal.pause_seconds <= left_seconds:
+                    waiting.append(signal)
+                    pause_seconds = max(pause_seconds, refusal.pause_seconds)
+            if not waiting or usual_seconds > left_seconds:
                 break
-            waiting = list(pauses)
-            self.clock.sleep(max(usual_seconds, *pauses.values()))
+            self.clock.sleep(pause_seconds)
             usual_seconds *= 2
         is_accepted = len(refused) < len(requests)
-        statuses = {one.status for one in refused.values()}
+        statuses = {refusal.status for refusal in refused.values()}
         self.lacks_signals = is_accepted and statuses <= _UNAVAILABLE
         self.is_unauthorized = not is_accepted and statuses <= _UNAUTHORIZED
-        return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
+        return _sentences(targets, {signal: refusal.reason for signal, refusal in refused.items()})
 
     def _left_seconds(self, deadline_ns: int) -> float:
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND

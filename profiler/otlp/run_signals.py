@@ -32,7 +32,8 @@ _MAX_TEXT = 4096
 _MAX_LABELS = 64
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
 _TRACEPARENT = re.compile(
-    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?",
+    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+    r"(?:-.*)?",
     re.DOTALL,
 )
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
@@ -192,16 +193,14 @@ def span_id(task_id: str, span: str) -> str:
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
-    texts = (
-        value
-        for values in labels
-        for name, value in (values or {}).items()
-        if name.lower() == "traceparent"
-    )
-    for match in map(_TRACEPARENT.fullmatch, map(str.strip, texts)):
-        if match is not None:
-            trace, span, flags = match.groups()
-            return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
+    for values in labels:
+        for name, value in (values or {}).items():
+            match = None
+            if name.lower() == "traceparent":
+                match = _TRACEPARENT.fullmatch(value.strip())
+            if match is not None:
+                trace, span, flags = match.groups()
+                return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
     return None
 
 
@@ -223,9 +222,8 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     stop_category: str | None = None
     is_complete: bool = True  # the record covers the whole run
-    context: Mapping[str, str] | None = (
-        None  # the batch's labels or a command's environment: may have a TRACEPARENT
-    )
+    # The batch's labels or a command's environment: may have a TRACEPARENT.
+    context: Mapping[str, str] | None = None
     resource: Mapping[str, str] = {}  # the user's attributes, which take precedence
     part: str = ""  # distinguishes the runs of one task
     observed_ns: int
@@ -314,12 +312,10 @@ def _spans(
     run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]
 ) -> list[Message]:
     record = run.record
-    kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
-    named = [
-        (f"task_profiler.{kind}.{name}", value)
-        for kind, values in kinds
-        for name, value in values.items()
-    ]
+    named: list[tuple[str, str]] = []
+    for kind, values in (("label", record.labels or {}), ("tag", record.tags or {})):
+        for name, value in values.items():
+            named.append((f"task_profiler.{kind}.{name}", value))
     if parent is None:
         is_below = {}
     else:

@@ -134,23 +134,21 @@ def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
     """The stacks within their limits; of a long stack the innermost functions."""
-    moments = (
-        replace(
-            moment,
-            stack=tuple(map(_short, moment.stack[-MAX_FRAMES:])),
-            own=moment.own[-MAX_FRAMES:],
-        )
-        for moment in stacks.moments[:MAX_MOMENTS]
-    )
+    moments = []
+    for moment in stacks.moments[:MAX_MOMENTS]:
+        stack = tuple(map(_short, moment.stack[-MAX_FRAMES:]))
+        moments.append(replace(moment, stack=stack, own=moment.own[-MAX_FRAMES:]))
     top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
     return replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
 
 
 def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:
     """The rows, with these texts of theirs within the limit."""
-    return tuple(
-        replace(row, **{name: _short(getattr(row, name), limit) for name in names}) for row in rows
-    )
+    shortened = []
+    for row in rows:
+        texts = {name: _short(getattr(row, name), limit) for name in names}
+        shortened.append(replace(row, **texts))
+    return tuple(shortened)
 
 
 def _short(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:

@@ -129,7 +129,12 @@ def json_path(path: str) -> str | None:
     return ".".join(map(json_name, names))
 
 
-def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+def _value(
+    unit: Unit,
+    path: str,
+    document_field: str | None = None,
+    **outputs: Any,  # noqa: ANN401
+) -> Metric:
     return Metric(
         unit=unit,
         get=reader(path),
@@ -139,14 +144,24 @@ def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: 
     )
 
 
-def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+def _emf_value(
+    unit: Unit,
+    path: str,
+    document_field: str | None = None,
+    **outputs: Any,  # noqa: ANN401
+) -> Metric:
     """A row that is also a CloudWatch metric, with the record's name."""
     return _value(
         unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs
     )
 
 
-def _gpu_total(unit: Unit, name: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+def _gpu_total(
+    unit: Unit,
+    name: str,
+    document_field: str | None = None,
+    **outputs: Any,  # noqa: ANN401
+) -> Metric:
     """A row for the sum of a counter over all GPUs.
 
     ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field.
@@ -219,6 +234,28 @@ def _out_of_memory(run: RunView) -> int | None:
     if run.record.status == "running" or likely is None:
         return None
     return int(likely)
+
+
+def _active_percents(unit: str) -> Iterator[Metric]:
+    """The shares of the time in which a unit of the GPUs was active."""
+    return _statistics(
+        "%",
+        f"gpus.{unit}_active_percent",
+        f"usage.gpu.{unit}_active.percent",
+        names=_MEAN_AND_MAX,
+        emf={"avg": f"gpu{unit.title()}ActivePercent"},
+    )
+
+
+def _link_totals(link: str) -> Iterator[Metric]:
+    """The bytes that all GPUs together received and sent over a link."""
+    for direction, verb, done in (("rx", "receive", "received"), ("tx", "transmit", "sent")):
+        yield _gpu_total(
+            "bytes",
+            f"{link.lower()}_{direction}_bytes",
+            live_name=f"gpu_{link.lower()}_{verb}_bytes_total",
+            live_help=f"Bytes {done} over {link}. From Hopper on.",
+        )
 
 
 def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
@@ -362,17 +399,9 @@ METRICS: tuple[Metric, ...] = (
         text={"avg": "Avg GPU"},
         emf={"avg": "gpuUtilizationPercent"},
     ),
-    *(
-        metric
-        for name in ("sm", "tensor", "dram")
-        for metric in _statistics(
-            "%",
-            f"gpus.{name}_active_percent",
-            f"usage.gpu.{name}_active.percent",
-            names=_MEAN_AND_MAX,
-            emf={"avg": f"gpu{name.title()}ActivePercent"},
-        )
-    ),
+    *_active_percents("sm"),
+    *_active_percents("tensor"),
+    *_active_percents("dram"),
     _value("%", "record.gpu_idle.percent", "usage.gpu.idle.percent", emf_name="gpuIdlePercent"),
     _value("h", "record.gpu_idle.gpu_hours", "usage.gpu.idle.hours", emf_name="gpuIdleHours"),
     *_statistics(
@@ -384,16 +413,8 @@ METRICS: tuple[Metric, ...] = (
         emf={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
     ),
     _gpu_total("J", "energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
-    *(
-        _gpu_total(
-            "bytes",
-            f"{link.lower()}_{direction}_bytes",
-            live_name=f"gpu_{link.lower()}_{verb}_bytes_total",
-            live_help=f"Bytes {done} over {link}. From Hopper on.",
-        )
-        for link in ("PCIe", "NVLink")
-        for direction, verb, done in (("rx", "receive", "received"), ("tx", "transmit", "sent"))
-    ),
+    *_link_totals("PCIe"),
+    *_link_totals("NVLink"),
     # All NeuronCores, and the memory of all Neuron devices
     _value("count", "neuron.cores", "usage.neuron.cores", text_label="Neuron Cores"),
     *_statistics(

@@ -54,8 +54,13 @@ def with_unread(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Pro
     others, which then has no count. What they have too much, which is rounding, the first one
     loses.
     """
-    named = [row for row in rows if not is_other_processes(row)]
-    hidden = next((row for row in rows if is_other_processes(row)), None)
+    named = []
+    hidden: Process | None = None
+    for row in rows:
+        if is_other_processes(row):
+            hidden = row
+        else:
+            named.append(row)
     if not named or cpu_seconds is None:
         return tuple(rows)
     excess_seconds = sum(row.cpu_seconds or 0 for row in rows) - cpu_seconds

@@ -18,7 +18,7 @@ CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
-"""The source of records that are made of Container Insights' performance log events, one a minute."""
+"""The source of records that are made of Container Insights' log events, one a minute."""
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as
 # unknown. So the fields below are any text for the decoder; the closed lists above are for writers.

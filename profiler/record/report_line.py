@@ -49,10 +49,9 @@ def report_text(report: Report) -> str:
     """The REPORT line without its newline; values that are not known are left out."""
     record = report.record
     run = view_of(record)
+    advice = None
     if record.recommendation is not None:
-        reasons = record.recommendation.reasons
-    else:
-        reasons = ()
+        advice = _one_line(" ".join(record.recommendation.reasons)) or None
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     if is_cpu_partial(record) and texts[_CPU_TIME] is not None:
         texts[_CPU_TIME] = f"{AT_LEAST}{texts[_CPU_TIME]}"
@@ -64,7 +63,7 @@ def report_text(report: Report) -> str:
         ("Exit Code", None if record.exit_code is None else str(record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
         *((label, texts[label]) for label in _LAST_LABELS),
-        ("Advice", _one_line(" ".join(reasons)) or None),
+        ("Advice", advice),
     )
     return "\t".join(f"{label}: {text}" for label, text in fields if text is not None)
 
@@ -125,7 +124,11 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     record = report.record
     time_ns = parse_ns(report.time)
     run = view_of(record)
-    values = {name: value for name in names if (value := _read(EMF_METRICS[name], run)) is not None}
+    values: dict[str, Number] = {}
+    for name in names:
+        value = _read(EMF_METRICS[name], run)
+        if value is not None:
+            values[name] = value
     if time_ns is None or not record.family or not values:
         return {}
     directive = {

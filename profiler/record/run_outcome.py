@@ -28,7 +28,9 @@ _CAUSES: Mapping[str, str] = {
     "spot": "AWS reclaimed the Spot capacity",
     "user": "A person or a program stopped the task",
     "scheduler": "The ECS scheduler stopped the task",
-    "infrastructure": "AWS stopped the task because of a problem with the underlying infrastructure",
+    "infrastructure": (
+        "AWS stopped the task because of a problem with the underlying infrastructure"
+    ),
     "image": "The container's image could not be pulled",
     "resources": "ECS could not get the resources that the task needs to start",
 }

@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from heapq import merge
 from itertools import count, islice, pairwise, product, takewhile
+from math import inf
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -64,13 +65,15 @@ class _Cron(Struct, frozen=True):
             for month in self.months:
                 if (year, month) < (since.year, since.month):
                     continue
-                for day in sorted({day for rule in self.day_rules for day in rule(year, month)}):
+                days: set[int] = set()
+                for rule in self.day_rules:
+                    days.update(rule(year, month))
+                for day in sorted(days):
                     # Local times have no zone here.
                     midnight = datetime(year, month, day)  # noqa: DTZ001
                     first = bisect_left(self.minutes_of_day, (since - midnight) / _MINUTE)
-                    yield from (
-                        midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:]
-                    )
+                    for minutes in self.minutes_of_day[first:]:
+                        yield midnight + minutes * _MINUTE
 
 
 def _parse_cron(text: str) -> _Cron:
@@ -96,10 +99,10 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
     count = last - first + 1
     values: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
-        if found is None:
+        match = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
+        if match is None:
             raise ValueError(part)
-        begin_text, end_text, step_text = found.groups()
+        begin_text, end_text, step_text = match.groups()
         begin = int(begin_text or first)
         if end_text:
             end = int(end_text)
@@ -110,29 +113,36 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
         if not (first <= begin <= last and first <= end <= last):
             raise ValueError(part)
         # FRI-MON and 22-2 go on after the end of the week or of the day.
-        steps = range(0, (end - begin) % count + 1, int(step_text or 1))
-        values.update(first + (begin - first + step) % count for step in steps)
+        for step in range(0, (end - begin) % count + 1, int(step_text or 1)):
+            values.add(first + (begin - first + step) % count)
     return tuple(sorted(values))
 
 
 def _day_of_month(text: str) -> _DayRule:
-    if found := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
-        before = int(found[1] or 0)
-        return lambda year, month: (day for day in (_length(year, month) - before,) if day > 0)
-    if found := re.fullmatch(r"(\w+)W", text, re.ASCII):
+    if match := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
+        before = int(match[1] or 0)
+        return lambda year, month: _before_the_end(year, month, before)
+    if match := re.fullmatch(r"(\w+)W", text, re.ASCII):
         fixed = None
-        if found[1] != "L":
-            fixed = _values(found[1], 1, 31)[0]
+        if match[1] != "L":
+            fixed = _values(match[1], 1, 31)[0]
         return lambda year, month: _nearest_weekday(year, month, fixed or _length(year, month))
     days = _values(text, 1, 31)
     return lambda year, month: (day for day in days if day <= _length(year, month))
 
 
+def _before_the_end(year: int, month: int, days: int) -> Iterator[int]:
+    """The day so many days before the last day of the month."""
+    day = _length(year, month) - days
+    if day > 0:
+        yield day
+
+
 def _day_of_week(text: str) -> _DayRule:
     if text == "L":
         text = "SAT"
-    if found := re.fullmatch(r"(\w+)#([1-5])|(\w+)L", text, re.ASCII):
-        weekday_text, number, last_text = found.groups()
+    if match := re.fullmatch(r"(\w+)#([1-5])|(\w+)L", text, re.ASCII):
+        weekday_text, number, last_text = match.groups()
         (weekday,) = _values(last_text or weekday_text, 1, 7, _WEEKDAY_NAMES)
         index = int(number) - 1 if number else -1
         return lambda year, month: iter(_on_weekdays(year, month, (weekday,))[index:][:1])
@@ -256,8 +266,10 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 @lru_cache(maxsize=1024)
 def _read_expression(expression: str) -> _Expression:
     try:
-        found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
-        name, inner = found.groups() if found else ("", "")
+        match = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
+        name = inner = ""
+        if match is not None:
+            name, inner = match.groups()
         if name == "cron":
             return _parse_cron(inner)
         if name == "at":
@@ -291,25 +303,33 @@ def shortest_gap_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
     that cannot be read, and the phase of a rate without a beginning, count as unknown.
     """
     dues: list[Iterator[int]] = []
-    gaps_ns: list[int] = []
+    shortest_ns: float = inf
     for schedule in schedules:
         try:
             is_placed = are_times_known(schedule)
-            if is_placed:
-                known = schedule
-            else:
-                known = replace(schedule, created_ns=now_ns)
-            ahead = due_times(known, now_ns, now_ns + _GAPS_AHEAD_NS)
+            placed = schedule
+            if not is_placed:
+                placed = replace(schedule, created_ns=now_ns)
+            ahead = due_times(placed, now_ns, now_ns + _GAPS_AHEAD_NS)
         except ScheduleExpressionError:
             continue
         if is_placed:
             dues.append(ahead)
         else:
-            first = list(islice(ahead, 2))
-            gaps_ns += [later_ns - due_ns for due_ns, later_ns in pairwise(first)]
-    merged = islice(merge(*dues), _MAX_GAPS)
-    gaps_ns += [later_ns - due_ns for due_ns, later_ns in pairwise(merged) if later_ns > due_ns]
-    return min(gaps_ns) / NS_PER_MS if gaps_ns else None
+            shortest_ns = min(shortest_ns, _shortest_gap_ns(islice(ahead, 2)))
+    shortest_ns = min(shortest_ns, _shortest_gap_ns(islice(merge(*dues), _MAX_GAPS)))
+    if shortest_ns == inf:
+        return None
+    return shortest_ns / NS_PER_MS
+
+
+def _shortest_gap_ns(dues: Iterable[int]) -> float:
+    """The shortest time between two of the moments, which are in order; infinite without two."""
+    shortest_ns: float = inf
+    for due_ns, later_ns in pairwise(dues):
+        if later_ns > due_ns:
+            shortest_ns = min(shortest_ns, later_ns - due_ns)
+    return shortest_ns
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
@@ -321,13 +341,10 @@ def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: flo
     if not gaps_ms or p95_ms <= min(gaps_ms):
         return None
     shortest_ms = min(gaps_ms)
+    takes = f"takes up to {format_duration(p95_ms)}"
     if median_ms > shortest_ms:
-        takes = "takes"
-    else:
-        takes = "takes up to"
+        takes = f"takes {format_duration(median_ms)}"
+    due = "due again after"
     if shortest_ms == max(gaps_ms):
         due = "due every"
-    else:
-        due = "due again after"
-    duration_ms = median_ms if median_ms > shortest_ms else p95_ms
-    return f"{takes} {format_duration(duration_ms)}, {due} {format_duration(shortest_ms)}"
+    return f"{takes}, {due} {format_duration(shortest_ms)}"
