@@ -56,6 +56,7 @@ class _Total(Struct, frozen=True, gc=False):
     cpu_ns: int = 0
 
     def plus(self, cpu_ns: int, count: int = 1) -> "_Total":
+        """The total with further processes; 0: with more CPU time of the same."""
         return _Total(self.count + count, self.cpu_ns + cpu_ns)
 
 

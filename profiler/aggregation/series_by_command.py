@@ -77,6 +77,7 @@ class _Command(Struct):
         )
 
     def cells(self, length: int, first_step: int = 0) -> CommandCells:
+        """The values of so many steps, unknown before ``first_step``."""
         least = [size or 0 for size in self.series.memory.padded(length)]
         most = [size or 0 for size in self.most.memory.padded(length)]
         return CommandCells(

@@ -55,6 +55,7 @@ class ShownWait(Struct, frozen=True, gc=False):
         return self.kind == other.kind and dict(self.targets).keys() == dict(other.targets).keys()
 
     def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
+        """Divide a time among the waits, by the number of their threads."""
         threads = sum(count for _, count in self.targets)
         return (
             (Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets

@@ -66,11 +66,13 @@ class _Column(Struct, Generic[_Cell]):
     cells: list[_Cell] = field(default_factory=list)
 
     def add(self, index: int, cell: _Cell) -> None:
+        """Combine a cell with what the step has; the column grows up to it."""
         if index >= len(self.cells):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
         self.cells[index] = self.combine(self.cells[index], cell)
 
     def padded(self, length: int) -> list[_Cell]:
+        """The cells of so many steps, the last ones empty."""
         return self.cells + [self.empty] * (length - len(self.cells))
 
 
@@ -86,7 +88,8 @@ class RunSeries:
         self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None
     ) -> None:
         self._started_ns = started_ns
-        self._interval_ns = self.step_ns = max(step_ns, 1)
+        self._interval_ns = max(step_ns, 1)
+        self.step_ns = self._interval_ns
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
             self.step_ns //= 2
         self._capacity = 2 * points
@@ -110,6 +113,7 @@ class RunSeries:
         )
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
+        """Spread the CPU time that was used between two moments by the wall clock."""
         self.spread(self.cpu, start_ns, end_ns, cpu_ns)
 
     def spread(
@@ -258,11 +262,13 @@ class RunSeries:
         return max(index, 0)
 
     def merge(self) -> None:
+        """Merge each two neighbouring steps."""
         self.step_ns *= 2
         for column in self.columns:
             cells = column.cells
-            last = cells[-1:] if len(cells) % 2 else []
-            column.cells = [*map(column.combine, cells[::2], cells[1::2]), *last]
+            column.cells = list(map(column.combine, cells[::2], cells[1::2]))
+            if len(cells) % 2:
+                column.cells.append(cells[-1])
 
 
 def means(column: _Column[_Sum], length: int) -> Column:

@@ -54,10 +54,12 @@ class UnreadTime(Struct):
         self.certain_ns += min(certain_ns, left_ns)
 
     def add_working_sample(self) -> None:
+        """Add a sample that showed a thread that could run."""
         self.samples += 1
         self.working_samples += 1
 
     def add_blocked_sample(self, waits: Mapping[Wait, int]) -> None:
+        """Add a sample that showed only waits, with the part of the step of each."""
         self.samples += 1
         self.blocked_ns.update(waits)
 
@@ -65,6 +67,9 @@ class UnreadTime(Struct):
         return replace(self, blocked_ns=self.blocked_ns.copy())
 
     def parts(self) -> UnreadParts:
+        """Divide what was not read: by the samples, within the limits that the kernel's pressure
+        leaves.
+        """
         left_ns = self.length_ns - self.known_ns
         least, most = proportion_limits(self.working_samples, self.samples)
         waiting_ns = min(max(round(least * self.length_ns) - self.known_ns, 0), left_ns)

@@ -77,6 +77,7 @@ class CpuBudget(Struct):
     _last_cost_ns: int = 0
 
     def allows(self, now_ns: int, *, is_urgent: bool = True) -> bool:
+        """Whether work may begin now."""
         return self._left_ns(now_ns) >= (0 if is_urgent else self._last_cost_ns)
 
     def add_cost(self, cost_ns: int, now_ns: int) -> None:

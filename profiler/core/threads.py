@@ -120,6 +120,7 @@ class WakeEvent:
         os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
+        """Let the next wait last again."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
 

@@ -112,6 +112,7 @@ class _Reader(Struct):
     _prefix: str
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
+        """Where a signal goes, and how; None without an address. Raises UsageError."""
         url, setting = self._signal_value(signal, "ENDPOINT")
         url = url or default or ""
         is_own = setting != f"{self._prefix}_ENDPOINT"

@@ -146,6 +146,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
     def group(
         self, members: Sequence[Schedule], cluster: ClusterTasks, tasks: Sequence[StartedTask]
     ) -> Iterator[JudgedSchedule]:
+        """The outcomes of all due times of each schedule; ``tasks`` are those of the group, in the
+        order of their creation.
+        """
         is_alone = len(members) == 1
         rows = [self._slots(schedule, tasks, is_alone=is_alone) for schedule in members]
         of_all: list[TaskSlot] = []
