@@ -331,9 +331,7 @@ class ContainerUsage:
     @property
     def vcpu_at_last_sample(self) -> float | None:
         """The vCPU of the step that ended at the last sample; None if it is unknown."""
-        if self._last_vcpu_read_ns == self.last_read_ns:
-            return self.last_vcpu
-        return None
+        return self.last_vcpu if self._last_vcpu_read_ns == self.last_read_ns else None
 
     @property
     def last_read_by_start_ns(self) -> int | None:

@@ -11,6 +11,7 @@ from profiler.aggregation.statistics import MonotonicCounter
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, Metrics, PeakSource, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
+from profiler.record.task_needs import uncached_peak_mb
 from profiler.record.units import mebibytes
 
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the
@@ -55,10 +56,7 @@ def out_of_memory(
     share = None
     if memory_max_bytes is not None and memory_size_bytes:
         share = memory_max_bytes / memory_size_bytes
-    if limit_hits:
-        at_limit = _AT_LIMIT_FRACTION_WITH_HITS
-    else:
-        at_limit = _AT_LIMIT_FRACTION
+    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:
         return OutOfMemory(
@@ -78,14 +76,11 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
     """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
     between samples.
     """
-    peak_mb = metrics.memory_usage_peak_mb
+    peak_mb = uncached_peak_mb(metrics)
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False
-    cache_mb = None
-    if metrics.memory_cache_mb is not None:
-        cache_mb = metrics.memory_cache_mb.max
-    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
+    return peak_mb >= _NEAR_LIMIT_FRACTION * size_mb
 
 
 def may_have_missed_a_kill(record: Record) -> bool:

@@ -347,6 +347,4 @@ def _rounded(value: float) -> float:
 def rounded_column(values: Iterable[float | None]) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
     rounded = tuple(None if value is None else _rounded(value) for value in values)
-    if rounded.count(None) == len(rounded):
-        return None
-    return rounded
+    return None if rounded.count(None) == len(rounded) else rounded

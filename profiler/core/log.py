@@ -38,10 +38,7 @@ class JsonLog(Log):
         event_dict = {**fields, "event": event}
         processors.add_log_level(None, level, event_dict)
         processors.TimeStamper(fmt="iso", utc=True)(None, level, event_dict)
-        if level == "error":
-            write = self._output.keep
-        else:
-            write = self._output.write
+        write = self._output.keep if level == "error" else self._output.write
         write(
             msgspec.json.encode(event_dict, enc_hook=repr) + b"\n"
         )  # there is no other place to report a lost line

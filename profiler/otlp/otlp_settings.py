@@ -139,10 +139,7 @@ class _Reader(Struct):
         """The value and the name of the variable that it is from."""
         own = f"{self._prefix}_{signal.upper()}_{name}"
         common = f"{self._prefix}_{name}"
-        if self._environment.get(own, "").strip():
-            used = own
-        else:
-            used = common
+        used = own if self._environment.get(own, "").strip() else common
         return self._environment.get(used, "").strip(), used
 
     def _choice(

@@ -235,10 +235,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     @property
     def begin_ns(self) -> int:
         """The start of the root span; the end if no start is known."""
-        if self.pull_started_ns is None:
-            begin = self.started_ns
-        else:
-            begin = self.pull_started_ns
+        begin = self.started_ns if self.pull_started_ns is None else self.pull_started_ns
         return self._finished_ns if begin is None else begin
 
     @property
@@ -393,9 +390,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
-    severity = _INFO
-    if known_status(run.record) == "failure":
-        severity = _ERROR
+    severity = _ERROR if known_status(run.record) == "failure" else _INFO
     number, word = severity
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:

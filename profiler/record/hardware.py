@@ -245,10 +245,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
     if idle is None or idle.percent < _MIN_SHOWN_PERCENT:
         return None
     several = len(record.gpus) != 1  # a record that was too long has none
-    if record.gpu_scope == WHOLE_INSTANCE:
-        whose = " of the instance"
-    else:
-        whose = ""
+    whose = " of the instance" if record.gpu_scope == WHOLE_INSTANCE else ""
     if several:
         gpus = f"the {len(record.gpus) or ''} GPUs{whose} were".replace("  ", " ")
     else:
@@ -331,10 +328,7 @@ def _data_advice(record: Record) -> str | None:
     percent, kind = _activities(idle.waiting_for)[0]
     if percent <= (idle.waiting_for.other_percent or 0):
         return None
-    if len(record.gpus) == 1:
-        subject = "The GPU waited for"
-    else:
-        subject = "The GPUs waited for"
+    subject = "The GPU waited for" if len(record.gpus) == 1 else "The GPUs waited for"
     if kind in ("disk", "network"):
         return f"{subject} {wait_in_words(kind)}: use more loader workers or prefetch."
     if kind != _ON_CPU or not _is_one_cpu(record):

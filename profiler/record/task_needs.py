@@ -65,7 +65,5 @@ def uncached_peak_mb(metrics: Metrics) -> float | None:
     peak_mb = metrics.memory_usage_peak_mb
     if peak_mb is None:
         return None
-    cache_mb = None
-    if metrics.memory_cache_mb is not None:
-        cache_mb = metrics.memory_cache_mb.max
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
     return peak_mb - (cache_mb or 0)

@@ -69,9 +69,7 @@ def is_cpu_partial(record: Record) -> bool:
     """Whether ``cpuSeconds`` lacks the CPU time of more than a twentieth of the run: its end was
     not measured.
     """
-    covered = None
-    if record.sampling is not None:
-        covered = record.sampling.cpu_covered_percent
+    covered = None if record.sampling is None else record.sampling.cpu_covered_percent
     return covered is not None and covered < MIN_COVERED_PERCENT
 
 

@@ -113,9 +113,7 @@ def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
 
 
 def _end(task: StartedTask) -> float:
-    if task.stopped_ns is None:
-        return inf
-    return task.stopped_ns
+    return inf if task.stopped_ns is None else task.stopped_ns
 
 
 def _tasks_of(slots: Sequence[TaskSlot]) -> list[StartedTask]:
@@ -283,10 +281,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             )
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
-            if slot.schedule.window_minutes:
-                end = "window"
-            else:
-                end = "due time"
+            end = "window" if slot.schedule.window_minutes else "due time"
             return "late", f"The task started {after} after the {end}."
         previous = last_ends[first.arn]
         if previous is not None and (

@@ -232,9 +232,7 @@ def are_times_known(schedule: Schedule) -> bool:
 
 def _anchor_ns(schedule: Schedule) -> int | None:
     """The time from which a rate counts."""
-    if schedule.starts_ns is None:
-        return schedule.created_ns
-    return schedule.starts_ns
+    return schedule.created_ns if schedule.starts_ns is None else schedule.starts_ns
 
 
 def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
@@ -344,7 +342,5 @@ def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: flo
     takes = f"takes up to {format_duration(p95_ms)}"
     if median_ms > shortest_ms:
         takes = f"takes {format_duration(median_ms)}"
-    due = "due again after"
-    if shortest_ms == max(gaps_ms):
-        due = "due every"
+    due = "due every" if shortest_ms == max(gaps_ms) else "due again after"
     return f"{takes}, {due} {format_duration(shortest_ms)}"

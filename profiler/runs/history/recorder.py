@@ -61,7 +61,7 @@ class HistoryRecorder:
             report, series = build_so_far()
             series = None if series is None else series.copy()  # the thread reads the copy
             line = encode_line(report)
-        except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
+        except Exception:  # noqa: BLE001  the command goes on, and the end has its own report
             self._due_ns = None
             return
         # In a thread, because a file system may hang.
@@ -77,18 +77,16 @@ class HistoryRecorder:
 
     def _command(self) -> str:
         """The command line without secrets, cut if it is very long."""
-        from profiler.core.redaction import (
-            redact,
-        )  # regular expressions, which take a while to compile
+        # Its regular expressions take a while to compile.
+        from profiler.core.redaction import redact
 
         return truncate_text(without_surrogates(redact(self._words)), 4000)
 
     def _open(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._environment)
-        from profiler.runs.history.run_database import (
-            HistoryStore,
-        )  # sqlite3 would delay every start
+        # sqlite3 would delay every start.
+        from profiler.runs.history.run_database import HistoryStore
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
