@@ -104,7 +104,8 @@ class AnsweringSearch(FakeSearchCluster):
     def search(
         self, index: str, body: Mapping[str, Any], timeout_seconds: float
     ) -> Mapping[str, Any]:
-        assert (index, timeout_seconds) == ("task-reports-*", 5)
+        assert index == "task-reports-*"
+        assert timeout_seconds == 5
         self.bodies.append(body)
         if self.error is not None:
             raise self.error

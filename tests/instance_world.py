@@ -138,7 +138,7 @@ class FakeContainer:
 class FakeGroup(OpenGroup):
     """The group of a container or of a task. Counts its reads."""
 
-    world: "FakeInstance"
+    fakes: "FakeInstance"
     boxes: list[FakeContainer]
     is_task: bool
     reads: int = 0
@@ -147,7 +147,7 @@ class FakeGroup(OpenGroup):
     def sample(self, read_ns: int) -> ContainerSample | Unavailable:
         self.reads += 1
         assert not self.is_closed
-        ((box,), at) = self.boxes, self.world.now
+        ((box,), at) = self.boxes, self.fakes.now
         if not box.is_running(at):
             return GONE
         (start, _) = box.run_at(at) or (0, 0)
@@ -162,7 +162,7 @@ class FakeGroup(OpenGroup):
         )
 
     def totals(self) -> GroupReading | Unavailable:
-        at = self.world.now
+        at = self.fakes.now
         cache = round(sum(box.cache_mib(at) for box in self.boxes) * MIB)
         return GroupReading(
             memory=MemoryReading(used_bytes=4 * MIB, cache_bytes=cache, reclaimable_bytes=cache),
@@ -173,7 +173,7 @@ class FakeGroup(OpenGroup):
 
     def mark_bytes(self) -> int:
         """A task's group has two pages of its own."""
-        mark_mib = sum(box.mark_mib(self.world.now, is_task=self.is_task) for box in self.boxes)
+        mark_mib = sum(box.mark_mib(self.fakes.now, is_task=self.is_task) for box in self.boxes)
         return round(mark_mib * MIB) + 8192 * self.is_task
 
     def close(self) -> None:
@@ -182,21 +182,21 @@ class FakeGroup(OpenGroup):
 
 @dataclass
 class FakeGroups(InstanceCgroups):
-    world: "FakeInstance"
+    fakes: "FakeInstance"
     opened: list[FakeGroup] = field(default_factory=list)
 
     def open_container(self, docker_id: str, cgroup_parent: str) -> OpenGroup | Unavailable:
         boxes = [
             box
-            for box in self.world.boxes
-            if box.docker_id == docker_id and box.is_running(self.world.now)
+            for box in self.fakes.boxes
+            if box.docker_id == docker_id and box.is_running(self.fakes.now)
         ]
-        self.opened += [FakeGroup(self.world, boxes, is_task=False)] if boxes else []
+        self.opened += [FakeGroup(self.fakes, boxes, is_task=False)] if boxes else []
         return self.opened[-1] if boxes else GONE
 
     def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
-        boxes = [box for box in self.world.boxes if cgroup_parent == f"/ecs/{box.task}"]
-        self.opened.append(FakeGroup(self.world, boxes, is_task=True))
+        boxes = [box for box in self.fakes.boxes if cgroup_parent == f"/ecs/{box.task}"]
+        self.opened.append(FakeGroup(self.fakes, boxes, is_task=True))
         return self.opened[-1]
 
 
@@ -209,17 +209,17 @@ class FakeDockerApi(DockerApi):
     ``change`` returns another answer.
     """
 
-    world: "FakeInstance"
+    fakes: "FakeInstance"
     inspected: list[str] = field(default_factory=list)
     is_empty_from: float = inf
     failing: Callable[[str], Unavailable | None] = lambda _docker_id: None
     change: Callable[[EcsContainer], EcsContainer | Unavailable] = lambda inspected: inspected
 
     def _shown(self) -> list[FakeContainer]:
-        return [box for box in self.world.boxes if box.runs[0][0] <= self.world.now]
+        return [box for box in self.fakes.boxes if box.runs[0][0] <= self.fakes.now]
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
-        at = self.world.now
+        at = self.fakes.now
         return tuple(
             ListedContainer(
                 docker_id=box.docker_id, is_running=box.is_running(at), task_arn=box.arn
@@ -233,7 +233,7 @@ class FakeDockerApi(DockerApi):
         if (failure := self.failing(docker_id)) is not None:
             return failure
         found = [box for box in self._shown() if box.docker_id == docker_id]
-        return self.change(found[0].inspect(self.world.now)) if found else GONE
+        return self.change(found[0].inspect(self.fakes.now)) if found else GONE
 
 
 @dataclass
@@ -243,7 +243,7 @@ class FakeEvents(DockerEvents):
     Kills come ``delay`` late.
     """
 
-    world: "FakeInstance"
+    fakes: "FakeInstance"
     gap: tuple[float, float] = (-1.0, -1.0)
     taken: float = -1.0
     delay: float = 0.0
@@ -251,14 +251,14 @@ class FakeEvents(DockerEvents):
     failure: ThreadFailure | None = None
 
     def start(self) -> None:
-        self.taken = self.world.now
+        self.taken = self.fakes.now
 
     def stop(self, max_seconds: float) -> None:
         """There is nothing to stop."""
 
     def all(self) -> list[tuple[float, ContainerEvent]]:
         return sorted(
-            (one for box in self.world.boxes for one in self._events_of(box)),
+            (one for box in self.fakes.boxes for one in self._events_of(box)),
             key=lambda one: one[0],
         )
 
@@ -291,7 +291,7 @@ class FakeEvents(DockerEvents):
         return self.gap[0] <= at < self.gap[1]
 
     def take(self) -> list[ContainerEvent | None]:
-        before, self.taken = self.taken, self.world.now
+        before, self.taken = self.taken, self.fakes.now
         is_first, self.is_new = self.is_new, False
         events = [
             event for at, event in self.all() if before < at <= self.taken and not self._is_lost(at)
@@ -301,15 +301,15 @@ class FakeEvents(DockerEvents):
 
 @dataclass
 class FakeAgent(TaskMetadataSource):
-    world: "FakeInstance"
+    fakes: "FakeInstance"
     task_id: str
 
     def close(self) -> None:
         """There is no connection."""
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        self.world.asked.append(self.task_id)
-        return self.world.answer(self.task_id)
+        self.fakes.asked.append(self.task_id)
+        return self.fakes.answer(self.task_id)
 
 
 class FakeInstance(FakeMonitor):

@@ -193,7 +193,7 @@ class FakeAws:
         return self._json(request, {"tasks": [{"taskArn": known[1]}], "failures": []})
 
 
-class World:
+class RetryAccount:
     """Everything that a retry uses. ``table`` is that of notices."""
 
     def __init__(self, search: AnsweringSearch | None = None) -> None:

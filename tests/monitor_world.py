@@ -45,8 +45,8 @@ OWN = ContainerMetadata(
 class FakeCollector:
     """Notes the calls of the monitor, and how many reports were delivered before each."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, fakes: "PlayedMonitor") -> None:
+        self._world = fakes
         self.calls: list[tuple[str, int]] = []
 
     def _note(self, what: str) -> None:
@@ -137,7 +137,7 @@ class FakeMonitor:
         return MonitoredTask(self.settings, self.sampler, shared, warnings)
 
 
-class World(FakeMonitor):
+class PlayedMonitor(FakeMonitor):
     """A task whose batch uses half a vCPU and 100 MiB from second 0 until ``batch_ends``.
 
     Sees the batches' samples.
@@ -223,7 +223,7 @@ class World(FakeMonitor):
     def task(self, shared: SharedParts) -> MonitoredTask:
         return self.task_of(self.source, shared, self.warnings)
 
-    def run(self) -> "World":
+    def run(self) -> "PlayedMonitor":
         shared = self.shared()
         monitor_task(self.task(shared), shared, self.exporter)
         return self

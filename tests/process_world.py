@@ -59,11 +59,11 @@ class FakeExitWaiter(ProcessExitWaiter):
 
 
 def fake_source(read: Callable[[], Any]) -> Any:
-    """A source that reads by a function of the world."""
+    """A source that reads by a function of the test."""
     return SimpleNamespace(read=read, close=lambda: None, events_descriptor=42)
 
 
-class World:
+class CollectedBatch:
     """A batch with one process that uses half a vCPU and 100 MiB, unless other ``readings`` are
     given.
     """
@@ -116,7 +116,7 @@ class World:
         self._cpu_ns += self.cost_ns
         return self._cpu_ns + (0 if self.threads is None else self.threads.used_ns)
 
-    def run(self, until: float, step: float = 1) -> "World":
+    def run(self, until: float, step: float = 1) -> "CollectedBatch":
         while self.at < until:
             self.clock.advance(step)
             self.collector.tick()

@@ -7,7 +7,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import InstanceReading
 from tests.fakes import START_NS, sample, seconds
-from tests.monitor_world import MIB, OWN, World
+from tests.monitor_world import MIB, OWN, PlayedMonitor
 
 BATCH = ContainerMetadata(
     name="batch", docker_id="b", started_ns=START_NS, memory_limit_bytes=512 * MIB
@@ -23,7 +23,7 @@ TASK = TaskMetadata(
 )
 
 
-class SnapshotWorld(World):
+class ScrapedTask(PlayedMonitor):
     """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
 
     def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:

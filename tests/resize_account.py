@@ -81,7 +81,8 @@ class Account:
         self.ecs.delete_task_definitions(taskDefinitions=["nightly:1"])
         assert self.resize("--register").returncode == 0
         after, found = self.described("nightly")
-        assert (after["cpu"], after["memory"]) == ("1024", "2048")
+        assert after["cpu"] == "1024"
+        assert after["memory"] == "2048"
         assert found == {"task-profiler:reverted-from": "2/256/512"}
 
     def put_reports(self, group: str) -> None:

@@ -37,9 +37,10 @@ def bars(tab: Page) -> Counter[str]:
     return Counter(name.rpartition(", ")[2] for name in tab.evaluate(BARS))
 
 
-def test_the_night_chart_has_lanes_of_families_and_bars_of_runs_and_moves_by_days(
+def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
     opened: Opener, ecs_dashboard: Path
 ) -> None:
+    """The night chart has lanes of families and bars of runs and moves by days."""
     tab = opened(ecs_dashboard)
     assert tab.inner_text("#night-range") == "2026-11-19 12:00 to 2026-11-20 12:00"
     assert tab.is_disabled("#night-later")
@@ -175,7 +176,8 @@ def test_the_selection_is_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
     by_id = {row["taskId"]: row for row in rows}
     assert by_id["odd"]["family"] == '\'=1+1,"x"', "a spreadsheet does not run it"
     killed = by_id[KILLED.task_id]
-    assert (killed["outcome"], killed["startedAt"]) == ("out of memory", KILLED.started_at)
+    assert killed["outcome"] == "out of memory"
+    assert killed["startedAt"] == KILLED.started_at
     numbers = float(killed["durationMs"]), float(killed["maxMemoryUsedMB"])
     assert numbers == (KILLED.metrics.duration_ms, KILLED.metrics.max_memory_used_mb)
 
@@ -268,9 +270,10 @@ def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: P
     assert marks.count() == 0
 
 
-def test_a_row_of_the_table_shows_the_course_of_the_memory_and_its_share_of_the_limit(
+def test_a_row_shows_the_course_of_the_memory_and_its_share(
     opened: Opener, ecs_dashboard: Path
 ) -> None:
+    """A row of the table shows the course of the memory and its share of the limit."""
     tab = opened(ecs_dashboard)
     row = tab.locator("#runs tbody tr", has_text="invoices")
     course = row.locator(".course path").get_attribute("d") or ""

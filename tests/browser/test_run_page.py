@@ -264,9 +264,8 @@ def deep_run() -> tuple[Report, activity.StacksLine]:
     return replace(WAITING, record=record), replace(shown_runs.waiting_stacks(), steps=(step,))
 
 
-def test_the_time_is_a_bar_and_processes_are_layers_with_a_legend_and_a_card(
-    opened: Opener, page: Path
-) -> None:
+def test_the_time_is_a_bar_and_processes_are_layers(opened: Opener, page: Path) -> None:
+    """The time is a bar and processes are layers with a legend and a card."""
     tab = opened(page, ADDRESS)
     parts = "[...document.querySelectorAll('.time-bar span')]"
     widths: Sequence[float] = tab.evaluate(

@@ -31,16 +31,17 @@ def _record(seen: Mapping[str, Any], container: str = "batch") -> Record:
 
 
 @_EACH
-def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(
-    results: Results, name: str
-) -> None:
+def test_each_task_has_one_report_with_its_end(results: Results, name: str) -> None:
+    """Each task has one report with its end and a kill for memory is certain."""
     record, state, exit_code = (
         _record(results[name]),
         results[name]["batch"]["state"],
         BATCHES[name].exit_code,
     )
     status = "stopped" if name == "stopped" else "failure" if exit_code else "success"
-    assert (record.status, record.exit_code, state["ExitCode"]) == (status, exit_code, exit_code)
+    assert record.status == status
+    assert record.exit_code == exit_code
+    assert state["ExitCode"] == exit_code
     duration_ms = (
         present(parse_ns(state["FinishedAt"])) - present(parse_ns(state["StartedAt"]))
     ) / 1e6
@@ -49,10 +50,8 @@ def test_each_task_has_one_report_with_its_end_and_a_kill_for_memory_is_certain(
         pytest.approx(duration_ms, abs=1) if duration_ms >= 0 else None
     )
     evidence = "kernel-counter" if name in _KILLED else None
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (
-        name in _KILLED,
-        evidence,
-    )
+    assert record.likely_out_of_memory == (name in _KILLED)
+    assert record.out_of_memory_evidence == evidence
 
 
 @_EACH

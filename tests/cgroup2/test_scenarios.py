@@ -143,11 +143,9 @@ def test_a_kill_for_memory_is_known_whatever_the_exit_code(
     results: Results, exit_code: int, status: str
 ) -> None:
     record = _record(results, exit_code=exit_code)
-    assert (record.exit_code, record.status, record.likely_out_of_memory) == (
-        exit_code,
-        status,
-        True,
-    )
+    assert record.exit_code == exit_code
+    assert record.status == status
+    assert record.likely_out_of_memory is True
     if exit_code == 3:
         assert record.out_of_memory_evidence == "kernel-counter"
         assert present(record.memory_kills).count == 1
@@ -203,6 +201,7 @@ def test_as_root_a_spike_is_reported(results: Results) -> None:
 @pytest.mark.scenario("container_child_killed")
 def test_a_child_killed_for_memory_is_known(results: Results) -> None:
     record = _record_of_task(results, exit_code=3)
-    assert (record.status, record.likely_out_of_memory) == ("failure", True)
+    assert record.status == "failure"
+    assert record.likely_out_of_memory is True
     assert record.out_of_memory_evidence == "kernel-counter"
     assert present(record.memory_kills).count == 1

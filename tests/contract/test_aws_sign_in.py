@@ -121,7 +121,8 @@ def test_templates_and_dashboards_are_installed_in_the_cluster_or_through_the_co
         done = run_here(
             ENVIRONMENT, "kibana", "import", *words, "--url", f"{domain.url}/_dashboards"
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
         assert "installed: index template task-reports" in done.stdout
         assert put in domain.accepted
         assert domain.accepted.pop() == (
@@ -165,14 +166,16 @@ def test_a_refusal_is_shown_in_its_own_words(
     done = run_here(
         {**ENVIRONMENT, **environment}, "kibana", "import", "--elasticsearch", domain.url, *words
     )
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
     assert said in done.stderr
     assert domain.accepted == []
 
 
-def test_the_forwarder_signs_in_the_same_way_and_a_bare_comma_in_its_encoded_form(
+def test_the_forwarder_signs_in_the_same_way(
     domain: AmazonDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The forwarder signs in the same way and a bare comma in its encoded form."""
     for name, value in KEY.items():
         monkeypatch.setenv(name, value)
     cluster = OpenSearchCluster(domain.url, Credentials(aws="es"), REGION)

@@ -176,9 +176,8 @@ def test_what_the_schedule_asks_for_runs_on_an_instance_of_the_group(path: Path)
 # Who may do what
 
 
-def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may_only_put_its_report() -> (
-    None
-):
+def test_the_schedule_may_run_this_task_and_hand_over_its_roles() -> None:
+    """The schedule may run this task and hand over its roles and the task may only put its report."""
     stack = deploy_cluster(GPU)
     run, hand_over, keep = stack.statements("ScheduleRole")
     definition, cluster = (
@@ -187,7 +186,8 @@ def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may
     )
     family = definition["family"]
     revisions = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}:*"
-    assert (run["Action"], run["Resource"]) == ("ecs:RunTask", revisions)
+    assert run["Action"] == "ecs:RunTask"
+    assert run["Resource"] == revisions
     assert run["Condition"] == {"ArnEquals": {"ecs:cluster": cluster}}
     assert hand_over["Action"] == "iam:PassRole"
     assert hand_over["Resource"] == [definition["taskRoleArn"], definition["executionRoleArn"]]
@@ -195,11 +195,13 @@ def test_the_schedule_may_run_this_task_and_hand_over_its_roles_and_the_task_may
         "StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}
     }
     letters = stack.schedule["Target"]["DeadLetterConfig"]["Arn"]
-    assert (keep["Action"], keep["Resource"]) == ("sqs:SendMessage", letters)
+    assert keep["Action"] == "sqs:SendMessage"
+    assert keep["Resource"] == letters
     (put,) = stack.statements("TaskRole")
     group = stack.outputs["LogGroupName"]
     streams = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:ecs/batch/*"
-    assert (put["Action"], put["Resource"]) == ("logs:PutLogEvents", streams)
+    assert put["Action"] == "logs:PutLogEvents"
+    assert put["Resource"] == streams
 
 
 @pytest.mark.parametrize(

@@ -64,33 +64,32 @@ def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
     logs.put(PERFORMANCE, [events[8], '{"Type": "Task"', "Task"], START_MS)
     logs.put(PERFORMANCE, [events[0] | {"Timestamp": 1e18}, events[0] | {"Timestamp": 0}])
     (found,) = records(logs)
-    assert (found.family, found.revision, found.container.name, found.cluster) == (
-        "nightly-etl",
-        "26",
-        "batch",
-        "jobs",
-    )
-    assert (found.status, found.finished_at, found.likely_out_of_memory) == ("unknown", None, None)
+    assert found.family == "nightly-etl"
+    assert found.revision == "26"
+    assert found.container.name == "batch"
+    assert found.cluster == "jobs"
+    assert found.status == "unknown"
+    assert found.finished_at is None
+    assert found.likely_out_of_memory is None
     metrics = found.metrics
     # Without the CPU of the first half minute and of the lost minute.
-    assert (metrics.duration_ms, metrics.cpu_seconds) == (12 * MINUTE_MS, 9 * 30 + 60)
-    assert (metrics.max_memory_used_mb, metrics.memory_size_mb, metrics.vcpu_size) == (
-        3000,
-        4096,
-        1,
-    )
+    assert metrics.duration_ms == 12 * MINUTE_MS
+    assert metrics.cpu_seconds == 9 * 30 + 60
+    assert metrics.max_memory_used_mb == 3000
+    assert metrics.memory_size_mb == 4096
+    assert metrics.vcpu_size == 1
     assert metrics.network_rx_bytes == 600 * (30 + 10 * 60)
     assert metrics.block_read_bytes == 1_000 * (11 * MINUTE_MS + 30_000)
-    assert (metrics.ephemeral_storage_size_mb, metrics.init_duration_ms) == (20480, 20_000)
+    assert metrics.ephemeral_storage_size_mb == 20480
+    assert metrics.init_duration_ms == 20_000
     assert metrics.vcpu_saturated_percent == round(100 / 10, 3)
     assert None not in (metrics.slowdown_at_vcpu, found.recommendation)
     series, sampling = present(found.series), present(found.sampling)
-    assert (series.step_ms, series.vcpu_used) == (
-        MINUTE_MS,
-        (None, 0.5, None, 0.5, 1.0, *[0.5] * 7),
-    )
+    assert series.step_ms == MINUTE_MS
+    assert series.vcpu_used == (None, 0.5, None, 0.5, 1.0, *[0.5] * 7)
     assert series.memory_used_mb == (1000, 1000, None, 1000, 3000, *[1000] * 7)
-    assert (sampling.interval_ms, sampling.sources) == (MINUTE_MS, ("container-insights",))
+    assert sampling.interval_ms == MINUTE_MS
+    assert sampling.sources == ("container-insights",)
     assert "X86_64 (assumed)" in (present(found.cost).price_basis or "")
     assert logs.operations == {"FilterLogEvents"}
 
@@ -112,15 +111,19 @@ def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
         START_MS + 120_000,
     )
     (found,) = records(logs)
-    assert (found.status, found.exit_code, found.likely_out_of_memory) == ("failure", 137, True)
-    assert (found.metrics.duration_ms, found.metrics.billed_duration_ms) == (100_000, 120_000)
+    assert found.status == "failure"
+    assert found.exit_code == 137
+    assert found.likely_out_of_memory is True
+    assert found.metrics.duration_ms == 100_000
+    assert found.metrics.billed_duration_ms == 120_000
     assert found.metrics.cpu_seconds == 50  # the last event's minute began before the end
     assert found.cpu_architecture == "ARM64"
     basis, shown = (
         present(found.cost).price_basis or "",
         run(logs, "show", found.task_id[:8]).stdout,
     )
-    assert ("assumed" in basis, "FARGATE_SPOT" in basis) == (False, True)
+    assert "assumed" not in basis
+    assert "FARGATE_SPOT" in basis
     for text in (
         "ran out of memory after 1m 40s",
         "ECS reported: OutOfMemoryError",
@@ -210,7 +213,8 @@ def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
         ("web", "Container Insights is off for web"),
     ):
         done = run(logs, "history", cluster=glob)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == ""
         assert sentence in done.stderr
 
 
@@ -226,7 +230,8 @@ def test_what_may_not_be_read(logs: PlayedLogs) -> None:
     assert "How the runs of jobs ended is unknown." in done.stderr
     logs.throttled = {PERFORMANCE}
     done = run(logs, "history")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
     assert "too many calls" in done.stderr
     logs.refused = {PERFORMANCE}
     assert "allow logs:FilterLogEvents" in run(logs, "recommend").stderr

@@ -57,7 +57,7 @@ def before_calls(patch: pytest.MonkeyPatch, look: Callable[[str], object]) -> No
 
 
 @pytest.fixture(autouse=True)
-def world(
+def fakes(
     monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch
 ) -> Iterator[None]:
     settings = {
@@ -182,7 +182,8 @@ def test_a_retry_repeats_only_slack(slack: FakeSlack, monkeypatch: pytest.Monkey
     assert len(slack.messages) == 1
     (sent,) = received(queue)
     assert sent["resources"] == [ARN]
-    assert (sent["detail"]["taskArn"], sent["detail"]["exitCode"]) == (ARN, 1)
+    assert sent["detail"]["taskArn"] == ARN
+    assert sent["detail"]["exitCode"] == 1
     items = boto3.client("dynamodb").scan(TableName="done")["Items"]
     assert ["expiration" in item for item in items] == [True] * 2
 
@@ -286,10 +287,8 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
     }
     repeated = handler.forward_logs(records, clock)["batchItemFailures"]
     assert clock.left_ms > 0
-    assert (len(slack.messages), repeated) == (
-        2,
-        [{"itemIdentifier": str(number)} for number in range(2, 9)],
-    )
+    assert len(slack.messages) == 2
+    assert repeated == [{"itemIdentifier": str(number)} for number in range(2, 9)]
 
 
 Notify = Callable[..., Result]
@@ -318,12 +317,13 @@ def test_an_event_is_printed_and_sent_to_every_channel(
     monkeypatch.setenv("EVENT_BUS_NAME", "default")
     queue = event_queue()
     document = printed(notify())
-    assert (document["channel"], slack.messages, received(queue)) == ("failure", [], [])
-    assert (slack.messages, notify().stderr) == (
-        [],
-        "task-profiler: Nothing was sent; --yes sends it.\n",
-    )
-    assert (document["detail"]["taskArn"], document["detail"]["status"]) == (ARN, "failure")
+    assert document["channel"] == "failure"
+    assert slack.messages == []
+    assert received(queue) == []
+    assert slack.messages == []
+    assert notify().stderr == "task-profiler: Nothing was sent; --yes sends it.\n"
+    assert document["detail"]["taskArn"] == ARN
+    assert document["detail"]["status"] == "failure"
     assert printed(notify("--yes")) == document
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
     assert [sent["detail"] for sent in received(queue)] == [document["detail"]]
@@ -334,10 +334,8 @@ def test_the_line_of_a_notice_is_accepted(
     notify: Notify, line: AnyNoticeLine, slack: FakeSlack
 ) -> None:
     document = printed(notify("--yes", line=encode_notice(line).decode()))
-    assert (document["channel"], document["detail"]["notice"]["kind"]) == (
-        "failure",
-        line.notice.kind,
-    )
+    assert document["channel"] == "failure"
+    assert document["detail"]["notice"]["kind"] == line.notice.kind
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
 
 

@@ -105,7 +105,8 @@ def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> 
     assert sorted(
         family for family, action in actions.items() if action == "on instance"
     ) == sorted(on_instance)
-    assert (actions["own"], actions["fargate"]) == ("update monitor", "add monitor")
+    assert actions["own"] == "update monitor"
+    assert actions["fargate"] == "add monitor"
     assert account.command(*words, "--register").returncode == 0
     revisions = {
         family: account.ecs.list_task_definitions(familyPrefix=family) for family in FAMILIES

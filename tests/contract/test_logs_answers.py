@@ -157,7 +157,7 @@ STACKS = b'{"type":"task.stacks"}'
     "answer",
     [refusal("InvalidParameterException"), Answer(413, PAGE), Answer(503, b""), Answer(200, PAGE)],
 )
-def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_failure(
+def test_the_report_arrives_alone_if_the_line_before_it_may_fail(
     portal: Portal, answer: Answer
 ) -> None:
     """botocore repeats a call after a fault of the server up to three times."""
@@ -184,9 +184,10 @@ def test_only_a_report_that_was_dropped_is_sent_again_without_the_line_before_it
     assert portal.messages == [STACKS.decode(), *["line"] * reports]
 
 
-def test_a_refusal_with_another_reason_is_named_and_without_time_for_one_the_report_goes_alone(
+def test_a_refusal_with_another_reason_is_named(
     portal: Portal,
 ) -> None:
+    """A refusal with another reason is named and without time for one the report goes alone."""
     assert sink().put(b"line", TARGET, 10, before=STACKS) is None
     assert portal.messages == ["line"]
     portal.answers, portal.messages = [refusal("AccessDeniedException")], []
@@ -219,9 +220,12 @@ def test_the_cause_of_a_connection_that_fails_is_named(
             assert checked.last_cause in reason
 
 
-def test_a_report_has_the_time_of_now_and_is_found_at_the_end_of_its_stream_and_trying_out_writes_nothing(
+def test_a_report_has_the_time_of_now_and_ends_its_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A report has the time of now and is found at the end of its stream and trying out writes
+    nothing.
+    """
     with moto_account(monkeypatch, "eu-west-1"):
         logs = boto3.client("logs")
         assert not sink().holds_report(TARGET, "0123abc", 9)  # there is no such stream

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from profiler.monitor.prometheus.exporter import MetricsServer, PrometheusExporter
 from tests.fakes import FakeLog
-from tests.prometheus_world import SnapshotWorld
+from tests.prometheus_world import ScrapedTask
 from tests.values import present
 
 LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"
@@ -51,7 +51,8 @@ def get(server: MetricsServer, path: str = "/metrics") -> requests.Response:
 def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: MetricsServer) -> None:
     for path in ("/metrics", "/metrics?name[]=x"):
         answer = get(server, path)
-        assert (answer.status_code, answer.content) == (200, BODY)
+        assert answer.status_code == 200
+        assert answer.content == BODY
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert answer.headers["Server"] == "task-profiler"
 
@@ -64,7 +65,8 @@ def test_there_is_nothing_else(
     server: MetricsServer, page: Mock, method: str, path: str, status: int
 ) -> None:
     answer = requests.request(method, f"http://{LOCAL}:{server.port}{path}", timeout=120)
-    assert (answer.status_code, page.call_count) == (status, 0)
+    assert answer.status_code == status
+    assert page.call_count == 0
 
 
 def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
@@ -77,7 +79,8 @@ def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
     page.side_effect = None
     assert get(server).status_code == 200
     ((level, event, fields),) = log.lines
-    assert (level, fields) == ("error", {"reason": "ValueError('a bug')"})
+    assert level == "error"
+    assert fields == {"reason": "ValueError('a bug')"}
     assert "report is not affected" in event
 
 
@@ -125,11 +128,11 @@ def test_whatever_a_client_says_is_no_error_of_ours(
 
 
 class Exported:
-    """A world of which snapshots are exported."""
+    """A task whose snapshots are exported."""
 
     def __init__(self, port: int = 0) -> None:
-        self.world = SnapshotWorld()
-        self.exporter = PrometheusExporter(port, self.world.builder, FakeLog())
+        self.fakes = ScrapedTask()
+        self.exporter = PrometheusExporter(port, self.fakes.builder, FakeLog())
 
     @property
     def port(self) -> int:
@@ -149,28 +152,28 @@ def exported() -> Iterator[Exported]:
 
 def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported) -> None:
     assert exported.scraped() == ""
-    exported.world.tick()
+    exported.fakes.tick()
     exported.exporter.publish()
-    reads = exported.world.sampler.readings
+    reads = exported.fakes.sampler.readings
     first = exported.scraped()
     assert (
         'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} '
         "0.5"
     ) in first
-    exported.world.tick(3)
+    exported.fakes.tick(3)
     assert exported.scraped() == first
     exported.exporter.publish()
     assert '"0123"} 2.0' in exported.scraped()
-    assert exported.world.sampler.readings == reads + 3
+    assert exported.fakes.sampler.readings == reads + 3
 
 
 def test_readings_that_nobody_renews_are_gone_after_ten_seconds(exported: Exported) -> None:
-    exported.world.builder.shared.ticker.missed = 3
-    exported.world.tick()
+    exported.fakes.builder.shared.ticker.missed = 3
+    exported.fakes.tick()
     exported.exporter.publish()
-    exported.world.clock.advance(10)
+    exported.fakes.clock.advance(10)
     assert "task_profiler_container_" in exported.scraped()
-    exported.world.clock.advance(0.1)
+    exported.fakes.clock.advance(0.1)
     stuck = dict(re.findall(r"^task_profiler_(\w+){.*} (.*)$", exported.scraped(), re.MULTILINE))
     assert stuck.pop("monitor_memory_peak_bytes")
     assert stuck == {
@@ -189,7 +192,8 @@ def test_a_port_in_use_is_a_sentence_and_publishing_does_nothing(exported: Expor
         "free in the task."
     )
     second.exporter.publish()
-    assert (second.exporter._snapshot, second.exporter._server) == (None, None)
+    assert second.exporter._snapshot is None
+    assert second.exporter._server is None
     second.exporter.close()
 
 

@@ -52,26 +52,25 @@ def test_reports_are_counted_and_then_sent_once(
     counted = run_here(environment, *words)
     (as_json,) = map(json.loads, run_here(environment, *words, "--json").stdout.splitlines())
     assert f"{as_json['lines']} lines would be sent." in counted.stdout
-    assert (as_json["isApplied"], as_json["indexed"]) == (False, None)
+    assert as_json["isApplied"] is False
+    assert as_json["indexed"] is None
     expected = "2 lines would be sent.\nNothing was changed; --yes carries this out.\n"
-    assert (counted.returncode, counted.stdout) == (0, expected)
+    assert counted.returncode == 0, counted.stderr
+    assert counted.stdout == expected
     assert INVOKE not in proxy.operations
     sent = run_here(environment, *words, "--yes")
-    assert (sent.returncode, sent.stdout) == (
-        0,
-        "2 lines sent: 2 indexed, 0 failed, 1 untrusted.\n",
-    )
+    assert sent.returncode == 0, sent.stderr
+    assert sent.stdout == "2 lines sent: 2 indexed, 0 failed, 1 untrusted.\n"
     (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
     document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
-    assert (document["owner"], document["logGroup"], len(document["logEvents"])) == (
-        "123456789012",
-        GROUP,
-        2,
-    )
+    assert document["owner"] == "123456789012"
+    assert document["logGroup"] == GROUP
+    assert len(document["logEvents"]) == 2
     assert list((tmp_path / "task-profiler").iterdir()) == []
     proxy.answers[INVOKE] = {"other": "function"}
     failed = run_here(environment, *words, "--yes")
-    assert (failed.returncode, "does not respond like the forwarder" in failed.stderr) == (1, True)
+    assert failed.returncode == 1, failed.stderr
+    assert "does not respond like the forwarder" in failed.stderr
 
 
 def test_several_log_groups_are_replayed_by_a_pattern(
@@ -84,17 +83,16 @@ def test_several_log_groups_are_replayed_by_a_pattern(
     }
     words = ("--function", "forwarder", "--since", "1h", "--yes")
     sent = run_here(environment, "replay", "--log-group", "/ecs/jo[bk]*", *words)
-    assert (sent.returncode, sent.stdout) == (
-        0,
-        "2 lines in 2 log groups sent: 2 indexed, 0 failed, 1 untrusted.\n",
-    )
+    assert sent.returncode == 0, sent.stderr
+    assert sent.stdout == "2 lines in 2 log groups sent: 2 indexed, 0 failed, 1 untrusted.\n"
     assert list((tmp_path / "task-profiler").iterdir()) == []
     (listed,) = [
         json.loads(body) for operation, body in proxy.bodies if operation == "DescribeLogGroups"
     ]
     assert listed == {"logGroupNamePrefix": "/ecs/jo"}
     nothing = run_here(environment, "replay", "--log-group", "/ecs/x*", *words)
-    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert nothing.returncode == 1, nothing.stderr
+    assert nothing.stdout == ""
     assert nothing.stderr.endswith(
         "No log group matches '/ecs/x*': check the name, --region and --profile.\n"
     )

@@ -87,9 +87,10 @@ def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
     assert account.newest("nightly") == [1]
 
 
-def test_a_transformer_that_may_override_a_size_is_named_and_another_is_not_in_the_way(
+def test_a_transformer_that_may_override_a_size_is_named(
     account: Account,
 ) -> None:
+    """A transformer that may override a size is named and another is not in the way."""
     account.oversized("nightly", "weekly")
     overrides = '{"containerOverrides": [{"name": "batch", %s: <size>}]}'
     for name, field in (("nightly", '"memory"'), ("weekly", '"command"')):
@@ -198,9 +199,10 @@ def test_a_definition_beyond_the_first_hundred_resources_of_a_stack_is_left_alon
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_without_the_right_to_ask_for_owners_nothing_is_registered_and_the_right_is_named(
+def test_without_the_right_to_ask_for_owners_nothing_is_registered(
     account: Account, proxy: AwsProxy, words: tuple[str, ...]
 ) -> None:
+    """Without the right to ask for owners nothing is registered and the right is named."""
     proxy.refused = {"DescribeStackResources"}
     done = account.resize("--register", *words)
     assert done.returncode == 1
@@ -272,9 +274,10 @@ def test_a_service_with_an_external_controller_runs_the_family_of_its_task_set(
 # Schedules are moved once
 
 
-def test_a_schedule_that_somebody_put_back_is_left_and_moved_again_if_its_family_is_named(
+def test_a_schedule_put_back_moves_again_only_if_its_family_is_named(
     account: Account,
 ) -> None:
+    """A schedule that somebody put back is left and moved again if its family is named."""
     account.schedule("night", "control:1")
     registered(account)
     assert account.started_by_schedule("night") == "control:2"
@@ -287,9 +290,10 @@ def test_a_schedule_that_somebody_put_back_is_left_and_moved_again_if_its_family
     assert account.started_by_schedule("night") == "control:2"
 
 
-def test_a_schedule_moves_from_an_equal_older_revision_and_not_from_one_of_another_size(
+def test_a_schedule_moves_only_from_an_equal_older_revision(
     account: Account,
 ) -> None:
+    """A schedule moves from an equal older revision and not from one of another size."""
     account.family("nightly", (2.0, 4096))
     account.family("nightly")
     account.family("nightly")
@@ -366,7 +370,8 @@ def test_a_family_is_put_back_on_request_without_any_run(account: Account) -> No
     assert account.newest("control") == [2]
     assert account.resize("control", "--revert", "--register").returncode == 0
     after, tags = account.described("control")
-    assert (after["cpu"], after["memory"]) == ("1024", "2048")
+    assert after["cpu"] == "1024"
+    assert after["memory"] == "2048"
     assert after["containerDefinitions"][0]["memory"] == 1900
     assert tags == {"task-profiler:reverted-from": "2/256/512"}
 
@@ -487,7 +492,8 @@ def test_two_calls_at_once_register_one_size(account: Account) -> None:
         assert list(threads.map(register_in_a_process, [account, account])) == [0, 0]
     for name in ("nightly", "control"):
         after, tags = account.described(name)
-        assert (after["cpu"], after["memory"]) == ("256", "512")
+        assert after["cpu"] == "256"
+        assert after["memory"] == "512"
         assert tags["task-profiler:resized-from"].split("/")[1:] == ["1024", "2048"]
 
 

@@ -128,13 +128,13 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
         "off first:3",
     }
     one = by_title["whole etl"]
-    assert (one.kind, one.group, one.time_zone, one.is_enabled) == (
-        "schedule",
-        "etl",
-        "Asia/Tokyo",
-        False,
-    )
-    assert (one.window_minutes, one.task_count, one.cluster_arn) == (5, 2, CLUSTER)
+    assert one.kind == "schedule"
+    assert one.group == "etl"
+    assert one.time_zone == "Asia/Tokyo"
+    assert one.is_enabled is False
+    assert one.window_minutes == 5
+    assert one.task_count == 2
+    assert one.cluster_arn == CLUSTER
     assert (one.starts_ns, one.ends_ns) == tuple(
         int(day.timestamp()) * NS_PER_SECOND for day in (start, end)
     )
@@ -142,18 +142,17 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     assert one.modified_ns == one.created_ns
     assert one.dead_letter_arn == "arn:aws:sqs:us-east-1:123456789012:dead"
     rule = by_title["rule first:3"]
-    assert (rule.kind, rule.group, rule.expression, rule.created_ns) == (
-        "rule",
-        "default",
-        "rate(1 hour)",
-        None,
-    )
+    assert rule.kind == "rule"
+    assert rule.group == "default"
+    assert rule.expression == "rate(1 hour)"
+    assert rule.created_ns is None
     assert [by_title[f"{name} first:3"].is_enabled for name in ("rule", "off")] == [True, False]
 
 
-def test_an_unchanged_schedule_is_read_once_and_one_for_which_there_was_no_time_the_next_time(
+def test_an_unchanged_schedule_is_read_once(
     account: Account,
 ) -> None:
+    """An unchanged schedule is read once and one for which there was no time the next time."""
     account.schedule("one", "rate(5 minutes)")
     account.schedule("two", "rate(5 minutes)")
     reader = Schedules(account.client)
@@ -214,9 +213,12 @@ def test_the_tasks_of_clusters(account: Account) -> None:
     now_ns = round(NOW.timestamp()) * NS_PER_SECOND
     clusters = read_clusters(account.client("ecs"), [CLUSTER, CLUSTER], now_ns)
     (running, ended) = clusters[CLUSTER].tasks or ()
-    assert (running.family, running.started_by, running.stopped_ns) == ("etl", "me", None)
+    assert running.family == "etl"
+    assert running.started_by == "me"
+    assert running.stopped_ns is None
     assert abs(running.created_ns / NS_PER_SECOND - NOW.timestamp()) < 0.002
-    assert (ended.exit_code, ended.stop_code) == (3, "EssentialContainerExited")
+    assert ended.exit_code == 3
+    assert ended.stop_code == "EssentialContainerExited"
     assert clusters[CLUSTER].known_since_ns == now_ns - 55 * 60 * NS_PER_SECOND
     account.proxy.refused = {"DescribeTasks"}
     unread = read_clusters(account.client("ecs"), [CLUSTER], now_ns)[CLUSTER]
@@ -253,7 +255,9 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
         ("later", "broken"), "none"
     )
     ran = rows["nightly"]
-    assert (ran["kind"], ran["expression"], ran["cluster"]) == ("rule", daily(due), "jobs")
+    assert ran["kind"] == "rule"
+    assert ran["expression"] == daily(due)
+    assert ran["cluster"] == "jobs"
     dues = [f"{one:%Y-%m-%dT%H:%M}:00.000Z" for one in (due, due + timedelta(days=1))]
     assert [ran["lastDue"], ran["nextDue"]] == dues
     account.events.remove_targets(
@@ -302,7 +306,8 @@ def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Pat
     file = tmp_path / "runs.jsonl"
     file.write_bytes(b"".join(encode(run) + b"\n" for run in runs))
     (row,) = map(json.loads, account.run("--json", "--from", str(file)).stdout.splitlines())
-    assert (row["usualDurationMs"], row["overlap"]) == (4_200_000, "takes 1h 10m, due every 1h 00m")
+    assert row["usualDurationMs"] == 4_200_000
+    assert row["overlap"] == "takes 1h 10m, due every 1h 00m"
     lacking = account.run("--json", "--from", str(tmp_path / "other"))
     assert json.loads(lacking.stdout)["usualDurationMs"] is None
     assert "The usual durations are unknown. " in lacking.stderr
@@ -313,7 +318,8 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
 ) -> None:
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
     shown = account.run()
-    assert (shown.returncode, shown.stdout) == (1, "")
+    assert shown.returncode == 1, shown.stderr
+    assert shown.stdout == ""
     assert shown.stderr == (
         "task-profiler: No schedule and no rule of EventBridge starts an ECS task: check "
         "--region and --profile.\n"

@@ -130,10 +130,8 @@ def test_a_failed_request_shows_its_status_and_no_secret(
     for cluster in clusters(url, Credentials(api_key=SECRET)):
         with pytest.raises(SearchClusterError, match=sentence) as error:
             cluster.bulk(DOCUMENTS, 5)
-        assert (error.value.status, error.value.is_retryable) == (
-            status,
-            status in {429, 503, None},
-        )
+        assert error.value.status == status
+        assert error.value.is_retryable == (status in {429, 503, None})
         assert SECRET not in str(error.value)
 
 
@@ -164,7 +162,8 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
         "to the file of your private CA.\n"
     )
     done = history(url, ELASTICSEARCH_CA_FILE=str(certificate))
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
     assert "No runs in the indices task-reports-*" in done.stderr
 
 
@@ -211,7 +210,9 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
 )
 def test_each_error_names_the_address_and_the_remedy(url: str, code: int, sentence: str) -> None:
     done = history(url)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
     assert sentence in done.stderr
     assert "secret" not in done.stderr
 

@@ -48,13 +48,12 @@ def account(tmp_path: Path) -> Iterator[Account]:
 
 def test_it_is_built_and_pushed_once(account: Account) -> None:
     done = account.setup("image", "--yes", "--", "--build-arg", "BASE_IMAGE=mine:3")
-    assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{IMAGE}\n"
     assert "for this machine's processor only" in done.stderr
     (repository,) = account.ecr.describe_repositories()["repositories"]
-    assert (repository["repositoryName"], repository["imageTagMutability"]) == (
-        "task-profiler",
-        "IMMUTABLE",
-    )
+    assert repository["repositoryName"] == "task-profiler"
+    assert repository["imageTagMutability"] == "IMMUTABLE"
     login, build, push = account.docker.commands("version", "buildx version", "info")
     assert login == f"login --username AWS --password-stdin {REGISTRY}"
     assert account.docker.password() == f"{ACCOUNT}-auth-token"
@@ -65,7 +64,8 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
 
     account.push()
     again = account.setup("image", "--yes", PATH="/nowhere")  # which needs no Docker
-    assert (again.returncode, again.stdout) == (0, f"{IMAGE}\n")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == f"{IMAGE}\n"
     assert again.stderr == f"In ECR already: task-profiler:{VERSION}\n"
 
 
@@ -122,7 +122,8 @@ def test_settings_that_would_remove_the_image_or_its_pull_are_named(account: Acc
     policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
     account.ecr.set_repository_policy(repositoryName="task-profiler", policyText=policy)
     done = account.setup("image", "--yes")
-    assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{IMAGE}\n"
     _, *warnings = done.stderr.splitlines()
     named = (
         "tags of task-profiler",

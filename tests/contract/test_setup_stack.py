@@ -77,7 +77,9 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert account.secret("task-profiler/slack") == {"slack_failure_webhook_url": WEBHOOK}
     stored = account.aws.client("secretsmanager").describe_secret(SecretId="task-profiler/slack")
     (stack,), team = account.stacks(), {"Key": "team", "Value": "data"}
-    assert (stored["KmsKeyId"], team in stored["Tags"], stack["Tags"]) == (key, True, [team])
+    assert stored["KmsKeyId"] == key
+    assert team in stored["Tags"]
+    assert stack["Tags"] == [team]
 
     # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has
     # updates.
@@ -105,10 +107,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
         in stays
     )
     nothing = account.setup("--delete")
-    assert (nothing.returncode, nothing.stdout) == (
-        0,
-        "There is no stack task-profiler: nothing to delete.\n",
-    )
+    assert nothing.returncode == 0, nothing.stderr
+    assert nothing.stdout == "There is no stack task-profiler: nothing to delete.\n"
 
 
 def test_an_instance_monitor_is_kept_by_an_update_and_removed_on_request(
@@ -119,10 +119,12 @@ def test_an_instance_monitor_is_kept_by_an_update_and_removed_on_request(
     words = ("--elasticsearch", "https://search.invalid", "--log-group", "/ecs/jobs")
     option = ("--instance-monitor", "jobs")
     absent = account.setup(*words, *option)
-    assert (absent.returncode, "There is no ECS cluster 'jobs'" in absent.stderr) == (1, True)
+    assert absent.returncode == 1, absent.stderr
+    assert "There is no ECS cluster 'jobs'" in absent.stderr
     ecs.create_cluster(clusterName="jobs")
     unbuilt = account.setup(*words, *option)
-    assert (unbuilt.returncode, "run task-profiler setup image." in unbuilt.stderr) == (1, True)
+    assert unbuilt.returncode == 1, unbuilt.stderr
+    assert "run task-profiler setup image." in unbuilt.stderr
     account.check_nothing_was_made()
     push_image(account.aws)
     planned = account.setup(
@@ -223,9 +225,10 @@ def test_an_instance_monitor_needs_a_cluster_or_its_own_removal(account: Account
         assert "give the cluster, or --no-instance-monitor alone." in done.stderr
 
 
-def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(
+def test_a_secret_keeps_what_is_not_given(
     account: Account,
 ) -> None:
+    """A secret keeps what is not given and a new sign in replaces the old one."""
     open_client, name = account.aws.client, "task-profiler/search"
     client, sign_in = open_client("secretsmanager"), {"username": "a", "password": "hunter2"}
     assert [store_secret(open_client, name, sign_in) for _ in range(2)] == ["created", "unchanged"]
@@ -333,7 +336,8 @@ def test_the_first_indices_have_the_prefix_and_the_period_that_the_functions_use
 def test_the_result_is_json_for_a_program(account: Account) -> None:
     done = account.setup("--slack-failure-webhook", WEBHOOK, "--yes", "--json")
     (made,) = map(json.loads, done.stdout.splitlines())
-    assert (made["isApplied"], made["version"]) == (True, profiler.__version__)
+    assert made["isApplied"] is True
+    assert made["version"] == profiler.__version__
     assert made["stack"] == "task-profiler"
     assert ("Add", "TaskStoppedFunction") in {
         (one["action"], one["resource"]) for one in made["changes"]
@@ -479,7 +483,8 @@ def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account:
     planned = account.setup("--log-group", "/ecs/*", "--all-log-groups", *to_cluster)
     assert "  LogGroups=/ecs/*\n" in planned.stdout
     planned = account.setup("--log-group", "/ecs/none*", *to_cluster)
-    assert (planned.returncode, "No log group matches '/ecs/none*'" in planned.stderr) == (1, True)
+    assert planned.returncode == 1, planned.stderr
+    assert "No log group matches '/ecs/none*'" in planned.stderr
 
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
@@ -505,12 +510,14 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):
         done = account.setup(*words)
-        assert (done.returncode, done.stdout) == (2, ""), words
+        assert done.returncode == 2, words
+        assert done.stdout == "", words
         assert said in done.stderr, words
         assert done.stderr.count("\n") == 1
     for words in (("--bucket", "not-there"), ("--bucket", "not-there", "--yes")):
         done = account.setup(*words)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == ""
         assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
     account.check_nothing_was_made()
 

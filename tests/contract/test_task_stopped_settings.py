@@ -46,7 +46,7 @@ WRONG_EXPORTS: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.fixture(autouse=True)
-def world(
+def fakes(
     monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: FakeSlack
 ) -> Iterator[None]:
     """A cluster and a Slack that work, and a task definition that can be read."""
@@ -139,7 +139,8 @@ def test_invalid_settings_of_notices_do_not_repeat_the_export_below_the_caller(
     assert backend.paths == ["/v1/traces", "/v1/logs", "/v1/metrics"]
     (resource,) = json.loads(gzip.decompress(backend.bodies[0]))["resourceSpans"]
     root = resource["scopeSpans"][0]["spans"][0]
-    assert (root["traceId"], root["parentSpanId"]) == ("a" * 32, "b" * 16)
+    assert root["traceId"] == "a" * 32
+    assert root["parentSpanId"] == "b" * 16
 
 
 @pytest.mark.parametrize(
@@ -186,11 +187,14 @@ def test_secrets_that_were_changed_are_read_again(
     cluster.needs, cluster.refusal_status = "ApiKey bmV3", status
     assert f"HTTP {status}" in refused(monkeypatch, settings)
     # the report, the place of the document, the document, the comparison
-    assert (cluster.refused, slack.requests) == (4, 1)
+    assert cluster.refused == 4
+    assert slack.requests == 1
     secrets.put_secret_value(SecretId="key", SecretString=json.dumps({"api_key": "bmV3"}))
     secrets.put_secret_value(
         SecretId="slack", SecretString=json.dumps({webhook: slack.webhook_url})
     )
     answer = handler.task_stopped(event(), InvocationContext())
     assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
-    assert (cluster.refused, len(cluster.bulks), len(slack.messages)) == (5, 1, 1)
+    assert cluster.refused == 5
+    assert len(cluster.bulks) == 1
+    assert len(slack.messages) == 1

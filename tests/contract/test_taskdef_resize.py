@@ -91,28 +91,27 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
         "on starting: --register --update-schedules moves them.\n"
     )
     done = account.resize("nightly", "--register", "--update-schedules")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        0,
-        "task-profiler: 1 registered, 1 schedules moved.",
-    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "task-profiler: 1 registered, 1 schedules moved."
     before, _ = account.described("nightly:1")
     after, found = account.described("nightly")
-    assert (after["cpu"], after["memory"], after["revision"]) == ("256", "512", 2)
+    assert after["cpu"] == "256"
+    assert after["memory"] == "512"
+    assert after["revision"] == 2
     assert found == {"team": "data", "task-profiler:resized-from": "1/1024/2048"}
     assert after["containerDefinitions"][0] == {**before["containerDefinitions"][0], "memory": 480}
     assert after["containerDefinitions"][1] == before["containerDefinitions"][1]
     target = scheduler.get_schedule(Name="night")["Target"]["EcsParameters"]["TaskDefinitionArn"]
     assert target.endswith("nightly:2")
     rows, _ = account.rows("nightly")
-    assert (rows["nightly"]["action"], rows["nightly"]["reason"]) == (
-        "none",
-        "no run of revision 2 is known yet",
-    )
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"] == "no run of revision 2 is known yet"
 
 
-def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_meanwhile(
+def test_a_new_size_is_kept_or_the_old_one_comes_back(
     account: Account,
 ) -> None:
+    """A new size is kept or the old one comes back with the image deployed meanwhile."""
     for name in ("nightly", "weekly"):
         account.family(name)
         account.runs(name, 25)
@@ -127,14 +126,18 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back_with_the_image_deployed_me
     account.family("weekly", NEW, containerDefinitions=image, tags=kept)
     account.runs("weekly", 1, revision=3, size=NEW, **KILLED)
     rows, total = account.rows("--register")
-    assert (rows["nightly"]["action"], rows["weekly"]["action"]) == ("keep", "revert")
+    assert rows["nightly"]["action"] == "keep"
+    assert rows["weekly"]["action"] == "revert"
     assert rows["nightly"]["verdict"]["savedUsdPerMonth"] == total["savedUsdPerMonth"] == 0.19
     assert total["savingUsdPerMonth"] == rows["weekly"]["savingUsdPerMonth"] < 0
     after, found = account.described("weekly")
-    assert (after["cpu"], after["memory"], after["revision"]) == ("1024", "2048", 4)
+    assert after["cpu"] == "1024"
+    assert after["memory"] == "2048"
+    assert after["revision"] == 4
     assert found == {"task-profiler:reverted-from": "3/256/512"}
     batch = after["containerDefinitions"][0]
-    assert (batch["image"], batch["memory"]) == ("etl:27", 1900)
+    assert batch["image"] == "etl:27"
+    assert batch["memory"] == 1900
     account.runs("weekly", 30, revision=4)
     rows, _ = account.rows("weekly")
     assert rows["weekly"]["action"] == "none"
@@ -153,15 +156,14 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
         rows["nightly"]["reason"]
         == "a later revision has the old size again: set the size at its source"
     )
-    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
-        "none",
-        {"vcpu": 0.25, "memoryMB": 512},
-    )
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
-def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_file_back(
+def test_a_deployment_without_tags_after_a_revert_is_no_pipeline(
     account: Account,
 ) -> None:
+    """A deployment without tags after a revert is no pipeline that puts its file back."""
     account.reverted()
     account.family("nightly")
     account.runs("nightly", 25, revision=4)
@@ -170,10 +172,8 @@ def test_a_deployment_without_tags_after_a_revert_is_no_pipeline_that_puts_its_f
     assert rows["nightly"]["reason"].startswith("a smaller size has failed")
     account.runs("nightly", 40, revision=4, peak_mb=700)
     rows, _ = account.rows("--days", "100")
-    assert (rows["nightly"]["action"], rows["nightly"]["to"]) == (
-        "resize",
-        {"vcpu": 0.25, "memoryMB": 1024},
-    )
+    assert rows["nightly"]["action"] == "resize"
+    assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 1024}
 
 
 def test_what_others_own_is_left_alone_and_named_and_its_schedules_stay(account: Account) -> None:
@@ -254,7 +254,8 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     account.runs("nightly", 22, size=size)
     account.runs("nightly", 1, size=size, **AT_LIMIT)
     rows, total = account.rows("--register")
-    assert (rows["nightly"]["action"], total["changes"]) == ("resize", 1)
+    assert rows["nightly"]["action"] == "resize"
+    assert total["changes"] == 1
     assert rows["nightly"]["notes"] == [
         "The memory of 'batch' is raised from 450 to 540, because a run was killed at this limit."
     ]
@@ -291,7 +292,8 @@ def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account
     account.runs("nightly", 60, revision=3, peak_mb=700)
     assert account.resize("--register", "--days", "100").returncode == 0
     found, tags = account.described("nightly")
-    assert (found["revision"], found["memory"]) == (4, "1024")
+    assert found["revision"] == 4
+    assert found["memory"] == "1024"
     assert tags == {
         "task-profiler:resized-from": "3/1024/2048",
         "task-profiler:reverted-from": "2/256/512",
@@ -305,7 +307,7 @@ def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account
     assert tags == {"task-profiler:reverted-from": "4/256/1024"}
 
 
-def test_the_policy_of_the_weekly_job_has_the_actions_that_it_needs_and_no_others(
+def test_the_weekly_jobs_policy_has_exactly_the_actions_it_needs(
     account: Account,
 ) -> None:
     """TagResource and PassRole are no calls.
@@ -400,7 +402,8 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     done = account.resize(
         "--apply", str(template), "--apply", str(plain), "--apply", str(described)
     )
-    assert (done.returncode, done.stderr.count("was changed")) == (0, 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("was changed") == 3
     assert "3 of 4 families" in done.stdout
     sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace(
         "1900", "512"
@@ -411,12 +414,15 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
         "{", '{"revision": 9, "status":"ACTIVE",', 1
     )
     again = account.resize("--apply", str(template), "--json")
-    assert (again.returncode, again.stderr, template.read_text()) == (0, "", sized)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr == ""
+    assert template.read_text() == sized
     template.write_text(
         TEMPLATE.replace("Family: nightly", "Family: !Sub 'nightly-${Stage}'")
     )  # it has a row
     rows, total = account.rows("--apply", str(template))
-    assert (len(rows), total["families"]) == (2, 2)
+    assert len(rows) == 2
+    assert total["families"] == 2
 
 
 TERRAFORM = """\
@@ -444,9 +450,11 @@ def test_a_terraform_file_gets_a_hint_and_no_change(account: Account, tmp_path: 
     file.write_text(TERRAFORM)
     rows, total = account.rows("--apply", str(file))
     assert rows["nightly"]["notes"] == [f"{file}:3: set cpu = 256", f"{file}:4: set memory = 512"]
-    assert (rows["weekly"]["action"], rows["weekly"]["notes"]) == ("none", [])
+    assert rows["weekly"]["action"] == "none"
+    assert rows["weekly"]["notes"] == []
     assert rows["weekly"]["reason"] == "its newest run has 1 vCPU, 2 GB, not the size of the file"
-    assert (total["changes"], file.read_text()) == (1, TERRAFORM)
+    assert total["changes"] == 1
+    assert file.read_text() == TERRAFORM
     file.write_text("# nothing")
     assert (
         "jobs.tf has no resource aws_ecs_task_definition"
@@ -468,7 +476,8 @@ def test_ctrl_c_ends_after_the_family_in_work_and_prints_its_revision(
 
     monkeypatch.setattr(TaskDefinitions, "register", interrupted)
     done = account.resize("--register")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "registered nightly:2")
+    assert done.returncode == 130, done.stderr
+    assert done.stdout.splitlines()[-1] == "registered nightly:2"
     assert [account.described(name)[0]["revision"] for name in ("nightly", "weekly")] == [2, 1]
 
 
@@ -479,4 +488,5 @@ def test_a_mistake_is_a_sentence(account: Account, words: str) -> None:
     account.family("nightly")
     account.runs("nightly", 1)
     done = account.resize(*words.split())
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1

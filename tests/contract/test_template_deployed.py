@@ -105,7 +105,8 @@ def test_both_functions_are_there_with_their_roles() -> None:
     for name, handled in (("ForwardLogs", "forward_logs"), ("TaskStopped", "task_stopped")):
         deployed = stack.outputs[f"{name}FunctionName"]
         configuration = boto3.client("lambda").get_function_configuration(FunctionName=deployed)
-        assert (configuration["Handler"], configuration["Timeout"]) == (f"handler.{handled}", 300)
+        assert configuration["Handler"] == f"handler.{handled}"
+        assert configuration["Timeout"] == 300
         assert callable(getattr(handler, handled))
         assert configuration["Role"].endswith(stack.physical_id(f"{name}Role"))
     made = stack.resources("AWS::IAM::Role")
@@ -115,7 +116,8 @@ def test_both_functions_are_there_with_their_roles() -> None:
     }
 
 
-def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_error() -> None:
+def test_each_log_group_has_one_filter() -> None:
+    """Each log group has one filter and events that fail are kept with their error."""
     stack = deploy()
     for group in LOG_GROUPS:
         filter_ = filter_of(group)
@@ -131,7 +133,8 @@ def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_
         queue = stack.outputs[f"{name}DeadLetterQueueUrl"]
         function = stack.outputs[f"{name}FunctionName"]
         config = boto3.client("lambda").get_function_event_invoke_config(FunctionName=function)
-        assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (2, 21600)
+        assert config["MaximumRetryAttempts"] == 2
+        assert config["MaximumEventAgeInSeconds"] == 21600
         assert config["DestinationConfig"]["OnFailure"] == {"Destination": queue_arn(queue)}
     assert (
         stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"]
@@ -142,7 +145,8 @@ def test_each_log_group_has_one_filter_and_events_that_fail_are_kept_with_their_
 def test_without_setup_stack_one_log_group_is_subscribed() -> None:
     stack = deploy_template(TEMPLATE, LogGroups="/ecs/jobs")
     (filter_,) = stack.resources("AWS::Logs::SubscriptionFilter").values()
-    assert (filter_["FilterName"], filter_["LogGroupName"]) == ("tp-group", "/ecs/jobs")
+    assert filter_["FilterName"] == "tp-group"
+    assert filter_["LogGroupName"] == "/ecs/jobs"
     for groups in ("", "/ecs/jobs,/ecs/monitor"):
         other = deploy_template(TEMPLATE, f"other{len(groups)}", LogGroups=groups)
         assert other.resources("AWS::Logs::SubscriptionFilter") == {}
@@ -152,7 +156,8 @@ def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups
     stack = deploy(Subscribe="account", LogGroups="/ecs/*,/batch", WatchSchedules="true")
     assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
     (policy,) = stack.resources("AWS::Logs::AccountPolicy").values()
-    assert (policy["PolicyType"], policy["Scope"]) == ("SUBSCRIPTION_FILTER_POLICY", "ALL")
+    assert policy["PolicyType"] == "SUBSCRIPTION_FILTER_POLICY"
+    assert policy["Scope"] == "ALL"
     document = json.loads(policy["PolicyDocument"])
     assert document["FilterPattern"] == '{ $.type = "task.*" }'
     assert document["DestinationArn"] == stack.outputs["ForwardLogsFunctionArn"]
@@ -186,7 +191,8 @@ def test_the_rule_hands_ended_tasks_to_the_function() -> None:
     (allowed,) = json.loads(attributes_of(queue)["Policy"])["Statement"]
     assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
     assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
-    assert (allowed["Action"], allowed["Resource"]) == ("sqs:SendMessage", queue_arn(queue))
+    assert allowed["Action"] == "sqs:SendMessage"
+    assert allowed["Resource"] == queue_arn(queue)
 
 
 def matched_by_the_rule(*events: dict[str, Any]) -> list[bool]:
@@ -261,7 +267,8 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
         f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
     ]
     (subscription,) = boto3.client("sns").list_subscriptions()["Subscriptions"]
-    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
+    assert subscription["Protocol"] == "email"
+    assert subscription["Endpoint"] == "ops@example.com"
     client = boto3.client("events")
     rules = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
     types = [kind for rule in rules for kind in json.loads(rule["EventPattern"])["detail-type"]]
@@ -339,14 +346,17 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
     (rule,) = [
         one for one in boto3.client("events").list_rules()["Rules"] if "ScheduleExpression" in one
     ]
-    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
+    assert rule["ScheduleExpression"] == "rate(5 minutes)"
+    assert rule["State"] == "ENABLED"
     (target,) = boto3.client("events").list_targets_by_rule(Rule=rule["Name"])["Targets"]
     assert target["Arn"].endswith(f":function:{name}")
     assert who_may_invoke(name)["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
     invokes = boto3.client("lambda").get_function_event_invoke_config(FunctionName=name)
-    assert (invokes["MaximumRetryAttempts"], invokes["MaximumEventAgeInSeconds"]) == (0, 300)
+    assert invokes["MaximumRetryAttempts"] == 0
+    assert invokes["MaximumEventAgeInSeconds"] == 300
     (silence,) = alarms("tp-watch-schedules-not-invoked")
-    assert (silence["MetricName"], silence["TreatMissingData"]) == ("Invocations", "breaching")
+    assert silence["MetricName"] == "Invocations"
+    assert silence["TreatMissingData"] == "breaching"
     assert silence["AlarmActions"] == [TOPIC]
 
 
@@ -422,9 +432,10 @@ def dashboard_widgets() -> list[dict[str, Any]]:
     return list(json.loads(dashboard["DashboardBody"])["widgets"])
 
 
-def test_the_dashboard_shows_the_saved_queries_over_the_log_groups_and_what_is_not_asked_for_is_not_made() -> (
-    None
-):
+def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
+    """The dashboard shows the saved queries over the log groups and what is not asked for is not
+    made.
+    """
     stack = deploy()
     assert all(not one["AlarmActions"] for one in alarms())
     for kind in ("AWS::SNS::Topic", "AWS::ECS::TaskDefinition", "AWS::ECS::Service"):
@@ -518,17 +529,17 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         kibana_url="https://kibana:5601",
     )
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
-    assert (noticing.subjects, noticing.services) == (frozenset({"failure"}), True)
+    assert noticing.subjects == frozenset({"failure"})
+    assert noticing.services is True
     assert noticing.families == ("nightly-*", "hourly")
-    assert (noticing.report_wait_seconds, noticing.kibana_url, noticing.log_lines) == (
-        45,
-        "https://kibana:5601",
-        7,
-    )
+    assert noticing.report_wait_seconds == 45
+    assert noticing.kibana_url == "https://kibana:5601"
+    assert noticing.log_lines == 7
     table = function_settings.read_key_table(stack.environment("TaskStoppedFunction"))
     assert table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
-    assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
+    assert index_settings.index_prefix == "team-a"
+    assert index_settings.index_period == "day"
 
 
 def test_a_missed_run_is_logged_once_without_a_cluster(
@@ -564,7 +575,9 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
     assert answers == [counts, counts, {**counts, "missed": 1}, counts]
     (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
     assert isinstance(line, ScheduleNoticeLine)
-    assert (line.schedule.name, line.notice.kind, line.notice.due_at) == ("nightly", "missed", due)
+    assert line.schedule.name == "nightly"
+    assert line.notice.kind == "missed"
+    assert line.notice.due_at == due
     assert line.notice.reason == "AccessDenied: No role."
 
 
@@ -599,19 +612,20 @@ def test_a_report_in_a_log_group_reaches_the_cluster(
     assert body["upsert"]["task"]["complete"] is True
 
 
-def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed_and_keeps_what_it_gives_up() -> (
-    None
-):
+def test_a_stream_takes_the_log_groups_and_repeats_only_what_failed() -> None:
+    """A stream takes the log groups and repeats only what failed and keeps what it gives up."""
     stack = deploy(Ingestion="stream", StreamShards="3")
     arn = stack.outputs["ReportStreamArn"]
     stream = boto3.client("kinesis").describe_stream(StreamARN=arn)["StreamDescription"]
-    assert (len(stream["Shards"]), stream["RetentionPeriodHours"]) == (3, 24)
+    assert len(stream["Shards"]) == 3
+    assert stream["RetentionPeriodHours"] == 24
     for group in LOG_GROUPS:
         filter_ = filter_of(group)
         assert filter_["destinationArn"] == arn
         assert filter_["roleArn"].endswith(stack.physical_id("ReportStreamRole"))
     (statement,) = stack.statements("ReportStreamRole")
-    assert (statement["Action"], statement["Resource"]) == ("kinesis:PutRecord", arn)
+    assert statement["Action"] == "kinesis:PutRecord"
+    assert statement["Resource"] == arn
     assert resources_of(stack, "ReadStream", "ForwardLogsRole") == [arn]
     (mapping,) = stack.resources("AWS::Lambda::EventSourceMapping").values()
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
@@ -640,11 +654,9 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     assert definition == {name: value for name, value in wanted.items() if name not in own}
 
     (service,) = stack.resources("AWS::ECS::Service").values()
-    assert (service["Cluster"], service["SchedulingStrategy"], service["LaunchType"]) == (
-        "jobs",
-        "DAEMON",
-        "EC2",
-    )
+    assert service["Cluster"] == "jobs"
+    assert service["SchedulingStrategy"] == "DAEMON"
+    assert service["LaunchType"] == "EC2"
     role = stack.resources("AWS::IAM::Role")["InstanceMonitorRole"]
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "ecs-tasks.amazonaws.com"}

@@ -97,12 +97,14 @@ def aws() -> Iterator[FakeAws]:
 
 def test_one_json_line_for_each_running_task(aws: FakeAws) -> None:
     done = run_here(aws.environment(), "watch", "--json", *GROUPS)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     found = json.loads(done.stdout)
     assert 600_000 <= found.pop("elapsedMs") < 900_000
     assert found.pop("startedAt")
     (notice,) = found.pop("notices")
-    assert (notice["kind"], notice["message"]) == ("stuck", MESSAGE)
+    assert notice["kind"] == "stuck"
+    assert notice["message"] == MESSAGE
     assert found == {
         "taskId": RUNNING,
         "container": "batch",
@@ -119,22 +121,23 @@ def test_one_json_line_for_each_running_task(aws: FakeAws) -> None:
 
 def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
     done = run_here(aws.environment(), "watch", "nightly-*", *GROUPS)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     title, _, row, notice = done.stdout.splitlines()
     assert title == f"{MONITORS} and {BATCHES}: 1 running"
     assert row.startswith("abcdef12  nightly-etl  10m")
     assert notice.startswith("! abcdef12 nightly-etl, stuck: ")
     other = run_here(aws.environment(), "watch", "hourly", "--from", f"logs:{MONITORS}")
-    assert (other.returncode, other.stdout) == (
-        0,
-        f"{MONITORS}: nothing runs that matches 'hourly'\n",
-    )
+    assert other.returncode == 0, other.stderr
+    assert other.stdout == f"{MONITORS}: nothing runs that matches 'hourly'\n"
 
 
 @pytest.mark.parametrize("place", [("--from", "logs:/ecs/none"), ("--cluster", "none")])
 def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -> None:
     done = run_here(aws.environment(), "watch", *place)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
     assert "none" in done.stderr
 
 
@@ -142,10 +145,8 @@ def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -
 def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
     with OneAnswer(status, b'{"hits": {"hits": []}}') as server:
         done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--from", server.url)
-    assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (
-        0,
-        warnings,
-    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("The usual durations are unknown. http") == warnings
     assert json.loads(done.stdout)["usual"] is None
 
 
@@ -175,17 +176,17 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     )
     put(aws, MONITORS, text(line))
     done = run_here(aws.environment(), "watch", "--cluster", "jobs", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == {"nightly-etl", "plain"}
     measured, plain = found["nightly-etl"], found["plain"]
-    assert (measured["taskId"], measured["memoryUsedMB"]) == (cluster["nightly-etl"], 1024)
+    assert measured["taskId"] == cluster["nightly-etl"]
+    assert measured["memoryUsedMB"] == 1024
     assert measured["usual"]["runs"] == 3
-    assert (plain["taskId"], plain["container"], plain["memoryUsedMB"]) == (
-        cluster["plain"],
-        "batch",
-        None,
-    )
+    assert plain["taskId"] == cluster["plain"]
+    assert plain["container"] == "batch"
+    assert plain["memoryUsedMB"] is None
     assert plain["usual"] is None
     named = run_here(aws.environment(), "watch", "plain", "--cluster", "jobs", "--json")
     assert json.loads(named.stdout)["taskId"] == cluster["plain"]

@@ -83,7 +83,8 @@ def test_the_image_adds_less_than_80_mb_to_its_base(engine: Engine, monitor_imag
 def test_the_image_says_what_it_is_and_how_it_is_run(engine: Engine, monitor_image: str) -> None:
     config = inspected(engine, monitor_image)["Config"]
     assert config["User"] == "65532:65532"
-    assert (config["Entrypoint"], config["Cmd"]) == ([PYTHON, "-I", "-m", "profiler"], ["monitor"])
+    assert config["Entrypoint"] == [PYTHON, "-I", "-m", "profiler"]
+    assert config["Cmd"] == ["monitor"]
     assert "Healthcheck" not in config
     assert config["Labels"]["org.opencontainers.image.version"] == profiler.__version__
     assert config["Labels"]["org.opencontainers.image.base.name"] == BASE_IMAGE
@@ -138,9 +139,11 @@ def test_the_image_reports_with_no_more_rights_and_64_mb(
         == "['-I', '-m', 'profiler', 'monitor'] 65532"
     )
     record = finished(aws, task)
-    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["status"] == "success"
+    assert record["exitCode"] == 0
     assert record["metrics"]["maxMemoryUsedMB"] > 100
-    assert (task[MONITOR].facts.exit_code, task[MONITOR].facts.oom_killed) == (0, False)
+    assert task[MONITOR].facts.exit_code == 0
+    assert task[MONITOR].facts.oom_killed is False
     assert task[MONITOR].logs()[1] == ""
 
 

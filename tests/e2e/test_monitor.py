@@ -56,7 +56,9 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     record = finished(aws, task)
     metrics = record["metrics"]
     facts = task[BATCH].facts
-    assert (record["status"], record["exitCode"], facts.exit_code) == ("failure", 4, 4)
+    assert record["status"] == "failure"
+    assert record["exitCode"] == 4
+    assert facts.exit_code == 4
     assert record["likelyOutOfMemory"] is False
     assert record["container"]["name"] == BATCH
     assert record["container"]["id"] == facts.docker_id
@@ -69,7 +71,8 @@ def test_the_report_tells_what_the_kernel_counted(start: Start, aws: FakeAws) ->
     assert metrics["maxMemoryUsedMB"] == pytest.approx(used_mb, rel=0.02)
     assert metrics["memorySizeMB"] == 512
     assert metrics["memoryPeakSource"] == "sampled"
-    assert (metrics["vcpuSize"], metrics["vcpuShare"]) == (1, pytest.approx(0.8, abs=0.001))
+    assert metrics["vcpuSize"] == 1
+    assert metrics["vcpuShare"] == pytest.approx(0.8, abs=0.001)
     # It burns, then idles: the most is above the average, however busy the machine is, and within
     # its quota. The kernel grants the quota every 100 ms: the first step, of half a second, can
     # hold that of seven such periods.
@@ -104,7 +107,8 @@ def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws
     assert "finishedAt" not in record
     assert record["sampling"]["samples"] >= 1
     assert record["metrics"]["maxMemoryUsedMB"] > 50
-    assert (task[MONITOR].facts.exit_code, task[BATCH].facts.exit_code) == (0, 143)
+    assert task[MONITOR].facts.exit_code == 0
+    assert task[BATCH].facts.exit_code == 143
 
 
 def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(
@@ -118,7 +122,8 @@ def test_a_batch_that_is_stopped_before_the_monitor_has_its_exit_code(
     wait_for_samples(task, 3)
     task.stop()
     record = finished(aws, task)
-    assert (record["status"], record["exitCode"]) == ("stopped", 143)
+    assert record["status"] == "stopped"
+    assert record["exitCode"] == 143
     assert "durationMs" in record["metrics"]
     assert task[MONITOR].facts.exit_code == 0
 
@@ -159,8 +164,10 @@ def test_a_batch_runs_with_a_limit_of_its_maximum_and_a_tenth(
     limited = start(batch_container(*load, memory_mib=limit_mib))
     again = finished(aws, limited)
     facts = limited[BATCH].facts
-    assert (facts.exit_code, facts.oom_killed) == (0, False)
-    assert (again["status"], again["metrics"]["memorySizeMB"]) == ("success", limit_mib)
+    assert facts.exit_code == 0
+    assert facts.oom_killed is False
+    assert again["status"] == "success"
+    assert again["metrics"]["memorySizeMB"] == limit_mib
     assert again["likelyOutOfMemory"] is False
 
 
@@ -194,15 +201,14 @@ def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws:
     wait_for_samples(task, 2)
     found = findings(task)
     task.wait_stopped(END_SECONDS)
-    assert ("level 2" in found["level"]["text"], found["call stacks"]["level"]) == (True, "ok")
+    assert "level 2" in found["level"]["text"]
+    assert found["call stacks"]["level"] == "ok"
     stacks, report = (
         json.loads(event.message) for event in aws.events(LOG_GROUP, task.log_stream(BATCH))
     )
-    assert (stacks["type"], stacks["container"], report["type"]) == (
-        "task.stacks",
-        BATCH,
-        "task.report",
-    )
+    assert stacks["type"] == "task.stacks"
+    assert stacks["container"] == BATCH
+    assert report["type"] == "task.report"
     record = report["record"]
     assert stacks["taskId"] == record["taskId"]
     time, waited_percent = record["timeBreakdown"], waited(record)
@@ -210,16 +216,19 @@ def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws:
     assert time["onCpuPercent"] + time["waitingForCpuPercent"] == pytest.approx(
         100 - waited_percent, abs=_POINTS
     )
-    assert (time["waitingFor"][0]["kind"], time["waitingFor"][0]["target"]) == ("network", _PEER)
+    assert time["waitingFor"][0]["kind"] == "network"
+    assert time["waitingFor"][0]["target"] == _PEER
     top = record["stacks"]["top"][0]
-    assert (top["function"], top["file"]) == ("_spin", "batch_load.py")
+    assert top["function"] == "_spin"
+    assert top["file"] == "batch_load.py"
     folded = {stack for step in stacks["steps"] for stack in step["stacks"]}
     assert any(
         "_wait_for_peer (batch_load.py)" in stack and stack.endswith(" [waiting]")
         for stack in folded
     )
     assert not without_lost_waits(record["monitor"]["warnings"])
-    assert (record["exitCode"], task[MONITOR].facts.exit_code) == (0, 0)
+    assert record["exitCode"] == 0
+    assert task[MONITOR].facts.exit_code == 0
 
 
 def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(
@@ -231,7 +240,8 @@ def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(
     )
     wait_for_samples(task, 2)
     found = findings(task)
-    assert ("level 1" in found["level"]["text"], found["call stacks"]["level"]) == (True, "problem")
+    assert "level 1" in found["level"]["text"]
+    assert found["call stacks"]["level"] == "problem"
     record = finished(aws, task)
     time = record["timeBreakdown"]
     assert set(time) == {

@@ -132,11 +132,13 @@ def test_a_killed_child_of_a_batch_that_succeeds_is_reported(
         memory_mib=300,
         as_root=as_root,
     )
-    assert (record["status"], record["exitCode"]) == ("success", 0)
+    assert record["status"] == "success"
+    assert record["exitCode"] == 0
     if not as_root:  # the machine's counter may have risen in another task
         assert not {"likelyOutOfMemory", "memoryKills"} & record.keys()
         return
-    assert (record["likelyOutOfMemory"], record["outOfMemoryEvidence"]) == (True, "kernel-counter")
+    assert record["likelyOutOfMemory"] is True
+    assert record["outOfMemoryEvidence"] == "kernel-counter"
     assert record["memoryKills"]["count"] == 1
     # The name is known only if the child was seen before it was killed.
     assert {process["name"] for process in record["memoryKills"]["processes"]} <= {_NAME}
@@ -157,11 +159,9 @@ def test_a_batch_that_was_killed_itself_is_told_by_the_counter(
         memory_mib=300,
         as_root=as_root,
     )
-    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == (
-        "failure",
-        137,
-        True,
-    )
+    assert record["status"] == "failure"
+    assert record["exitCode"] == 137
+    assert record["likelyOutOfMemory"] is True
     assert record["outOfMemoryEvidence"] == "kernel-counter"
     assert [process["name"] for process in record["memoryKills"]["processes"]] == [_NAME]
 
@@ -187,7 +187,8 @@ def test_the_course_is_of_every_second_where_stats_come_every_ten(
     assert {one["status"] for one in on_own_output} == {"running"}
     assert on_own_output[1]["interval"]["vcpuUsed"]["max"] > 0.1  # no stats came in this one
     (process,) = record["processes"]
-    assert (process["name"], process["count"]) == (_NAME, 1)
+    assert process["name"] == _NAME
+    assert process["count"] == 1
     assert process["cpuSeconds"] == pytest.approx(task[BATCH].kernel().cpu_seconds, rel=0.1)
     assert process["maxMemoryUsedMB"] > 120
 

@@ -160,7 +160,8 @@ def test_an_installed_wheel_builds_and_pushes_its_image(
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stdout) == (0, f"{image}\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{image}\n", done.stderr
     try:
         assert len(ecr.manifest("task-profiler", profiler.__version__)["layers"]) >= 3
         assert (

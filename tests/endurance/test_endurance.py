@@ -12,7 +12,7 @@ import pytest
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from tests.integration.sidecar import Sidecar
-from tests.monitor_world import World
+from tests.monitor_world import PlayedMonitor
 from tools.moto_server import fake_aws
 
 pytestmark = pytest.mark.endurance
@@ -37,33 +37,33 @@ def test_a_month_leaves_the_monitors_memory_as_it_was() -> None:
     then, in simulated time.
     """
     days = 30
-    world = World(
+    fakes = PlayedMonitor(
         batch_ends=days * DAY_SECONDS + 5.0, interval_seconds=10.0, checkpoint_seconds=3600.0
     )
-    world.stop.max_simulated_seconds = (days + 1) * DAY_SECONDS
-    world.memory_mib = lambda at: 100 + int(at) % 397
+    fakes.stop.max_simulated_seconds = (days + 1) * DAY_SECONDS
+    fakes.memory_mib = lambda at: 100 + int(at) % 397
     rss_bytes: dict[int, int] = {}
 
     def stats_at(at: float) -> StatsReading | Unavailable:
         day = int(at // DAY_SECONDS)
         if day not in rss_bytes:
-            world.output.lines.clear()
+            fakes.output.lines.clear()
             rss_bytes[day], _, _ = state_of(os.getpid())
         return (
             Unavailable("timed out", timed_out=True)
             if int(at) % 5000 == 0
-            else world.usual_stats(at)
+            else fakes.usual_stats(at)
         )
 
-    world.source.stats_at = stats_at
-    record = world.run().report()
+    fakes.source.stats_at = stats_at
+    record = fakes.run().report()
     assert record["metrics"]["cpuSeconds"] == days * DAY_SECONDS / 2
     assert record["sampling"]["samples"] > 0.99 * days * DAY_SECONDS / 10
     assert 60 < len(record["series"]["memoryUsedMB"]) <= 120
     assert rss_bytes[days - 1] - rss_bytes[1] < MIB
 
 
-def test_an_hour_at_twenty_samples_a_second_leaves_memory_threads_and_descriptors_as_they_were(
+def test_an_hour_at_20_samples_a_second_leaves_resources_as_they_were(
     tmp_path: Path,
 ) -> None:
     seconds = float(os.environ.get("ENDURANCE_SECONDS", "3600"))

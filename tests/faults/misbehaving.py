@@ -96,7 +96,8 @@ class LogApi(FakeHttpServer):
     ) -> tuple[int, dict[str, str], bytes]:
         manner = self.manner
         put = json.loads(body)
-        assert (put["logGroupName"], put["logStreamName"]) == (GROUP, STREAM)
+        assert put["logGroupName"] == GROUP
+        assert put["logStreamName"] == STREAM
         if manner.takes:
             self.lines += [event["message"] for event in put["logEvents"]]
         self.requests += 1

@@ -51,9 +51,10 @@ def forward(
     return handler.forward_logs(payload, context or InvocationContext(4_500, falls_by_ms=100))
 
 
-def test_a_silent_cluster_fails_the_invocation_within_its_time_and_the_next_try_loses_nothing(
+def test_a_silent_cluster_fails_the_invocation_within_its_time(
     cluster: Cluster,
 ) -> None:
+    """A silent cluster fails the invocation within its time and the next try loses nothing."""
     payload = subscription_event(json.dumps(REPORT))
     context = InvocationContext(4_500, falls_by_ms=100)
     with pytest.raises(

@@ -72,9 +72,7 @@ def test_a_file_that_is_replaced_is_never_written_through_a_link(tmp_path: Path)
     precious.write_text("precious")
     page.symlink_to(precious)
     write_atomically(page, b"page", mode=0o644)
-    assert (precious.read_text(), page.read_text(), page.is_symlink()) == (
-        "precious",
-        "page",
-        False,
-    )
+    assert precious.read_text() == "precious"
+    assert page.read_text() == "page"
+    assert page.is_symlink() is False
     assert sorted(tmp_path.iterdir()) == [precious, page]

@@ -81,7 +81,8 @@ def test_the_own_stream_needs_no_permission_and_the_monitor_is_last() -> None:
     )
     properties, template = synthesised(stack)
     *_, later, monitor = properties["ContainerDefinitions"]
-    assert (later["Name"], monitor["Name"]) == ("Later", "task-monitor")
+    assert later["Name"] == "Later"
+    assert monitor["Name"] == "task-monitor"
     assert {"Name": "TASK_PROFILER_REPORT_STREAM", "Value": "monitor"} in monitor["Environment"]
     assert put_statements(template) == []
 

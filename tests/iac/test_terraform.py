@@ -120,7 +120,8 @@ module "monitor" {{
 output "result" {{ value = module.monitor.container_definitions }}
 """
     done = apply(tofu, tmp_path, text)
-    assert (done.returncode, "upper-case environment variables" in done.stderr) == (1, True)
+    assert done.returncode == 1, done.stderr
+    assert "upper-case environment variables" in done.stderr
 
 
 def test_the_instance_monitor_is_the_definition_in_the_file(tofu: str, tmp_path: Path) -> None:
@@ -154,7 +155,8 @@ output "result" {{ value = module.monitor }}
     template_role = template()["Resources"]["InstanceMonitorRole"]["Properties"]
     (mine,) = json.loads(result["policy"])["Statement"]
     (other,) = template_role["Policies"][0]["PolicyDocument"]["Statement"]
-    assert (mine["Sid"], mine["Action"]) == (other["Sid"], other["Action"])
+    assert mine["Sid"] == other["Sid"]
+    assert mine["Action"] == other["Action"]
     assert mine["Resource"] == [
         f"arn:*:logs:*:*:log-group:{group}:*" for group in ("/ecs/a", "/ecs/b")
     ]

@@ -185,7 +185,9 @@ def test_the_next_command_closes_the_run_of_a_killed_profiler(
     os.kill(command_pid, 0)  # the command lives
     (line,) = _lines()
     record = decode(line).record
-    assert (record.family, record.status, record.exit_code) == ("long", "unknown", None)
+    assert record.family == "long"
+    assert record.status == "unknown"
+    assert record.exit_code is None
     assert record.metrics.duration_ms is None
     assert record.likely_out_of_memory is None
     assert present(record.started_at) < present(record.finished_at)
@@ -274,7 +276,9 @@ def test_a_corrupt_history_stays_as_it_is(history_file: Path) -> None:
     history_file.write_bytes(b"not a database\n" * 100)
     assert "move it away" in _costs_a_warning()
     shown = _shown("history")
-    assert (shown.returncode, shown.stdout, len(shown.stderr.splitlines())) == (1, "", 1)
+    assert shown.returncode == 1, shown.stderr
+    assert shown.stdout == ""
+    assert len(shown.stderr.splitlines()) == 1
     assert history_file.read_bytes() == b"not a database\n" * 100
 
 

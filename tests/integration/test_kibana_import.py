@@ -68,7 +68,8 @@ def test_a_dry_run_imports_nothing(played: PlayedDashboards) -> None:
         *map(json.loads, import_("--url", played.url, "--dry-run", "--json").stdout.splitlines())
     ]
     assert [f"{row['action']}: {row['what']}" for row in rows] == done.stdout.splitlines()
-    assert (played.imports, played.put) == ([], {})
+    assert played.imports == []
+    assert played.put == {}
 
 
 def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(
@@ -85,10 +86,12 @@ def test_without_a_console_the_dashboards_are_installed_in_the_wanted_flavour(
 def test_usage() -> None:
     for option in ("--url", "--elasticsearch"):
         done = import_(option, "localhost:5601")
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1
         assert "add http:// or https://" in done.stderr
     nothing = import_()
-    assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)
+    assert nothing.returncode == 2, nothing.stderr
+    assert nothing.stderr.count("\n") == 1
     assert import_("--url", "http://127.0.0.1:9").returncode == 1
     assert import_("--elasticsearch", "http://x", "--prefix", "Not Good").returncode == 2
     assert import_("--elasticsearch", "http://x", "--user", "nobody").returncode == 2

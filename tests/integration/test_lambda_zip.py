@@ -207,7 +207,8 @@ def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeEla
     settings = {"ELASTICSEARCH_URL": cluster.url, "ELASTICSEARCH_API_KEY": SECRET}
     (indexed, (kind, error)), output = function("forward_logs", *events, **settings)
     assert indexed == ("response", {"indexed": 1, "skipped": 1, "failed": 0, "untrusted": 0})
-    assert (kind, error["errorType"]) == ("error", "PayloadError")
+    assert kind == "error"
+    assert error["errorType"] == "PayloadError"
     assert "not base64" in error["errorMessage"]
     ((action, body),) = cluster.bulks
     assert action["update"]["_id"] == f"{TASK_ID}/batch"
@@ -257,7 +258,8 @@ def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     assert backend.paths == ["/v1/traces", "/v1/logs", "/v1/metrics"]
     (resource,) = read_protobuf("traces", gzip.decompress(backend.bodies[0]))["resourceSpans"]
     root = resource["scopeSpans"][0]["spans"][0]
-    assert (root["name"], root["status"]["code"]) == ("nightly", 2)
+    assert root["name"] == "nightly"
+    assert root["status"]["code"] == 2
 
 
 def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:

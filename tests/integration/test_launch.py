@@ -83,7 +83,8 @@ with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lam
         try:
             stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             assert stopped is not None
-            assert (stopped.si_code, stopped.si_status) == (os.CLD_STOPPED, signal.SIGTSTP)
+            assert stopped.si_code == os.CLD_STOPPED
+            assert stopped.si_status == signal.SIGTSTP
             os.killpg(process.pid, signal.SIGCONT)
             assert process.communicate(timeout=_LIMIT_SECONDS)[0] == b"0\n"
         finally:
@@ -126,7 +127,8 @@ def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stdout) == (7, "started\n")
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "started\n"
     assert done.stderr.startswith(
         f"task-profiler: The command runs without a profile: ulimit {option} is {limit}"
     )

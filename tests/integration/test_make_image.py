@@ -38,9 +38,8 @@ def builds(*arguments: str, **environment: str) -> list[list[str]]:
     ]
 
 
-def test_the_image_is_named_after_the_version_and_what_is_given_reaches_docker_without_a_secret() -> (
-    None
-):
+def test_the_image_is_named_after_the_version() -> None:
+    """The image is named after the version and what is given reaches docker without a secret."""
     (words,) = builds()
     assert words[words.index("--tag") + 1] == f"'task-profiler:{profiler.__version__}'"
     assert f"VERSION='{profiler.__version__}'" in words

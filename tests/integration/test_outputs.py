@@ -81,7 +81,9 @@ def test_a_traceback_is_to_be_had() -> None:
 def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
     Path("event.json").write_bytes(event)
     done = run_here({}, "notify", "event.json")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
     assert "The event is not valid JSON" in done.stderr
 
 
@@ -104,7 +106,8 @@ def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(
         _, errors = sidecar.finish()
     (event,) = aws.events(GROUP, STREAM)
     record = json.loads(event.message)["record"]
-    assert (record["status"], record["logStream"]) == ("stopped", STREAM)
+    assert record["status"] == "stopped"
+    assert record["logStream"] == STREAM
     (warning,) = [text for text in record["monitor"]["warnings"] if "dropped" in text]
     assert "The monitor's standard output was not read for a while" in warning
     lost = [line["event"] for line in errors if "Lines of the monitor are lost" in line["event"]]
@@ -135,7 +138,9 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
         pipe.drop_filling()
         sidecar.process.wait(60)
     kinds = [json.loads(line)["type"] for line in pipe.read_lines()]
-    assert (kinds[0], kinds[-1], len(kinds)) == ("task.checkpoint", "task.report", 2)
+    assert kinds[0] == "task.checkpoint"
+    assert kinds[-1] == "task.report"
+    assert len(kinds) == 2
 
 
 def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(

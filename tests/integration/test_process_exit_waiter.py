@@ -11,9 +11,7 @@ from tests.values import present
 _LONG_SECONDS = 60.0
 
 
-def test_the_end_of_a_process_or_an_event_of_a_file_ends_one_wait_and_a_wake_up_is_neither() -> (
-    None
-):
+def test_an_event_of_a_file_ends_one_wait() -> None:
     """Like a changed ``cgroup.events``, a pipe without a reader is reported with POLLERR until
     something is done.
     """

@@ -84,7 +84,8 @@ def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path, history_file: P
     output = tmp_path / "runs"
     options = ("--runs", "3", "--output", str(output))
     finished = _run(options, "sh", "-c", _INHERITED, preexec_fn=prepare)
-    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == b""
     first, *others, rest = finished.stdout.split(b"end\n")
     assert first.startswith(b"/dev/null\n0\n1\n2\n")
     assert others == [first, first]

@@ -369,10 +369,12 @@ def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_f
     file = tmp_path / "runs.jsonl"
     for code in (0, 3):
         finished = run("sh", "-c", f"exit {code}", options=("--output", str(file)))
-        assert (finished.returncode, finished.stderr) == (code, b"")
+        assert finished.returncode == code, finished.stderr
+        assert finished.stderr == b""
     assert [decode(line).record.exit_code for line in file.read_bytes().splitlines()] == [0, 3]
     finished = run("sh", "-c", "exit 3", options=("--output", "/dev/full"))
-    assert (finished.returncode, report_of(finished.stderr).record.exit_code) == (3, 3)
+    assert finished.returncode == 3, finished.stderr
+    assert report_of(finished.stderr).record.exit_code == 3
     assert b"--output /dev/full cannot be written" in finished.stderr
 
 
@@ -444,11 +446,9 @@ def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None
     notice, report = done.stderr.splitlines()
     line = decode_notice(notice)
     assert isinstance(line, NoticeLine)
-    assert (line.notice.kind, line.record.status, line.record.family) == (
-        "overdue",
-        "running",
-        "sleep",
-    )
+    assert line.notice.kind == "overdue"
+    assert line.record.status == "running"
+    assert line.record.family == "sleep"
     assert [(one.kind, one.at) for one in decode(report).record.notices] == [("overdue", line.time)]
     output = tmp_path / "runs.jsonl"
     done = run(

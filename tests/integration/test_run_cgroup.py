@@ -237,15 +237,18 @@ def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     record = report_of(run(sys.executable, "-c", program, env=environment).stderr).record
-    assert (record.exit_code, record.status, record.likely_out_of_memory) == (3, "failure", True)
+    assert record.exit_code == 3
+    assert record.status == "failure"
+    assert record.likely_out_of_memory is True
 
 
 # --- what the command leaves ---------------------------------------------------------------------
 
 
-def test_what_the_command_leaves_is_neither_awaited_nor_killed_and_goes_on_where_the_profiler_was_started() -> (
-    None
-):
+def test_what_the_command_leaves_is_neither_awaited_nor_killed() -> None:
+    """What the command leaves is neither awaited nor killed and goes on where the profiler was
+    started.
+    """
     reading, writing = os.pipe()
     program = (
         "import os, sys\nif os.fork() == 0:\n    sys.stdin.readline()\n    "

@@ -185,13 +185,16 @@ def test_labels_are_found_and_a_given_one_wins() -> None:
     runners = {"AWS_BATCH_JOB_ID": "4c8d2c6e", "AIRFLOW_CTX_DAG_ID": "nightly"}
     given = ("--label", "team=data", "--label", "host=mine", "--label", "batch.job=mine")
     labels = run(*given, "--", "true", **runners)[0]["labels"]
-    assert (labels["team"], labels["host"]) == ("data", "mine")
+    assert labels["team"] == "data"
+    assert labels["host"] == "mine"
     assert labels["user"]
-    assert (labels["batch.job"], labels["airflow.dag"]) == ("mine", "nightly")
+    assert labels["batch.job"] == "mine"
+    assert labels["airflow.dag"] == "nightly"
     assert "batch.attempt" not in labels
 
 
-def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identity_only() -> None:
+def test_inside_ecs_the_run_is_the_tasks() -> None:
+    """Inside ECS the run is the task's and a silent endpoint costs the identity only."""
     with TaskEndpoint(
         Task(2)
     ) as task:  # the own container is the monitor's there, which is as good as any
@@ -199,24 +202,28 @@ def test_inside_ecs_the_run_is_the_tasks_and_a_silent_endpoint_costs_the_identit
             "--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=task.address
         )
     assert exit_code == 4
-    assert (record["taskId"], record["family"], record["launchType"]) == (TASK_ID, "bench", "EC2")
+    assert record["taskId"] == TASK_ID
+    assert record["family"] == "bench"
+    assert record["launchType"] == "EC2"
     assert record["container"]["name"] == "task-monitor"
-    assert (record["logGroup"], record["logStream"]) == (
-        "/ecs/bench",
-        f"ecs/task-monitor/{TASK_ID}",
-    )
+    assert record["logGroup"] == "/ecs/bench"
+    assert record["logStream"] == f"ecs/task-monitor/{TASK_ID}"
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
     assert record["visible"] == {
         "memoryMB": record["visible"]["memoryMB"],
         "cpus": record["processor"]["count"],
     }
     metrics = record["metrics"]
-    assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["memorySizeMB"]) == (1, 0.25, 512)
+    assert metrics["vcpuSize"] == 1
+    assert metrics["vcpuShare"] == 0.25
+    assert metrics["memorySizeMB"] == 512
     assert metrics["billedDurationMs"] == 60000
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v4/x"
         record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=address)
-    assert (exit_code, record["launchType"], record["family"]) == (4, "LOCAL", "sh")
+    assert exit_code == 4
+    assert record["launchType"] == "LOCAL"
+    assert record["family"] == "sh"
 
 
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
@@ -260,7 +267,8 @@ def test_quiet_says_why_the_exit_code_is_not_that_of_the_command() -> None:
         done = subprocess.run(
             [*NO_HISTORY, "--quiet", *words], capture_output=True, text=True, check=False
         )
-        assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
+        assert done.returncode == code, done.stderr
+        assert len(done.stderr.splitlines()) == 1
         assert sentence in done.stderr
 
 
@@ -303,7 +311,8 @@ def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
     )
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert done.stdout == "1\n"
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])

@@ -90,7 +90,8 @@ def test_a_run_is_exported_after_its_report_and_the_history(
         "TRACEPARENT": f"00-{'a' * 32}-{'b' * 16}-01",
     }
     done = profile(backend, "sh", "-c", "exit 3", options=options, environment=environment)
-    assert (done.returncode, done.stderr) == (3, "")
+    assert done.returncode == 3, done.stderr
+    assert done.stderr == ""
     assert seen == [(1, 1)] * 3
     documents = dict(zip(backend.paths, backend.bodies, strict=True))
     assert sorted(documents) == ["/v1/logs", "/v1/metrics", "/v1/traces"]
@@ -99,14 +100,17 @@ def test_a_run_is_exported_after_its_report_and_the_history(
     }
     (spans,) = json.loads(gzip.decompress(documents["/v1/traces"]))["resourceSpans"]
     (span,) = spans["scopeSpans"][0]["spans"]
-    assert (span["name"], span["status"]["code"]) == ("small", 2)
-    assert (span["traceId"], span["parentSpanId"]) == ("a" * 32, "b" * 16)
+    assert span["name"] == "small"
+    assert span["status"]["code"] == 2
+    assert span["traceId"] == "a" * 32
+    assert span["parentSpanId"] == "b" * 16
     assert (
         attributes_of(span)["task_profiler.task.id"]
         == json.loads(report.read_text())["record"]["taskId"]
     )
     resource = attributes_of(spans["resource"])
-    assert (resource["service.name"], resource["deployment.environment.name"]) == ("etl", "desk")
+    assert resource["service.name"] == "etl"
+    assert resource["deployment.environment.name"] == "desk"
 
 
 def test_the_environment_of_the_command_stays_the_callers(backend: Backend) -> None:
@@ -114,7 +118,8 @@ def test_the_environment_of_the_command_stays_the_callers(backend: Backend) -> N
     environments: tuple[dict[str, str], ...] = ({}, {"TRACEPARENT": parent})
     for environment in environments:
         done = profile(backend, "sh", "-c", 'printf %s "$TRACEPARENT"', environment=environment)
-        assert (done.returncode, done.stdout) == (0, environment.get("TRACEPARENT", ""))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == environment.get("TRACEPARENT", "")
 
 
 @pytest.mark.parametrize(
@@ -175,5 +180,7 @@ def test_after_a_failed_export_the_later_runs_are_not_exported(backend: Backend)
     backend.status = 400
     done = profile(backend, "true", options=("--no-history", "--runs", "3"), environment={})
     sentences = [line for line in done.stderr.splitlines() if line.startswith("task-profiler: ")]
-    assert (done.returncode, len(sentences), backend.paths.count("/v1/traces")) == (0, 1, 1)
+    assert done.returncode == 0, done.stderr
+    assert len(sentences) == 1
+    assert backend.paths.count("/v1/traces") == 1
     assert sentences[0].endswith("Later runs are not exported.")

@@ -142,7 +142,8 @@ def test_the_function_that_runs_is_named(
     assert stacks["source"].startswith("py-spy 0.")
     assert stacks["samples"] >= 3
     top = stacks["top"][0]
-    assert (top["function"], top["file"]) == ("burn", "job.py")
+    assert top["function"] == "burn"
+    assert top["file"] == "job.py"
     # On a busy machine, samples see the start of the interpreter, and two see the call of the
     # function.
     running_stacks = {
@@ -273,12 +274,11 @@ def test_a_batch_beside_the_monitor(
     assert problems(errors) == []
     stacks, report = new_lines()
     record = report["record"]
-    assert (report["type"], record["stacks"]["top"][0]["function"]) == ("task.report", "burn")
-    assert (stacks["type"], stacks["taskId"], stacks["container"]) == (
-        "task.stacks",
-        record["taskId"],
-        "batch",
-    )
+    assert report["type"] == "task.report"
+    assert record["stacks"]["top"][0]["function"] == "burn"
+    assert stacks["type"] == "task.stacks"
+    assert stacks["taskId"] == record["taskId"]
+    assert stacks["container"] == "batch"
     assert any("burn (job.py)" in stack for step in stacks["steps"] for stack in step["stacks"])
     assert all(line["type"] == "task.checkpoint" for line in checkpoints)
     assert any("stacks" in line["record"] for line in checkpoints)

@@ -44,17 +44,20 @@ def names(text: str | bytes) -> list[str]:
     return [container["name"] for container in json.loads(text)["containerDefinitions"]]
 
 
-def test_the_definition_of_a_file_or_standard_input_is_printed_or_goes_to_another_file_and_stays_as_it_is(
-    file: Path, tmp_path: Path
-) -> None:
+def test_the_definition_of_a_file_stays_as_it_is(file: Path, tmp_path: Path) -> None:
+    """The definition of a file or standard input is printed or goes to another file and stays as it
+    is.
+    """
     before = file.read_bytes()
     done = add_monitor(file, "--image", "own:1")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     assert names(done.stdout) == ["batch", "task-monitor"]
     assert done.stdout.startswith('{\n    "family": "nightly",\n')
     assert json.loads(done.stdout)["x-kept"] == PLAIN["x-kept"]
     written = add_monitor(file, "-o", tmp_path / "out.json", "--image", "own:1")
-    assert (written.returncode, written.stdout) == (0, "")
+    assert written.returncode == 0, written.stderr
+    assert written.stdout == ""
     piped = subprocess.run(
         [*COMMAND, "-", "--image", "own:1"], input=before, capture_output=True, check=False
     )
@@ -75,13 +78,15 @@ def test_in_place_keeps_permissions_and_links_and_does_nothing_the_second_time(
     link = tmp_path / "link.json"
     link.symlink_to(file)
     done = add_monitor(link, "--in-place", "--image", "own:1")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
     assert names(file.read_bytes()) == ["batch", "task-monitor"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert link.is_symlink()
     first = file.stat()
     assert add_monitor(file, "--in-place", "--image", "own:1").returncode == 0
-    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    assert file.stat().st_ino == first.st_ino
+    assert file.stat().st_mtime_ns == first.st_mtime_ns
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -119,7 +124,8 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     done = add_monitor(
         "--image=own:1", *(file if word == "FILE" else word for word in shlex.split(words))
     )
-    assert (done.returncode, done.stdout) == (exit_code, "")
+    assert done.returncode == exit_code, done.stderr
+    assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("task-profiler: ")
     assert file.read_bytes() == before

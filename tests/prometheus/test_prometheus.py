@@ -210,7 +210,9 @@ def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:
         done = subprocess.run(
             [program("promtool"), "check", "metrics"], input=text, capture_output=True, check=False
         )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == b""
+        assert done.stderr == b""
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()

@@ -30,10 +30,8 @@ def run(family: str, night: Night) -> Run:
 def test_each_run_has_one_document_and_one_notification(run: Run) -> None:
     (document,) = run.documents
     assert len(run.notices) == 1
-    assert (document["task"]["status"], document["task"]["exit_code"]) == (
-        run.job.status,
-        run.job.exit_code,
-    )
+    assert document["task"]["status"] == run.job.status
+    assert document["task"]["exit_code"] == run.job.exit_code
     assert document["task"].get("out_of_memory", False) == (run.job.family == "greedy")
     if run.job.has_report is not None:
         assert (run.record is not None) == run.job.has_report
@@ -52,10 +50,8 @@ def test_the_times_are_those_of_docker(run: Run) -> None:
     if "startedAt" in record:
         assert record["startedAt"] == in_ms(run.docker["StartedAt"])
     if "exitCode" in record:  # else the monitor was stopped before the batch
-        assert (record["exitCode"], record["finishedAt"]) == (
-            run.job.exit_code,
-            in_ms(run.docker["FinishedAt"]),
-        )
+        assert record["exitCode"] == run.job.exit_code
+        assert record["finishedAt"] == in_ms(run.docker["FinishedAt"])
 
 
 def in_ms(docker_time: str) -> str:

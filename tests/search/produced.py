@@ -30,7 +30,7 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from tests.monitor_world import MIB, World
+from tests.monitor_world import MIB, PlayedMonitor
 
 GROUP = "/ecs/jobs"
 REGION, ACCOUNT, CLUSTER = "us-west-2", "111122223333", "jobs"
@@ -187,8 +187,8 @@ def stream(container: str, script: Script) -> str:
     return f"ecs/{container}/{script.task_id}"
 
 
-class PlayedTask(World):
-    """The monitor's world, in which the endpoint answers what a script says."""
+class PlayedTask(PlayedMonitor):
+    """The monitor's fakes; the endpoint answers what a script says."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(

@@ -370,7 +370,9 @@ def test_durations(shown: Shown, filled: SearchServer) -> None:
     families = by_family(shown("families"))
     assert list(families) == [("nightly",), ("hourly",)]  # most tasks first
     tasks, mean, longest, peak, latest = families[("hourly",)]
-    assert (tasks, longest, latest) == (3, 700_500, "stopped")
+    assert tasks == 3
+    assert longest == 700_500
+    assert latest == "stopped"
     assert mean == close((302_150 + 600_500 + 700_500) / 3)
     assert peak == close(100 * 256 / 1024)
 
@@ -487,12 +489,20 @@ def test_the_sizes_of_one_task(shown: Shown) -> None:
     """
     sizes = shown("run-size")
     cpu_size, cpu, saturated, size, peak, peak_percent, kills, vcpu, memory = sizes[("c", "batch")]
-    assert (cpu_size, cpu, saturated) == (2, close(90), 0)
-    assert (size, peak, peak_percent, kills) == (1024, 768, close(75), None)
-    assert (vcpu, memory) == (2, 4096)
+    assert cpu_size == 2
+    assert cpu == close(90)
+    assert saturated == 0
+    assert size == 1024
+    assert peak == 768
+    assert peak_percent == close(75)
+    assert kills is None
+    assert vcpu == 2
+    assert memory == 4096
     quarter, half, one, two, four, eight = shown("run-what-if")[("c", "batch")]
     assert quarter > half > one >= 1.8
-    assert (two, four, eight) == (1, 1, 1)
+    assert two == 1
+    assert four == 1
+    assert eight == 1
 
 
 def test_notices(shown: Shown) -> None:

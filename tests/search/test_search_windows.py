@@ -139,7 +139,8 @@ def assert_alike(
                 chosen = SizedRevision(revision=revision, size=size)
                 found = decision_on(computed, chosen)
                 expected = decision_on(window, chosen)
-                assert (found.action, found.size) == (expected.action, expected.size), expected
+                assert found.action == expected.action, expected
+                assert found.size == expected.size, expected
 
 
 def assert_same_needs(computed: FamilyWindow, window: FamilyWindow, size: TaskSize) -> None:

@@ -77,7 +77,9 @@ def test_a_report_is_found_by_its_id_before_a_refresh(
     call(search_server, "PUT", "task-reports-2026.03/_settings", {"index.refresh_interval": "-1"})
     assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
     found = present(indexed_report())
-    assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
+    assert found.text == text
+    assert found.is_final is True
+    assert found.is_indexed is True
 
 
 def run_report(**record: Any) -> str:
@@ -87,7 +89,8 @@ def run_report(**record: Any) -> str:
 
 def only_document(server: SearchServer) -> dict[str, Any]:
     (hit,) = search(server)["hits"]["hits"]
-    assert (hit["_index"], hit["_id"]) == ("task-reports-2026.03", f"{TASK_ID}/batch")
+    assert hit["_index"] == "task-reports-2026.03"
+    assert hit["_id"] == f"{TASK_ID}/batch"
     source: dict[str, Any] = hit["_source"]
     return source
 
@@ -187,9 +190,10 @@ DOCKER_ID, OTHER_ID = "ab" * 32, "cd" * 32
 
 
 @pytest.mark.parametrize("stream", [DOCKER_ID, OTHER_ID], ids=["own", "another container's"])
-def test_a_report_from_a_stream_named_by_a_container_id_counts_if_the_event_has_the_id(
+def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     aws: Any, forward: Forward, search_server: SearchServer, stream: str
 ) -> None:
+    """A report from a stream named by a container id counts if the event has the id."""
     settings = ForwarderSettings()
     line = run_report(status="success", exitCode=0, accountId=ACCOUNT)
     report_of_stream = present(read_line(line))

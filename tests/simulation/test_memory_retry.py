@@ -18,7 +18,7 @@ from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
-from tests.memory_retries import KILLED, World, ended
+from tests.memory_retries import KILLED, RetryAccount, ended
 
 _RUNS = 60
 _FAMILIES = 40
@@ -88,35 +88,35 @@ def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counte
     rng, counts = Random(f"{shape.__name__} {seed}"), Counter[str]()
     size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _LARGEST_MB / 4])
     search = AnsweringSearch()
-    world = World(search)
+    fakes = RetryAccount(search)
     if rng.random() < 0.5:
-        world.table = None  # without the table, the token alone guards
+        fakes.table = None  # without the table, the token alone guards
     runs, peak_mb = shape(rng, size.memory_mb), 0.0
     for number in range(_RUNS):
         run, task_id = next(runs), f"{seed:08x}{number:024x}"
         is_killed = run.need_mb > size.memory_mb
         search.answer = {"aggregations": {"peak": {"value": peak_mb or None}}}
-        before = len(world.aws.tasks)
+        before = len(fakes.aws.tasks)
         first = task_of(run, size, task_id)
         for event in rng.sample(
             [first, first, task_of(Run(need_mb=1, exit_code=1), size, "f" * 32)], 3
         ):
             if rng.random() < 0.2:
                 operation = rng.choice(["ListSchedules", "GetSchedule", "RunTask"])
-                world.aws.errors[operation] = [(400, "ThrottlingException", "Rate exceeded")]
+                fakes.aws.errors[operation] = [(400, "ThrottlingException", "Rate exceeded")]
             try:
-                world.handle(event)
+                fakes.handle(event)
             except DeliveryError:
-                world.handle(event)
-            world.aws.errors.clear()
-        assert len(world.aws.tasks) - before == is_killed, (
+                fakes.handle(event)
+            fakes.aws.errors.clear()
+        assert len(fakes.aws.tasks) - before == is_killed, (
             "killed runs are started once, and no others"
         )
         if not is_killed:
             peak_mb = max(peak_mb, run.need_mb) if run.exit_code == 0 else peak_mb
             continue
-        request, _ = list(world.aws.tasks.values())[-1]
-        passed = retry_passes(world, run, request, task_id)
+        request, _ = list(fakes.aws.tasks.values())[-1]
+        passed = retry_passes(fakes, run, request, task_id)
         counts["killed"] += run.need_mb != _ENDLESS_MB
         counts["endless"] += run.need_mb == _ENDLESS_MB
         counts["passed"] += passed
@@ -125,17 +125,17 @@ def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counte
     return counts
 
 
-def retry_passes(world: World, run: Run, request: dict[str, Any], task_id: str) -> bool:
+def retry_passes(fakes: RetryAccount, run: Run, request: dict[str, Any], task_id: str) -> bool:
     """Run the retry as it was requested, and return whether its memory suffices.
 
     Its own end starts nothing.
     """
     size = Size(int(request["overrides"]["cpu"]) / 1024, int(request["overrides"]["memory"]))
     assert size in LEGAL_SIZES
-    count = len(world.aws.tasks)
+    count = len(fakes.aws.tasks)
     for _ in range(2):
-        world.handle(task_of(run, size, f"e{task_id[1:]}", request["startedBy"]))
-    assert len(world.aws.tasks) == count
+        fakes.handle(task_of(run, size, f"e{task_id[1:]}", request["startedBy"]))
+    assert len(fakes.aws.tasks) == count
     return run.need_mb <= size.memory_mb
 
 

@@ -509,7 +509,8 @@ def test_a_batch_that_polls_with_io_is_not_stuck(outcomes: list[Outcome]) -> Non
 )
 def test_a_fault_is_noticed(fault: str, outcomes: list[Outcome]) -> None:
     found = [expected_kind(batch) in notices for batch, notices in outcomes if batch.fault == fault]
-    assert (set(found), len(found)) == ({True}, 1)
+    assert set(found) == {True}
+    assert len(found) == 1
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class Family(Struct):
         )
 
 
-class World:
+class SimulatedWeeks:
     """The account and its weeks. ``registered`` counts the command's revisions by family."""
 
     def __init__(self, account: ProxiedAccount, folder: Path) -> None:
@@ -273,34 +273,34 @@ def fixed(definition: Mapping[str, Any], **deployed: str) -> Mapping[str, object
 @pytest.mark.slow
 def test_the_cost_falls_without_a_see_saw_and_what_others_own_stays(tmp_path: Path) -> None:
     with fake_aws() as aws, AwsProxy(aws.url) as proxy:
-        world = World(ProxiedAccount(aws, proxy), tmp_path)
+        fakes = SimulatedWeeks(ProxiedAccount(aws, proxy), tmp_path)
         for number in range(WEEKS_BEFORE + WEEKS):
-            world.week(number)
-        newest = {name: world.described(name)[0] for name in world.families}
+            fakes.week(number)
+        newest = {name: fakes.described(name)[0] for name in fakes.families}
         started = {
-            name: world.described(world.started(family))[0]
-            for name, family in world.families.items()
+            name: fakes.described(fakes.started(family))[0]
+            for name, family in fakes.families.items()
         }
-        first = {name: world.described(f"{name}:1")[0] for name in world.families}
-    records = [one.record for family in world.families.values() for one in family.reports]
-    counts = [world.registered[name] for name in world.families]
-    assert world.usd[-1] <= 0.7 * world.usd[0]
+        first = {name: fakes.described(f"{name}:1")[0] for name in fakes.families}
+    records = [one.record for family in fakes.families.values() for one in family.reports]
+    counts = [fakes.registered[name] for name in fakes.families]
+    assert fakes.usd[-1] <= 0.7 * fakes.usd[0]
     assert sum(bool(record.likely_out_of_memory) for record in records) <= 0.01 * len(records)
     assert sum(counts) <= 2.2 * len(counts)
     assert max(counts) <= 4
-    assert [world.registered[family.name] for family in world.of_kind(*LEFT_ALONE)] == [0] * len(
+    assert [fakes.registered[family.name] for family in fakes.of_kind(*LEFT_ALONE)] == [0] * len(
         LEFT_ALONE
     )
     assert [
-        world.registered[f"{kind}-0"] for kind in ("pipeline", "refused", "meanwhile", "limits")
+        fakes.registered[f"{kind}-0"] for kind in ("pipeline", "refused", "meanwhile", "limits")
     ] == [1] * 4
     assert started == newest  # the pinned ones have moved
     # A heap that follows its limit fails without a kill: the old size comes back, and stays.
-    for family in world.of_kind("heap"):
-        assert world.registered[family.name] == 2
+    for family in fakes.of_kind("heap"):
+        assert fakes.registered[family.name] == 2
         assert newest[family.name]["memory"] == first[family.name]["memory"]
         assert family.reports[-1].record.status == "success"
-    for name, family in world.families.items():
+    for name, family in fakes.families.items():
         assert without_size(fixed(newest[name])) == without_size(
             fixed(first[name], image=family.image)
         )

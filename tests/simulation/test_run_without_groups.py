@@ -93,7 +93,7 @@ def test_the_command_itself_has_all_its_time(tmp_path: Path) -> None:
     assert not without_lost_waits(present(record.monitor).warnings)
 
 
-def test_a_child_of_the_command_has_what_was_read_of_it_and_the_others_the_rest(
+def test_a_child_has_what_was_read_of_it_and_the_others_the_rest(
     tmp_path: Path,
 ) -> None:
     command = ("sh", "-c", '"$@"; true', "sh", sys.executable, "-c", f"{_BURNS}burn(1.4)")

@@ -28,9 +28,10 @@ def test_an_unknown_name_is_refused_as_in_any_module() -> None:
         exec("from profiler import nonsense")
 
 
-def test_importing_the_package_loads_no_other_module_and_the_first_use_of_a_name_the_model_but_no_program() -> (
-    None
-):
+def test_importing_the_package_loads_no_other_module() -> None:
+    """Importing the package loads no other module and the first use of a name the model but no
+    program.
+    """
     code = (
         "import sys; before = {*sys.modules}; import profiler; print(*({*sys.modules} - "
         "before)); profiler.decode; "

@@ -71,7 +71,7 @@ def line(kind: str = "task.report", at: datetime = NOW, **changes: Any) -> str:
     return json.dumps(document)
 
 
-class World:
+class TrustingForwarder:
     """The forwarder with a cluster, a failure queue and a channel that keep what they get."""
 
     def __init__(self) -> None:
@@ -184,51 +184,51 @@ KINDS = ("task.report", "task.checkpoint", "task.notice")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stream", FOREIGN_STREAMS.values(), ids=FOREIGN_STREAMS)
 def test_a_line_counts_only_in_its_tasks_stream(stream: str, kind: str) -> None:
-    world = World()
-    assert world.forward(line(kind), stream=stream) == UNTRUSTED
-    assert world.documents == []
-    assert world.failures == []
-    assert world.channel.posted == []
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(kind), stream=stream) == UNTRUSTED
+    assert fakes.documents == []
+    assert fakes.failures == []
+    assert fakes.channel.posted == []
 
 
 def test_a_container_speaks_for_itself_alone() -> None:
-    world = World()
-    assert world.forward(line(), stream=f"2026/03/01/{TASK}") == UNTRUSTED
-    assert world.forward(line(container={"name": "proxy"})) == UNTRUSTED
-    assert world.forward(line(container={"name": "task-monitor"})) == UNTRUSTED
-    assert world.forward(line(container={"name": "Batch"})) == UNTRUSTED
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(), stream=f"2026/03/01/{TASK}") == UNTRUSTED
+    assert fakes.forward(line(container={"name": "proxy"})) == UNTRUSTED
+    assert fakes.forward(line(container={"name": "task-monitor"})) == UNTRUSTED
+    assert fakes.forward(line(container={"name": "Batch"})) == UNTRUSTED
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_speaks_for_itself_and_its_monitor_for_its_containers(kind: str) -> None:
     for stream in (STREAM, MONITOR_STREAM, f"a/long/prefix/batch/{TASK}"):
-        assert World().forward(line(kind), stream=stream) == INDEXED
+        assert TrustingForwarder().forward(line(kind), stream=stream) == INDEXED
     old = line(kind, taskId=OLD_TASK)
-    assert World().forward(old, stream=f"ecs/batch/{OLD_TASK}") == INDEXED
+    assert TrustingForwarder().forward(old, stream=f"ecs/batch/{OLD_TASK}") == INDEXED
 
 
 def test_a_batch_called_task_monitor_speaks_for_its_own_task_alone() -> None:
     of_other_task = line(taskId=OTHER_TASK)
-    assert World().forward(of_other_task, stream=MONITOR_STREAM) == UNTRUSTED
+    assert TrustingForwarder().forward(of_other_task, stream=MONITOR_STREAM) == UNTRUSTED
 
 
 def test_an_old_task_id_is_not_the_new_one_without_dashes() -> None:
-    assert World().forward(line(), stream=f"ecs/batch/{OLD_TASK}") == UNTRUSTED
+    assert TrustingForwarder().forward(line(), stream=f"ecs/batch/{OLD_TASK}") == UNTRUSTED
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_account_speaks_for_its_own_tasks_alone(kind: str) -> None:
-    world = World()
-    assert world.forward(line(kind, accountId=OTHER_ACCOUNT)) == UNTRUSTED
-    assert world.forward(line(kind, accountId=ACCOUNT), owner=OTHER_ACCOUNT) == UNTRUSTED
-    assert world.forward(line(kind, accountId=ACCOUNT), owner="") == UNTRUSTED
-    assert world.forward(line(kind, accountId=ACCOUNT)) == INDEXED
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(kind, accountId=OTHER_ACCOUNT)) == UNTRUSTED
+    assert fakes.forward(line(kind, accountId=ACCOUNT), owner=OTHER_ACCOUNT) == UNTRUSTED
+    assert fakes.forward(line(kind, accountId=ACCOUNT), owner="") == UNTRUSTED
+    assert fakes.forward(line(kind, accountId=ACCOUNT)) == INDEXED
 
 
 def test_a_line_without_an_account_is_of_the_log_groups_account() -> None:
-    world = World()
-    assert world.forward(line(accountId=None), owner=OTHER_ACCOUNT) == INDEXED
-    assert world.documents[0].fields["cloud"]["account"]["id"] == OTHER_ACCOUNT
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(accountId=None), owner=OTHER_ACCOUNT) == INDEXED
+    assert fakes.documents[0].fields["cloud"]["account"]["id"] == OTHER_ACCOUNT
 
 
 ARNS = {
@@ -245,7 +245,7 @@ ARNS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arn", ARNS.values(), ids=ARNS)
 def test_an_arn_agrees_with_task_account_and_cluster(arn: str, kind: str) -> None:
-    assert World().forward(line(kind, taskArn=arn, cluster="jobs")) == UNTRUSTED
+    assert TrustingForwarder().forward(line(kind, taskArn=arn, cluster="jobs")) == UNTRUSTED
 
 
 @pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov", "aws-iso"])
@@ -253,7 +253,7 @@ def test_every_partition_and_the_old_form_of_arns_are_accepted(partition: str) -
     place = f"arn:{partition}:ecs:us-east-1:{ACCOUNT}"
     cluster = f"{place}:cluster/jobs"
     for arn in (f"{place}:task/jobs/{TASK}", f"{place}:task/{TASK}"):
-        assert World().forward(line(taskArn=arn, cluster=cluster)) == INDEXED
+        assert TrustingForwarder().forward(line(taskArn=arn, cluster=cluster)) == INDEXED
 
 
 # Instance monitors
@@ -261,32 +261,33 @@ def test_every_partition_and_the_old_form_of_arns_are_accepted(partition: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_instance_monitor_speaks_for_the_tasks_of_its_cluster(kind: str) -> None:
-    world = World()
+    fakes = TrustingForwarder()
     place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": CONTAINER_ID}
-    assert world.forward(line(kind, cluster="gpu"), **place) == INDEXED
-    assert "confirmed" not in world.documents[0].fields["task"]
-    assert world.forward(line(kind, cluster="jobs"), **place) == UNTRUSTED
-    assert world.forward(line(kind), **place) == UNTRUSTED
+    assert fakes.forward(line(kind, cluster="gpu"), **place) == INDEXED
+    assert "confirmed" not in fakes.documents[0].fields["task"]
+    assert fakes.forward(line(kind, cluster="jobs"), **place) == UNTRUSTED
+    assert fakes.forward(line(kind), **place) == UNTRUSTED
     forged = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task/jobs/{TASK}"
-    assert world.forward(line(kind, cluster="gpu", taskArn=forged), **place) == UNTRUSTED
+    assert fakes.forward(line(kind, cluster="gpu", taskArn=forged), **place) == UNTRUSTED
 
 
 def test_an_instance_monitors_group_of_another_account_is_a_group_like_others() -> None:
     place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": "ecs/x", "owner": OTHER_ACCOUNT}
-    assert World().forward(line(cluster="gpu"), **place) == UNTRUSTED
+    assert TrustingForwarder().forward(line(cluster="gpu"), **place) == UNTRUSTED
 
 
 def test_notices_of_an_instance_monitor_are_limited_by_task() -> None:
-    world = World()
+    fakes = TrustingForwarder()
     kinds = [f"kind{number}" for number in range(12)]
     lines = []
     for task_id in (TASK, OTHER_TASK):
         for kind in kinds:
             text = json.loads(line("task.notice", taskId=task_id, cluster="gpu"))
             lines.append(json.dumps({**text, "notice": {"kind": kind, "message": "m"}}))
-    world.forward(*lines, group=INSTANCE_GROUP, stream=CONTAINER_ID)
-    posted = [notice.record.task_id for notice in world.channel.posted]
-    assert (posted.count(TASK), posted.count(OTHER_TASK)) == (8, 8)
+    fakes.forward(*lines, group=INSTANCE_GROUP, stream=CONTAINER_ID)
+    posted = [notice.record.task_id for notice in fakes.channel.posted]
+    assert posted.count(TASK) == 8
+    assert posted.count(OTHER_TASK) == 8
 
 
 # Streams named by Docker's container id, and trusted groups
@@ -300,34 +301,34 @@ def test_notices_of_an_instance_monitor_are_limited_by_task() -> None:
 def test_what_no_stream_vouches_for_is_unconfirmed_and_sends_no_notice(
     place: dict[str, Any],
 ) -> None:
-    world = World()
+    fakes = TrustingForwarder()
     for kind in KINDS:
-        assert world.forward(line(kind), **place) == INDEXED
-    for document in world.documents:
+        assert fakes.forward(line(kind), **place) == INDEXED
+    for document in fakes.documents:
         assert document.fields["task"]["confirmed"] is False
-    for document in world.documents[:2]:
+    for document in fakes.documents[:2]:
         assert document.fields["task"]["voucher_stream"] == place["stream"]
-    assert world.channel.posted == []
+    assert fakes.channel.posted == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unproven_line_with_a_long_name_is_a_failure(kind: str) -> None:
     """Its id would be longer than an engine takes: a bulk request with it fails as a whole."""
-    world = World()
+    fakes = TrustingForwarder()
     for length in range(430, 512):
         text = line(kind, container={"name": "b" * length}, accountId=ACCOUNT)
-        world.forward(text, group="/builds/linux", stream="x" * 512)
-    assert all(len(document.id.encode()) <= 512 for document in world.documents)
-    assert len(world.documents) + len(world.failures) == 82
-    assert world.failures
+        fakes.forward(text, group="/builds/linux", stream="x" * 512)
+    assert all(len(document.id.encode()) <= 512 for document in fakes.documents)
+    assert len(fakes.documents) + len(fakes.failures) == 82
+    assert fakes.failures
 
 
 def test_a_trusted_group_speaks_for_no_other_account_and_no_other_tasks_stream() -> None:
-    world, group = World(), "/builds/linux"
-    assert world.forward(line(accountId=OTHER_ACCOUNT), group=group, stream="x") == UNTRUSTED
+    fakes, group = TrustingForwarder(), "/builds/linux"
+    assert fakes.forward(line(accountId=OTHER_ACCOUNT), group=group, stream="x") == UNTRUSTED
     other = f"ecs/batch/{OTHER_TASK}"
-    assert world.forward(line(), group=group, stream=other) == UNTRUSTED
-    assert world.forward(line(), group="/BUILDS/linux", stream="x") == UNTRUSTED
+    assert fakes.forward(line(), group=group, stream=other) == UNTRUSTED
+    assert fakes.forward(line(), group="/BUILDS/linux", stream="x") == UNTRUSTED
 
 
 def finder(task: StoppedTask, lines: Mapping[str, str], at_ms: int = NOW_MS) -> ReportFinder:
@@ -392,44 +393,44 @@ def test_task_stopped_takes_numbers_from_the_streams_of_the_tasks_definition_alo
 
 def test_an_outsider_fills_neither_the_cluster_nor_the_failure_queue() -> None:
     """Also not with damaged reports, and not if every line is indexed."""
-    world = World()
+    fakes = TrustingForwarder()
     lines = [line(), '{"type": "task.report", "record": 5}', '{"type": "task.notice"', "hello"]
-    counts = world.forward(*lines, stream=LAMBDA_STREAM)
+    counts = fakes.forward(*lines, stream=LAMBDA_STREAM)
     assert counts == Counts(untrusted=3, skipped=1)
-    counts = world.forward(*lines, stream=LAMBDA_STREAM, forward_log_lines=True)
+    counts = fakes.forward(*lines, stream=LAMBDA_STREAM, forward_log_lines=True)
     assert counts == Counts(untrusted=3, indexed=1)
-    assert [document.fields["message"] for document in world.documents] == ["hello"]
-    assert world.failures == []
+    assert [document.fields["message"] for document in fakes.documents] == ["hello"]
+    assert fakes.failures == []
 
 
 def test_untrusted_lines_are_logged_once_with_group_and_stream() -> None:
-    world = World()
-    world.forward(*[line()] * 50, stream=LAMBDA_STREAM, group="/aws/lambda/web")
-    (sentence,) = world.warnings
+    fakes = TrustingForwarder()
+    fakes.forward(*[line()] * 50, stream=LAMBDA_STREAM, group="/aws/lambda/web")
+    (sentence,) = fakes.warnings
     assert "50 in 1 log streams" in sentence
     assert f"/aws/lambda/web, {LAMBDA_STREAM}: " in sentence
-    world.forward(line())
-    assert len(world.warnings) == 1
+    fakes.forward(line())
+    assert len(fakes.warnings) == 1
 
 
 def test_a_data_stream_obeys_the_same_rule() -> None:
-    world = World()
+    fakes = TrustingForwarder()
     payloads = [
         payload_of(line()),
         payload_of(line(), stream=LAMBDA_STREAM),
         payload_of(line(), owner=OTHER_ACCOUNT, stream=f"ecs/batch/{OTHER_TASK}"),
     ]
     records = [record(number, packed_data(each)) for number, each in enumerate(payloads)]
-    counts, repeated = world.forwarder().forward_records(records, world.warnings.append)
+    counts, repeated = fakes.forwarder().forward_records(records, fakes.warnings.append)
     assert counts == Counts(indexed=1, untrusted=2)
     assert repeated == ()
-    assert len(world.warnings) == 1
-    assert "2 in 2 log streams" in world.warnings[0]
+    assert len(fakes.warnings) == 1
+    assert "2 in 2 log streams" in fakes.warnings[0]
 
 
 def test_a_huge_forged_line_is_untrusted() -> None:
     huge = line(tags={"x": "y" * 200_000})
-    assert World().forward(huge, stream=LAMBDA_STREAM) == UNTRUSTED
+    assert TrustingForwarder().forward(huge, stream=LAMBDA_STREAM) == UNTRUSTED
 
 
 # Times
@@ -454,21 +455,21 @@ TOO_LONG: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
 def test_a_report_of_more_than_60_days_is_invalid(changes: dict[str, Any]) -> None:
-    world = World()
-    assert world.forward(line(**changes)) == FAILED
-    assert "60 days before its end" in world.failures[0].reason
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(**changes)) == FAILED
+    assert "60 days before its end" in fakes.failures[0].reason
 
 
 @pytest.mark.parametrize("kind", ["task.checkpoint", "task.notice"])
 @pytest.mark.parametrize("changes", TOO_LONG.values(), ids=TOO_LONG)
-def test_a_batch_that_runs_for_more_than_60_days_is_seen_and_fills_no_queue(
+def test_a_batch_of_more_than_60_days_is_seen_and_fills_no_queue(
     changes: dict[str, Any], kind: str
 ) -> None:
-    world = World()
-    assert world.forward(line(kind, **changes)) == INDEXED
+    fakes = TrustingForwarder()
+    assert fakes.forward(line(kind, **changes)) == INDEXED
     expected = "2025.12" if kind == "task.checkpoint" else "2026.03"
-    assert world.documents[0].index.endswith(expected)
-    assert len(world.channel.posted) == (kind == "task.notice")
+    assert fakes.documents[0].index.endswith(expected)
+    assert len(fakes.channel.posted) == (kind == "task.notice")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -476,24 +477,24 @@ def test_a_batch_that_runs_for_more_than_60_days_is_seen_and_fills_no_queue(
 def test_times_that_are_not_cloudwatchs_make_a_line_invalid(
     changes: dict[str, Any], kind: str
 ) -> None:
-    world = World()
+    fakes = TrustingForwarder()
     text = line(kind, **changes)
-    assert world.forward(text) == FAILED
-    assert [failure.document for failure in world.failures] == [text]
-    assert any(word in world.failures[0].reason for word in ("timestamp", "days before", "a day"))
+    assert fakes.forward(text) == FAILED
+    assert [failure.document for failure in fakes.failures] == [text]
+    assert any(word in fakes.failures[0].reason for word in ("timestamp", "days before", "a day"))
 
 
 def test_a_long_run_and_a_slow_start_within_the_limits_are_indexed() -> None:
     started = format_datetime(NOW - 59 * DAY)
-    assert World().forward(line(startedAt=started)) == INDEXED
+    assert TrustingForwarder().forward(line(startedAt=started)) == INDEXED
     slow = {"initDurationMs": MS_PER_DAY}
-    assert World().forward(line(startedAt=started, metrics=slow)) == INDEXED
+    assert TrustingForwarder().forward(line(startedAt=started, metrics=slow)) == INDEXED
 
 
 def test_a_replayed_line_has_its_original_timestamp() -> None:
     long_ago = NOW - 300 * DAY
     at_ms = round(long_ago.timestamp() * 1000)
-    assert World().forward(line(at=long_ago), at_ms=at_ms) == INDEXED
+    assert TrustingForwarder().forward(line(at=long_ago), at_ms=at_ms) == INDEXED
 
 
 @pytest.mark.parametrize(("period", "most"), [("month", 4), ("day", 79)])
@@ -504,8 +505,8 @@ def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
     14 days ago to two hours ahead.
     """
     settings = ForwarderSettings(index_period=period)
-    world = World()
-    forwarder = replace(world.forwarder(), settings=settings)
+    fakes = TrustingForwarder()
+    forwarder = replace(fakes.forwarder(), settings=settings)
     stamps = [NOW - 14 * DAY, NOW - 7 * DAY, NOW, NOW + timedelta(hours=2)]
     hours = range(-24 * 100, 24 * 100, 11)
     for stamp in stamps:
@@ -524,7 +525,7 @@ def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
         at_ms = round(stamp.timestamp() * 1000)
         forwarder.forward(decode_event(event(payload_of(*texts, at_ms=at_ms))))
     indices: dict[str, set[str]] = {}
-    for document in world.documents:
+    for document in fakes.documents:
         kind, _, _period = document.index.rpartition("-")
         indices.setdefault(kind, set()).add(document.index)
     assert set(indices) == {"task-reports", "task-checkpoints"}
@@ -546,8 +547,8 @@ def test_no_times_break_the_rule(
         finishedAt=written.isoformat(),
         metrics={"initDurationMs": init_ms},
     )
-    world = World()
-    counts = world.forward(text, at_ms=at_ms)
+    fakes = TrustingForwarder()
+    counts = fakes.forward(text, at_ms=at_ms)
     assert counts.indexed + counts.failed == 1
 
 

@@ -6,12 +6,15 @@ import os
 
 from profiler.core.files import find_program
 
+# Of AWS's package; only login shells have it in PATH.
+NEURON_TOOLS_FOLDER = "/opt/aws/neuron/bin"
 
-def find_neuron_monitor(search_path: str | None) -> str | None:
-    """Find neuron-monitor in its package's folder, which only login shells have in PATH, then in
-    ``search_path``.
-    """
-    return find_program("neuron-monitor", "/opt/aws/neuron/bin", search_path)
+
+def find_neuron_monitor(
+    search_path: str | None, tools_folder: str = NEURON_TOOLS_FOLDER
+) -> str | None:
+    """The path of neuron-monitor in its package's folder, else in ``search_path``."""
+    return find_program("neuron-monitor", tools_folder, search_path)
 
 
 def neuron_devices(folder: str = "/dev") -> tuple[str, ...]:

@@ -131,7 +131,8 @@ def test_a_missing_reading_starts_the_time_again(missing: int) -> None:
         assert not add(idle, seconds(at), 0, 0, 0)
     unknown = [None if place == missing else 0 for place in range(3)]
     for at, counters, since_ns in ((60, unknown, None), (70, [0, 0, 0], seconds(70))):
-        assert (add(idle, seconds(at), *counters), idle.since_ns) == (False, since_ns)
+        assert add(idle, seconds(at), *counters) is False
+        assert idle.since_ns == since_ns
     gap = IdleTime(seconds(60), max_step_ns=seconds(30))
     assert [add(gap, seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [
         True

@@ -103,9 +103,8 @@ def commands(totals: ProcessTotals, until: int) -> dict[str, ProcessSeries]:
     return {row.command: row for row in series.processes}
 
 
-def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_after_an_exec() -> (
-    None
-):
+def test_cpu_time_is_that_between_two_readings_of_a_process() -> None:
+    """CPU time is that between two readings of a process also of a zombie or after an exec."""
     first = [
         process(1, "sh", cpu=0.25),
         process(2, "worker", cpu=0.5, held=5),
@@ -171,9 +170,8 @@ def test_unread_cpu_time_is_the_others_in_its_step_of_the_series() -> None:
     assert found["other"].memory_used_mb is None
 
 
-def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> (
-    None
-):
+def test_the_largest_eight_by_cpu_time_and_peak_are_shown() -> None:
+    """The largest by CPU time and by peak are shown at most eight and the others together."""
     totals = with_series(
         [[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]]
     )
@@ -201,7 +199,8 @@ def test_the_arguments_that_are_shown_are_part_of_the_command() -> None:
     assert list(commands(with_series([readings]), 1)) == ["python3"]
 
 
-def test_without_a_series_of_the_run_or_of_the_commands_there_is_none_to_add() -> None:
+def test_without_a_series_there_is_none_to_add() -> None:
+    """Without a series of the run or of the commands there is none to add."""
     assert with_series([[process(1, "sh")]]).with_commands(None) is None
     series = Series(started_at="1970-01-01T00:00:00.000Z", step_ms=1000, vcpu_used=(1,))
     assert ProcessTotals().with_commands(series) == series

@@ -256,9 +256,10 @@ def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -
 @pytest.mark.parametrize(
     ("waited_ns", "faults", "total_ns"), [(0, 0, 10**8), (2 * 10**8, 9, 2 * 10**8)]
 )
-def test_a_child_is_lost_with_all_its_known_time_only_if_nobody_waited_for_it(
+def test_a_child_is_lost_only_if_nobody_waited_for_it(
     waited_ns: int, faults: int, total_ns: int
 ) -> None:
+    """A child is lost with all its known time only if nobody waited for it."""
     cpu, parent = TreeCpu(), process(1, children_faults=0)
     child = process(2, own_cpu_ns=10**8, parent_pid=1, faults=9, blocks=BlockBytes(write_bytes=7))
     for present_then in ([parent, child], [parent]):
@@ -287,7 +288,15 @@ def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> 
             counted = present(blocks.add(readings, BlockBytes(), cpu.lost_blocks)).write_bytes
             used = min(second, start + 2) + min(third, start + 2)
             assert max(total_ns // NS_PER_SECOND, counted) <= used, (third, second)
-        assert (total_ns, counted, cpu.has_lost) == (used * NS_PER_SECOND, used, False), (
+        assert total_ns == used * NS_PER_SECOND, (
+            third,
+            second,
+        )
+        assert counted == used, (
+            third,
+            second,
+        )
+        assert cpu.has_lost is False, (
             third,
             second,
         )

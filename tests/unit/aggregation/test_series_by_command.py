@@ -75,10 +75,8 @@ def test_a_step_without_a_reading_has_no_value_in_any_command() -> None:
     assert found["a"].memory_used_mb == (5, *(None,) * 39, *(5,) * 20, *(None,) * 20)
     coarse = rows(commands, run_series(80, step_ms=16_000), "a")
     assert coarse["a"].memory_used_mb == (5, None, 5, 5, None)
-    assert (coarse[OTHER].memory_used_mb, coarse[OTHER].vcpu_used) == (
-        (1, None, 1, 1, None),
-        (0, 0, 0, 0, None),
-    )
+    assert coarse[OTHER].memory_used_mb == (1, None, 1, 1, None)
+    assert coarse[OTHER].vcpu_used == (0, 0, 0, 0, None)
 
 
 def test_memory_of_others_that_follow_each_other_is_not_added() -> None:
@@ -89,7 +87,8 @@ def test_memory_of_others_that_follow_each_other_is_not_added() -> None:
     assert found[OTHER].memory_used_mb == (20,)
 
 
-def test_cpu_time_before_the_first_reading_is_unknown_if_processes_are_older_than_the_run() -> None:
+def test_cpu_time_of_older_processes_before_the_first_reading_is_unknown() -> None:
+    """CPU time before the first reading is unknown if processes are older than the run."""
     commands = collect([{"a": (500, 50)}, {"a": (0.5, 50)}], is_new=False)
     found = rows(commands, run_series(2), "a")
     assert found["a"].vcpu_used == (None, 0.5)
@@ -104,12 +103,12 @@ def test_a_dropped_command_that_comes_back_has_no_values_for_the_time_before() -
     add(commands, 42, {**big, "small": (0.05, 1)})
     found = rows(commands, run_series(42), "small", *big)
     assert "small" in commands
-    assert (found["small"].vcpu_used, found["small"].memory_used_mb) == (
-        (*(None,) * 41, 0.05),
-        (*(None,) * 41, 1),
-    )
+    assert found["small"].vcpu_used == (*(None,) * 41, 0.05)
+    assert found["small"].memory_used_mb == (*(None,) * 41, 1)
     vcpu = present(found[OTHER].vcpu_used)
-    assert (vcpu[0], set(vcpu[1:41]), vcpu[41]) == (0.05, {0.1}, 0)
+    assert vcpu[0] == 0.05
+    assert set(vcpu[1:41]) == {0.1}
+    assert vcpu[41] == 0
 
 
 def test_a_large_command_that_starts_late_has_its_own_series() -> None:
@@ -126,10 +125,12 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
     assert memory[-1] == 991
 
 
-def test_the_series_of_the_run_takes_the_longer_steps_and_the_length_of_the_commands() -> None:
+def test_the_series_of_the_run_takes_the_longer_steps() -> None:
+    """The series of the run takes the longer steps and the length of the commands."""
     commands = collect([{"a": (1, number)} for number in range(1, 6)], points=2)
     found = commands.add_to(run_series(4, points=2), {"a": "a"})
-    assert (found.step_ms, found.cpu_wait) == (2000, (0, 0, None))
+    assert found.step_ms == 2000
+    assert found.cpu_wait == (0, 0, None)
     assert found.processes == (
         ProcessSeries(command="a", vcpu_used=(1, 1, 1), memory_used_mb=(2, 4, 5)),
     )
@@ -170,11 +171,9 @@ def test_all_rows_together_are_what_was_read(
     assert series.vcpu_used is not None
     found = commands.add_to(series, {name: name for name in sorted(shown) if name in commands})
     is_complete = all(name in commands for reading in readings for name in reading)
-    assert (found.step_ms, found.vcpu_used, found.memory_used_mb) == (
-        series.step_ms,
-        series.vcpu_used,
-        series.memory_used_mb,
-    )
+    assert found.step_ms == series.step_ms
+    assert found.vcpu_used == series.vcpu_used
+    assert found.memory_used_mb == series.memory_used_mb
     columns = [row.vcpu_used for row in found.processes if row.vcpu_used is not None]
     assert {len(column) for column in columns} <= {len(series.vcpu_used)}
     assert {

@@ -183,7 +183,8 @@ def test_an_interval_has_the_numbers_since_the_last() -> None:
     )
 
 
-def test_the_demand_for_cpu_is_added_for_the_size_and_the_threads_of_the_task() -> None:
+def test_the_demand_for_cpu_is_that_of_the_tasks_threads() -> None:
+    """The demand for CPU is added for the size and the threads of the task."""
     demand = CpuDemand()
     assert with_cpu_demand(USED, demand, vcpu_size=2, max_threads=1) == USED
     demand.add(0.5, seconds(100))
@@ -269,7 +270,8 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
         batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics,
     ):
         assert metrics is not None
-        assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
+        assert metrics.vcpu_size == 2
+        assert metrics.vcpu_share == 0.5
         assert present(metrics.cpu_utilization_percent).max == 25.75
 
 
@@ -365,7 +367,7 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
         (None, 0, 1, None),  # an earlier attempt may have been killed
     ],
 )
-def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_child_was_killed(
+def test_usage_at_the_limit_without_a_sample_leaves_a_childs_kill_open(
     peak_mib: int | None, cache_mib: int, restarts: int, *, likely: bool | None
 ) -> None:
     """The batch held 100 of its 400 MiB whenever it was sampled, and ended with 0."""
@@ -375,7 +377,8 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
     end = ended(0, START_NS, was_stopped=False)
     record = batch_record(container, TaskMetadata(), usage, end, Host())
     assert record.likely_out_of_memory is likely
-    assert (record.out_of_memory_evidence, record.container.restarts) == (None, restarts or None)
+    assert record.out_of_memory_evidence is None
+    assert record.container.restarts == (restarts or None)
 
 
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
@@ -413,11 +416,9 @@ def test_durations(
     task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
     end = ended(0, START_NS + seconds(finish), was_stopped=False)
     metrics = batch_record(container, task, None, end, HOST).metrics
-    assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (
-        duration,
-        init,
-        billed,
-    )
+    assert metrics.duration_ms == duration
+    assert metrics.init_duration_ms == init
+    assert metrics.billed_duration_ms == billed
 
 
 @pytest.mark.parametrize(
@@ -444,7 +445,9 @@ def test_durations(
 def test_identity_from_the_arn(
     arn: str | None, task: str, region: str | None, account: str | None
 ) -> None:
-    assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
+    assert task_id(arn) == task
+    assert arn_part(arn, 3) == region
+    assert arn_part(arn, 4) == account
 
 
 def of_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
@@ -473,11 +476,9 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
         RecordPart(source="b", evidence=RunEvidence(activity=idle)),
     )
     first, second = of_parts(record, parts), of_parts(record, parts[::-1])
-    assert (first.tags, first.gpus, first.monitor) == (
-        {"team": "data"},
-        (Gpu(uuid="GPU-a"),),
-        Monitor(warnings=("A.",)),
-    )
+    assert first.tags == {"team": "data"}
+    assert first.gpus == (Gpu(uuid="GPU-a"),)
+    assert first.monitor == Monitor(warnings=("A.",))
     assert first.gpu_idle == GpuIdle(
         percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100)
     )

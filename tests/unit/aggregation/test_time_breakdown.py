@@ -157,7 +157,8 @@ def test_several_threads_fill_a_step_once() -> None:
     made = Run().step(Wait("sleep"), run=0.01, wait=[0.02] * 2400)
     assert made.parts == {"on_cpu": 1.0, "waiting_for_cpu": 2.0, "sleep": 97.0}
     metrics = Run().step(NETWORK, run=0.5, wait=[0.25, 0.25, 1]).record().metrics
-    assert (metrics.cpu_wait_seconds, metrics.cpu_wait_percent) == (1.5, 75.0)
+    assert metrics.cpu_wait_seconds == 1.5
+    assert metrics.cpu_wait_percent == 75.0
 
 
 def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count() -> None:
@@ -325,7 +326,8 @@ def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
         run.step(Wait("other"), has_refused=True, length=0.1).breakdown.network_percent is not None
     )
     made = run.step(Wait("other"), has_refused=True).breakdown
-    assert (made.network_percent, made.other_percent) == (None, 100.0)
+    assert made.network_percent is None
+    assert made.other_percent == 100.0
 
 
 @pytest.mark.parametrize(
@@ -353,23 +355,24 @@ def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
 
 def test_a_kernel_without_counters() -> None:
     run = Run().step(NETWORK, run=0.25, growth=None)
-    assert (run.breakdown.waiting_for_cpu_percent, run.breakdown.network_percent) == (None, 75.0)
+    assert run.breakdown.waiting_for_cpu_percent is None
+    assert run.breakdown.network_percent == 75.0
     assert run.record().metrics == Metrics()
     assert Run().record().time_breakdown is None  # without a sample
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
 
-def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_interval_and_a_half() -> (
-    None
-):
+def test_a_gap_is_covered_by_the_sample_at_its_end_for_1_5_intervals() -> None:
+    """A gap between readings is covered by the sample at its end for an interval and a half."""
     run = Run().step(NETWORK).step(NETWORK).step(Wait("lock"), run=2, length=8)
     assert run.parts == {"on_cpu": 20.0, "network": 20.0, "lock": 11.3, "other": 48.7}
     assert run.breakdown.covered_percent == 35.0
 
 
-def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() -> None:
+def test_a_gap_between_equal_waits_belongs_to_them_but_is_not_covered() -> None:
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
-    assert (run.parts, run.breakdown.covered_percent) == ({"on_cpu": 20.0, "network": 80.0}, 35.0)
+    assert run.parts == {"on_cpu": 20.0, "network": 80.0}
+    assert run.breakdown.covered_percent == 35.0
     assert (
         present(Run().step(NETWORK).record(duration=4).time_breakdown).covered_percent == 25.0
     )  # after the last
@@ -433,7 +436,8 @@ class TestTheLongestWait:
         ]
 
 
-def test_the_end_has_the_counters_of_a_zombie_or_the_share_of_the_step_before() -> None:
+def test_the_end_has_the_counters_of_a_zombie() -> None:
+    """The end has the counters of a zombie or the share of the step before."""
     read = Run().step(NETWORK).end(run=0.5, wait=0.5).parts
     assert read == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
     assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {
@@ -449,7 +453,9 @@ def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
         run.step(Wait("disk", f"/data/{number}" if number % 3 else "/data/large"))
     rows = run.breakdown.waiting_for
     assert rows[0] == WaitTarget(kind="disk", target="/data/large", percent=33.3)
-    assert (len(rows), rows[-1].kind, rows[-1].target) == (9, "other", "other")
+    assert len(rows) == 9
+    assert rows[-1].kind == "other"
+    assert rows[-1].target == "other"
     assert sum(row.percent for row in rows) == pytest.approx(100, abs=0.5)
     assert len(run.account._parts.targets_ns) <= 65
 

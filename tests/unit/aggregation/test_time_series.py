@@ -37,9 +37,12 @@ def test_a_step_is_the_mean_of_its_cpu_and_the_maximum_of_its_memory() -> None:
     for at, size in ((0.2, 10), (0.7, 30), (0.9, 20), (3.5, 5)):
         run.add_memory(START_NS + seconds(at), size * MIB)
     found = values(run)
-    assert (found.step_ms, found.started_at) == (1000, "2023-11-14T22:13:20.000Z")
-    assert (found.vcpu_used, found.memory_used_mb) == ((0.5, 0.5, None, 2.0), (30, None, None, 5))
-    assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == (None, None)
+    assert found.step_ms == 1000
+    assert found.started_at == "2023-11-14T22:13:20.000Z"
+    assert found.vcpu_used == (0.5, 0.5, None, 2.0)
+    assert found.memory_used_mb == (30, None, None, 5)
+    assert found.gpu_utilization_percent is None
+    assert found.neuron_utilization_percent is None
 
 
 def test_neighbours_merge_when_the_run_outgrows_the_buffer() -> None:
@@ -48,11 +51,9 @@ def test_neighbours_merge_when_the_run_outgrows_the_buffer() -> None:
         run.add_cpu(START_NS + seconds(second), START_NS + seconds(second + 1), seconds(second))
         run.add_memory(START_NS + seconds(second), second * MIB)
     found = values(run)
-    assert (found.step_ms, found.vcpu_used, found.memory_used_mb) == (
-        4000,
-        (1.5, 5.5, 8.0),
-        (3, 7, 8),
-    )
+    assert found.step_ms == 4000
+    assert found.vcpu_used == (1.5, 5.5, 8.0)
+    assert found.memory_used_mb == (3, 7, 8)
 
 
 def test_a_reading_of_memory_holds_since_the_one_before() -> None:
@@ -68,10 +69,8 @@ def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
     run.add_devices(START_NS + seconds(2), devices())
     run.add_devices(START_NS + seconds(3), devices(gpus=[20], cores=[7]))
     found = values(run)
-    assert (found.gpu_utilization_percent, found.neuron_utilization_percent) == (
-        (50, 20),
-        (None, 7),
-    )
+    assert found.gpu_utilization_percent == (50, 20)
+    assert found.neuron_utilization_percent == (None, 7)
 
 
 def test_what_was_measured_before_the_start_counts_from_the_start_with_three_significant_digits() -> (
@@ -81,10 +80,8 @@ def test_what_was_measured_before_the_start_counts_from_the_start_with_three_sig
     run.add_cpu(START_NS - seconds(5), START_NS + seconds(3), seconds(1))
     run.add_cpu(START_NS - seconds(5), START_NS - seconds(4), seconds(1))
     run.add_memory(START_NS - seconds(5), 123_456 * MIB)
-    assert (values(run).vcpu_used, values(run).memory_used_mb) == (
-        (0.333,) * 3,
-        (123_000, None, None),
-    )
+    assert values(run).vcpu_used == (0.333,) * 3
+    assert values(run).memory_used_mb == (123_000, None, None)
 
 
 STEPS = st.lists(
@@ -130,7 +127,8 @@ def test_finer_columns_replace_those_of_a_series_and_are_merged_to_longer_steps(
     )
     run.add_devices(START_NS + seconds(7), devices(gpus=[50]))
     found = present(with_columns(values(run), finer, ["vcpu_used"]))
-    assert (found.step_ms, found.vcpu_used) == (2000, (2, None, None, None))
+    assert found.step_ms == 2000
+    assert found.vcpu_used == (2, None, None, None)
 
 
 def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> None:
@@ -141,11 +139,10 @@ def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> Non
         run.add_devices(START_NS + seconds(second), devices(gpus=[percent]))
     finer.add_cpu(START_NS, START_NS + seconds(5), seconds(5))
     found = present(with_columns(values(run), finer, ["vcpu_used"]))
-    assert (found.step_ms, found.vcpu_used) == (2000, (1, 1, 1))
-    assert (found.memory_used_mb, found.gpu_utilization_percent) == (
-        (7, None, None),
-        (10, 30, None),
-    )
+    assert found.step_ms == 2000
+    assert found.vcpu_used == (1, 1, 1)
+    assert found.memory_used_mb == (7, None, None)
+    assert found.gpu_utilization_percent == (10, 30, None)
 
 
 def test_without_another_series_the_finer_columns_are_the_series() -> None:

@@ -69,7 +69,8 @@ def test_an_override_says_what_its_containers_need_of_the_task() -> None:
     assert found.least_vcpu == 300 / 1024
 
 
-def test_what_starts_an_older_revision_is_named_and_a_schedule_without_a_revision_is_not() -> None:
+def test_a_starter_of_an_older_revision_is_named() -> None:
+    """What starts an older revision is named and a schedule without a revision is not."""
     targets = (
         schedule("older", "nightly:1"),
         schedule("newest", "nightly:3"),

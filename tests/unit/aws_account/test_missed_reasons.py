@@ -163,7 +163,8 @@ def test_all_pages_of_a_window_are_read_once_and_slowly() -> None:
         == found.find(SCHEDULE, DUE_NS)
         == "RunTask started no task: RESOURCE:CPU."
     )
-    assert (len(trail.requests), waited) == (3, [0.5, 0.5])
+    assert len(trail.requests) == 3
+    assert waited == [0.5, 0.5]
 
 
 def test_requests_are_bounded() -> None:
@@ -179,7 +180,8 @@ def test_requests_are_bounded() -> None:
         ]
     )
     assert reasons(sqs=sqs, said=said).find(SCHEDULE, DUE_NS) is None
-    assert (sqs.reads, sqs.hidden) == (100, set())
+    assert sqs.reads == 100
+    assert sqs.hidden == set()
     assert said == [
         "The dead-letter queue failed-starts has too many messages to read all: delete old ones."
     ]
@@ -188,7 +190,8 @@ def test_requests_are_bounded() -> None:
     assert sqs.reads == 0
 
 
-def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visible_again() -> None:
+def test_a_long_dead_letter_queue_is_read_to_its_end() -> None:
+    """A long dead letter queue is read to its end and its messages are visible again."""
     arn = f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/"
     others = [
         letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:{n // 60:02}:{n % 60:02}Z")
@@ -199,7 +202,8 @@ def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visibl
     assert found.find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
     assert found.find(SCHEDULE, DUE_NS + 24 * 60 * MINUTE_NS) is None
     assert found.find(replace(SCHEDULE, group="nights"), DUE_NS) is None
-    assert (sqs.reads, sqs.hidden) == (30, set())
+    assert sqs.reads == 30
+    assert sqs.hidden == set()
 
 
 def test_the_dead_letter_queue_of_a_rule_has_the_event() -> None:

@@ -55,11 +55,13 @@ def test_every_status_has_its_phase_its_finding_and_a_way_on(
     assert problem is None if said is None else problem is not None and said in problem
     if level is not None:
         found = stack_finding(replace(read, reason="A reason."))
-        assert (found.level, found.text) == (level, f"The stack tp is in state {status}: A reason.")
+        assert found.level == level
+        assert found.text == f"The stack tp is in state {status}: A reason."
         assert (found.advice is None) == (level == "ok")
 
 
-def test_the_version_is_that_of_the_code_and_an_absent_stack_has_no_parameters_to_keep() -> None:
+def test_the_version_is_that_of_the_code() -> None:
+    """The version is that of the code and an absent stack has no parameters to keep."""
     code = "task-profiler/forwarder-1.2.3rc1-0123456789abcdef.zip"
     assert state("CREATE_COMPLETE", CodeKey=code).version == "1.2.3rc1"
     assert state("CREATE_COMPLETE", CodeKey="mine/forwarder.zip").version is None

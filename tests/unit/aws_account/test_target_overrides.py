@@ -115,7 +115,8 @@ def test_a_variable_of_a_transformer_overrides_only_where_it_can_be_a_size(
     assert (size_overrides(target).unknown is not None) == is_unknown
 
 
-def test_a_part_of_an_event_can_override_sizes_and_one_of_a_timed_rule_cannot() -> None:
+def test_a_part_of_an_event_can_override_sizes() -> None:
+    """A part of an event can override sizes and one of a timed rule cannot."""
     given = {"InputPath": "$.detail"}
     assert size_overrides(rule(given, expression=None)).unknown is not None
     assert size_overrides(rule(given)).is_empty

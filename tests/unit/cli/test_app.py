@@ -23,7 +23,8 @@ from tools.commands_page import leaves
 @pytest.mark.parametrize("words", [(), ("taskdef",), ("kibana",)])
 def test_without_a_command_the_help_is_printed_as_it_is(words: tuple[str, ...]) -> None:
     done = run_here({}, *words)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
     assert done.stderr.startswith("Usage: task-profiler")
 
 
@@ -93,7 +94,9 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
 )
 def test_a_mistake_in_a_command_line_is_a_sentence(words: str, sentence: str) -> None:
     done = run_here({"PATH": os.environ["PATH"]}, *shlex.split(words))
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
     assert sentence in done.stderr
 
 
@@ -257,9 +260,10 @@ def test_a_terminal_without_a_character_of_the_help_gets_its_code() -> None:
     assert rb"OTEL_EXPORTER_OTLP_\u2026" in done.stdout
 
 
-def test_every_help_fits_the_screen_and_has_no_raw_type_no_cut_line_and_no_path_of_a_home(
+def test_every_help_fits_the_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Every help fits the screen and has no raw type no cut line and no path of a home."""
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv("TASK_PROFILER_HISTORY", raising=False)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)

@@ -75,10 +75,8 @@ def test_a_throttled_call_waits_for_half_a_minute_at_most_and_says_so(
         return list(takewhile(bool, emitted))
 
     for service, operation in (("logs", "FilterLogEvents"), ("ecs", "ListTasks")):
-        assert (
-            sum(waits(service, operation, "ThrottlingException")),
-            waits(service, operation, "Other"),
-        ) == (23, [])
+        assert sum(waits(service, operation, "ThrottlingException")) == 23
+        assert waits(service, operation, "Other") == []
     sentence = (
         "AWS returned ThrottlingException, because there are too many calls: trying again for up "
         "to half"
@@ -126,13 +124,15 @@ def test_the_region_is_known_before_boto3_is_imported_if_boto3_knows_it(
 
 def test_setup_that_can_read_nothing_fails_and_a_missing_region_is_said_once() -> None:
     done = run_here({"HOME": os.devnull}, "setup")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
     assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"
     done = run_here(
         {"HOME": os.devnull, "AWS_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"},
         "setup",
     )
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
     assert done.stdout.count("there are no AWS credentials") == 3
 
 

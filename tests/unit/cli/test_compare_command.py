@@ -61,10 +61,8 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     (line,) = found.out.splitlines()
     shown = json.loads(line)
     assert list(shown) == ["a", "b", "metrics"]
-    assert (shown["a"], shown["b"]) == (
-        {"set": "nightly@1", "runs": 8},
-        {"set": "nightly@2", "runs": 8},
-    )
+    assert shown["a"] == {"set": "nightly@1", "runs": 8}
+    assert shown["b"] == {"set": "nightly@2", "runs": 8}
     assert list(shown["metrics"]) == [
         "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd"
     ]  # fmt: skip
@@ -79,13 +77,19 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
             "runsNeeded",
         ]
     peak, duration = shown["metrics"]["maxMemoryUsedMB"], shown["metrics"]["durationMs"]
-    assert (peak["a"], peak["b"], peak["changePercent"], peak["verdict"]) == (400, 500, 25, "more")
+    assert peak["a"] == 400
+    assert peak["b"] == 500
+    assert peak["changePercent"] == 25
+    assert peak["verdict"] == "more"
     assert 22 < peak["lowPercent"] < 25 < peak["highPercent"] < 28
-    assert (duration["changePercent"], duration["verdict"]) == (0, "no difference seen")
+    assert duration["changePercent"] == 0
+    assert duration["verdict"] == "no difference seen"
     assert shown["metrics"]["memoryAverageMB"]["a"] == 0.3  # not 0.30000000000000004
     unknown = shown["metrics"]["cpuSeconds"]
-    assert (unknown.pop("verdict"), set(unknown.values())) == ("too few runs", {None})
-    assert (found.code, found.err) == (0, "task-profiler: Left out of nightly@2: 1 failed.\n")
+    assert unknown.pop("verdict") == "too few runs"
+    assert set(unknown.values()) == {None}
+    assert found.code == 0
+    assert found.err == "task-profiler: Left out of nightly@2: 1 failed.\n"
 
 
 def test_a_few_kilobytes_are_not_0(cli: Cli) -> None:
@@ -104,12 +108,15 @@ def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(cli: Cli) -> None
     rows = [re.split(r"  +", row.strip()) for row in found.out.splitlines()]
     assert rows[0] == ["Runs of", "Runs", "Started (UTC)", "Left out"]
     assert [row[:3] for row in rows[1:3]] == [["A", "nightly@1", "8"], ["B", "nightly@2", "8"]]
-    assert (rows[1][-1], rows[2][-1]) == ("-", "1 failed")
+    assert rows[1][-1] == "-"
+    assert rows[2][-1] == "1 failed"
     assert rows[4] == ["A", "B", "Change", "95 % interval", "Verdict"]
     assert [row[0] for row in rows[5:]] == ["duration", "memory peak", "memory average"]
-    assert (rows[6][1:4], rows[6][5]) == (["400 MB", "500 MB", "+25.0 %"], "more")
+    assert rows[6][1:4] == ["400 MB", "500 MB", "+25.0 %"]
+    assert rows[6][5] == "more"
     assert "\x1b" not in found.out
-    assert (found.code, found.err) == (0, "")
+    assert found.code == 0
+    assert found.err == ""
 
 
 def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> None:
@@ -124,7 +131,8 @@ def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> 
         assert "duration" not in above.err
     for limit in ("25%", "1000%"):
         within = cli("compare", *BOTH, *source, "--fail-above", limit)
-        assert (within.code, within.err) == (0, "")
+        assert within.code == 0
+        assert within.err == ""
     assert cli("compare", *BOTH[::-1], *source, "--fail-above", "0").code == 0
     for wrong in ("-1%", "ten", "nan%"):
         with pytest.raises(
@@ -136,7 +144,8 @@ def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(cli: Cli) -> 
 def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(cli: Cli) -> None:
     source = ("--from", kept(*GROWN), "--fail-above", "10%")
     chosen = cli("compare", *BOTH, *source, "--metric", "durationMs", "--json")
-    assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
+    assert chosen.code == 0
+    assert list(json.loads(chosen.out)["metrics"]) == ["durationMs"]
     unknown = cli("compare", *BOTH, *source, "--metric", "costUsd")
     assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
     assert unknown.err.endswith(": cost (costUsd).\n")
@@ -202,10 +211,13 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
     summary.write_text("before")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     within = cli("compare", *words)
-    assert (within.code, within.err, "::" in within.out) == (0, "", False)
+    assert within.code == 0
+    assert within.err == ""
+    assert "::" not in within.out
     failed = cli("compare", *words, "--fail-above", "10%")
     commands = [line for line in failed.out.splitlines() if line.startswith("::")]
-    assert (failed.code, len(commands)) == (3, 1)
+    assert failed.code == 3
+    assert len(commands) == 1
     assert commands[0].startswith(
         "::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 ("
     )

@@ -60,7 +60,8 @@ def test_the_command_line_is_the_first_column_that_gives_way_to_the_width(
     ]
     head, first, second, third = rows = texts(table_lines(runs, width))
     assert first.endswith(end)
-    assert ((long in second), max(map(columns_of, rows)) <= (width or 200)) == (width is None, True)
+    assert (long in second) == (width is None)
+    assert max(map(columns_of, rows)) <= (width or 200)
     family = first.split()[3]
     assert third.index("success") - first.index("success") == columns_of(family) - len(family)
     assert {"Time", "CPU", "Memory"} - {*head.split()} == {*left_out.split()}
@@ -138,7 +139,8 @@ def test_no_runs_is_an_error_for_every_command_that_reads_runs(tmp_path: Path) -
     (tmp_path / "notes.txt").write_text("no record\n")
     for command in ("history", "show", "recommend", "report"):
         shown = run_here(environment, command)
-        assert (shown.returncode, shown.stdout) == (1, "")
+        assert shown.returncode == 1, shown.stderr
+        assert shown.stdout == ""
         assert "task-profiler run -- CMD" in shown.stderr
         assert run_here(environment, command, "--from", str(tmp_path / "notes.txt")).returncode == 1
     assert not missing.parent.exists()

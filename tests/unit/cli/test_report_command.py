@@ -68,7 +68,9 @@ def test_the_history_becomes_a_page_and_json_names_the_file_and_counts_the_runs(
 def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) -> None:
     keep(here, "a")
     done = cli("report", "-o", "-")
-    assert (done.out[:15], done.err, PAGE.exists()) == ("<!DOCTYPE html>", "", False)
+    assert done.out[:15] == "<!DOCTYPE html>"
+    assert done.err == ""
+    assert PAGE.exists() is False
     for option in ("--json", "--open"):
         with pytest.raises(UsageError, match=f"{option} needs a file"):
             cli("report", option, "-o", "-")
@@ -119,9 +121,10 @@ def test_files_that_cannot_be_used_are_a_sentence(here: Path, cli: Cli) -> None:
             cli("report", option, name)
 
 
-def test_a_page_for_one_run_has_the_last_success_and_open_says_when_it_cannot_show_it(
+def test_a_page_for_one_run_has_the_last_success(
     here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A page for one run has the last success and open says when it cannot show it."""
     keep(here, "a", "b", "c")
     assert cli("report", "--run", "b").out.startswith("task-report.html: 1 run, ")
     assert [run["id"] for run in data_of_page()["runs"]] == ["b", "a"]

@@ -116,9 +116,8 @@ def addresses(**environment: str) -> dict[str, str]:
     return {signal: target.url for signal, target in standard_targets(environment).items()}
 
 
-def test_all_signals_whose_exporter_is_not_none_go_to_the_local_collector_and_grpc_is_refused() -> (
-    None
-):
+def test_all_signals_with_an_exporter_go_to_the_local_collector() -> None:
+    """All signals whose exporter is not none go to the local collector and gRPC is refused."""
     traces = {"traces": "http://localhost:4318/v1/traces"}
     others = {signal: f"http://localhost:4318/v1/{signal}" for signal in ("logs", "metrics")}
     assert addresses() == traces | others

@@ -84,16 +84,18 @@ def past_run(hours_ago: float, started_by: str | None = "chronos-schedule/nightl
     )
 
 
-def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run_which_does_not_prove_a_late_task(
+def test_a_past_run_answers_a_due_time_that_ecs_has_forgotten(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A due time that ECS has forgotten is answered by a past run which does not prove a late task."""
     assert judged(schedule(5)).outcome == "unknown"
     assert judged(schedule(5), ListedRuns([past_run(4.99)])).outcome == "ran"
     for other in (past_run(4.99, None), past_run(4.99, "someone"), past_run(6)):
         assert judged(schedule(5), ListedRuns([other])).outcome == "unknown"
     for created_ns in (None, NOW_NS):  # also if ECS knows another task
         late = judged(schedule(5), ListedRuns([past_run(4.5)]), created_ns=created_ns)
-        assert (late.outcome, late.task) == ("unknown", None)
+        assert late.outcome == "unknown"
+        assert late.task is None
     failing = Mock(runs=Mock(side_effect=TaskProfilerError("The cluster does not answer.")))
     assert judged(schedule(5), failing).outcome == "unknown"
     assert "The cluster does not answer." in capsys.readouterr().err
@@ -104,7 +106,8 @@ def test_a_missed_run_with_a_reason_is_refused() -> None:
     assert judged(missed).outcome == "missed"
     call = run_task(format_ms(NOW_NS - HOUR_NS // 2 + NS_PER_SECOND), failure="RESOURCE:MEMORY")
     due = judged(missed, cloudtrail=FakeCloudTrail(call))
-    assert (due.outcome, due.reason) == ("refused", "RunTask started no task: RESOURCE:MEMORY.")
+    assert due.outcome == "refused"
+    assert due.reason == "RunTask started no task: RESOURCE:MEMORY."
 
 
 MOMENT = format_ms(NOW_NS - HOUR_NS // 2)
@@ -113,9 +116,8 @@ RULE = schedule(
 )
 
 
-def test_a_rule_that_was_or_may_have_been_enabled_after_its_due_time_or_changed_before_its_late_task() -> (
-    None
-):
+def test_a_rule_that_changed_after_its_due_time_proves_nothing() -> None:
+    """A rule that was or may have been enabled after its due time or changed before its late task."""
     assert judged(RULE).outcome == "missed"
     enabled = event("EnableRule", format_ms(NOW_NS - HOUR_NS // 4), {"name": "nightly"})
     assert judged(RULE, cloudtrail=FakeCloudTrail(enabled)).outcome == "unknown"
@@ -155,7 +157,8 @@ def test_only_runs_whose_starter_is_known_are_tasks() -> None:
     assert families == {"jobs": ["etl"], "other": ["e*"]}
     (task,) = found["jobs"]
     assert task.created_ns == NOW_NS - 3 * HOUR_NS
-    assert (task.started_by, task.exit_code) == ("chronos-schedule/daily", 3)
+    assert task.started_by == "chronos-schedule/daily"
+    assert task.exit_code == 3
     assert task.stopped_ns is not None
 
 
@@ -236,14 +239,14 @@ def test_a_row_as_json() -> None:
     _, unread = schedule_row(
         JudgedSchedule(schedule=listed("x", "cron(x)"), problem="Cannot be read."), None, NOW
     )
-    assert (unread.outcome, unread.reason, unread.next_due) == ("unknown", "Cannot be read.", None)
+    assert unread.outcome == "unknown"
+    assert unread.reason == "Cannot be read."
+    assert unread.next_due is None
     (row,) = [one for title, one in rows() if title == "imports/hourly-import"]
     assert " ".join(msgspec.to_builtins(row)) == (
         "name kind expression timeZone cluster family lastDue outcome reason nextDue "
         "usualDurationMs overlap"
     )
-    assert (row.name, row.last_due, row.usual_duration_ms) == (
-        "hourly-import",
-        "2026-11-20T02:00:00.000Z",
-        4_200_000,
-    )
+    assert row.name == "hourly-import"
+    assert row.last_due == "2026-11-20T02:00:00.000Z"
+    assert row.usual_duration_ms == 4_200_000

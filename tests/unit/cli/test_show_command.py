@@ -344,7 +344,7 @@ def test_a_changed_image_is_shown_by_its_tag_or_its_digest(
     assert [(row.this, row.other) for row in rows if row.name == "image"] == [shown]
 
 
-def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_alike() -> None:
+def test_a_number_that_only_one_run_has_and_those_that_look_alike() -> None:
     """200 bytes and nothing are both 0 MB."""
     that = etl(
         metrics=replace(etl().record.metrics, block_read_bytes=0, max_pids=None), revision="25"
@@ -360,12 +360,10 @@ def test_a_number_that_only_one_run_has_one_that_was_zero_and_those_that_look_al
         etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True
     ).rows
     (written,) = [row for row in found if row.name == "written"]
-    assert (written.this, written.other, written.change, written.is_changed) == (
-        "0 MB",
-        "0 MB",
-        "=",
-        False,
-    )
+    assert written.this == "0 MB"
+    assert written.other == "0 MB"
+    assert written.change == "="
+    assert written.is_changed is False
 
 
 def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
@@ -445,7 +443,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_cpu_time_that_was_not_measured_to_the_end_is_a_lower_bound_without_a_change() -> None:
+def test_cpu_time_not_measured_to_the_end_is_a_lower_bound() -> None:
+    """CPU time that was not measured to the end is a lower bound without a change."""
     first, second = (
         replace(report, record=replace(report.record, sampling=Sampling(cpu_covered_percent=60)))
         for report in (etl_with(cpu_seconds=9.5), etl_with(cpu_seconds=12))
@@ -498,7 +497,8 @@ def test_each_container_of_a_task_with_a_report_is_shown(file: Path, cli: Cli) -
     side = etl(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
     file.write_bytes(record_lines([side, batch]))
     both = cli("show", "158d", "--from", str(file)).out
-    assert (both.count("container side"), both.count("container batch")) == (1, 1)
+    assert both.count("container side") == 1
+    assert both.count("container batch") == 1
     assert len(cli("show", "nightly-etl", "--json", "--from", str(file)).out.splitlines()) == 2
     alone = cli("show", "158d1c8044f24c1d9d1b0f7c3f1e8a90/side", "--from", str(file)).out
     assert "container side" in alone

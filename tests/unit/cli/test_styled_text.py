@@ -61,17 +61,20 @@ def in_terminal(output: Path, **environment: str) -> str:
         shown = shown_on_terminal(
             [sys.executable, "-c", PROGRAM], settings | environment, stdout=file.fileno()
         )
-    assert (shown[1], output.read_bytes()) == (0, b"registered\n")
+    assert shown[1] == 0
+    assert output.read_bytes() == b"registered\n"
     return shown[0]
 
 
-def test_the_progress_is_in_the_bottom_row_until_the_end_if_the_terminal_has_control_codes(
+def test_the_progress_is_in_the_bottom_row_until_the_end(
     tmp_path: Path,
 ) -> None:
+    """The progress is in the bottom row until the end if the terminal has control codes."""
     written = in_terminal(tmp_path / "output")
     assert "3 runs …" in written
     assert "9 runs" not in written
     assert written.endswith("\x1b[r\x1b8")
     assert in_terminal(tmp_path / "output", TERM="dumb") == ""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (b"registered\n", b"")
+    assert done.stdout == b"registered\n"
+    assert done.stderr == b""

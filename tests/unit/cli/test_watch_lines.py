@@ -78,17 +78,18 @@ def test_what_is_unknown_is_a_dash() -> None:
 def test_the_colour_of_the_bar_is_how_unusual_the_time_is(minutes: int, colour: str) -> None:
     (*_, row) = watch_lines([watched(elapsed_ms=60_000 * minutes)], "jobs", width=120, height=None)
     (bar,) = [span for span in row if set(span.text) <= {"█", "·"} and span.text]
-    assert (bar.style, bar.text.count("█")) == (colour, min(minutes, 20))
+    assert bar.style == colour
+    assert bar.text.count("█") == min(minutes, 20)
 
 
-def test_notices_silence_and_a_result_are_in_the_row_and_the_texts_of_notices_below_the_table() -> (
-    None
-):
+def test_notices_silence_and_a_result_are_in_the_row() -> None:
+    """Notices silence and a result are in the row and the texts of notices below the table."""
     rows = shown(watched(notices=(NOTICE,), silent_ms=260_000), watched(silent_ms=200_000))
     assert "stuck, last seen 4m 20s ago" in " ".join(" ".join(rows).split())
     assert rows[-1] == f"! 158d1c80 nightly-etl, stuck: {MESSAGE}"
     title, _, first, _ = shown(watched(ended(LINE, "failure", 3)), watched())
-    assert (title, first[-10:]) == ("jobs: 1 running", "failed (3)")
+    assert title == "jobs: 1 running"
+    assert first[-10:] == "failed (3)"
 
 
 @pytest.mark.parametrize("height", [8, 12, 24])
@@ -117,7 +118,8 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         _watch(watched_tasks(logs, clock, MISSING), show, clock)
-    assert (len(logs.requests), clock.now_ns) == (3, 39 * 10**9)
+    assert len(logs.requests) == 3
+    assert clock.now_ns == 39 * 10**9
     assert shown[0] == ("Reading what runs now …",)
     assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
 

@@ -50,7 +50,8 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(
     local = Record(task_id="local", container=Container(name="etl"), status="success")
     placed = Placement(task=task, container=container)
     record = apply_placement(local, placed, is_named=False, started_ns=0, finished_ns=0)
-    assert (record.log_group, record.log_stream) == ("/ecs/jobs", stream)
+    assert record.log_group == "/ecs/jobs"
+    assert record.log_stream == stream
     logged = {"logDriver": "awslogs", "options": options}
     definition = {"containerDefinitions": [{"name": "batch", "logConfiguration": logged}]}
     assert identify_containers(definition, StoppedTask(arn=ARN)).batch_log == expected
@@ -87,25 +88,22 @@ def see(*containers: Mapping[str, Any]) -> Seen:
 
 @pytest.mark.parametrize("sidecar", SIDECARS.values(), ids=SIDECARS)
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_sidecar_is_not_the_batch_if_it_is_not_essential_else_the_batch_is_ambiguous(
+def test_a_sidecar_is_not_the_batch_if_it_is_not_essential(
     sidecar: dict[str, Any], order: int
 ) -> None:
+    """A sidecar is not the batch if it is not essential else the batch is ambiguous."""
     both = {"etl", sidecar["name"]}
     seen = see(*(BATCH, {**sidecar, "essential": False})[::order], MONITOR, *INJECTED)
-    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (
-        "etl",
-        "task-monitor",
-        "etl",
-    )
+    assert seen.forwarder.batch == "etl"
+    assert seen.forwarder.monitor == "task-monitor"
+    assert seen.command == "etl"
     # Neither the event nor the endpoint has the field "essential".
     assert set(seen.forwarder_without_definition.candidates) == set(seen.monitor) == both
 
     seen = see(*(BATCH, sidecar)[::order], MONITOR, *INJECTED)
-    assert (seen.forwarder.batch, seen.forwarder.monitor, seen.command) == (
-        None,
-        "task-monitor",
-        None,
-    )
+    assert seen.forwarder.batch is None
+    assert seen.forwarder.monitor == "task-monitor"
+    assert seen.command is None
     assert set(seen.forwarder.candidates) == set(seen.monitor) == both
     monitor = {**MONITOR, "environment": [{"name": "TASK_PROFILER_CONTAINER", "value": "etl"}]}
     assert see(sidecar, BATCH, monitor).forwarder.candidates == ("etl",)
@@ -130,7 +128,8 @@ def test_the_order_has_no_meaning() -> None:
     ]
     for shuffled in permutations(containers):
         roles = container_roles(shuffled)
-        assert (roles.monitor, set(roles.candidates)) == ("task-monitor", {"etl", "xray-daemon"})
+        assert roles.monitor == "task-monitor"
+        assert set(roles.candidates) == {"etl", "xray-daemon"}
 
 
 WORDS: dict[str, tuple[dict[str, Any], str]] = {

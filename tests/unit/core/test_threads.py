@@ -53,7 +53,8 @@ def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
     assert run_with_timeout(10, lambda: 5) == 5
     call = BackgroundCall(lambda: 6, SystemClock(), 0)
     assert call.is_over
-    assert (call.result(), call.result_so_far()) == (6, 6)
+    assert call.result() == 6
+    assert call.result_so_far() == 6
 
 
 class FakeWaiter(Waiter):
@@ -159,7 +160,8 @@ def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     stopped = StoppableThread("never", lambda: started.append("b"), lambda: None, FakeClock())
     assert stopped.stop(_TEST_SECONDS)
     stopped.start()
-    assert (started, stopped.is_started) == (["a"], False)
+    assert started == ["a"]
+    assert stopped.is_started is False
 
 
 def fail_at_the_end(*, is_complete: bool) -> bool:
@@ -187,7 +189,8 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
 
 
 @pytest.mark.usefixtures("no_threads")
-def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
+def test_a_thread_that_the_system_does_not_start_has_failed() -> None:
+    """A thread that the system does not start has failed and nobody waits for it."""
     reader = reader_of(fail_at_the_end)
     reader.start()
     assert present(reader.failure).reason == "the system starts no further thread"

@@ -79,14 +79,16 @@ def test_aws_knows_every_field_and_the_wrapper_runs_the_batch() -> None:
     assert problems("batch", "RegisterJobDefinition", read(JOB)) == ""
     (batch,) = read("wrapper.json")["containerDefinitions"]
     starts = ["python3", "-I", "-m", "profiler", "run"]
-    assert (batch["entryPoint"][:5], batch["entryPoint"][-1]) == (starts, "--")
+    assert batch["entryPoint"][:5] == starts
+    assert batch["entryPoint"][-1] == "--"
     assert read(JOB)["containerProperties"]["command"][:5] == starts
 
 
 @pytest.mark.parametrize("name", MONITORED)
-def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leave(
+def test_the_monitor_in_it_is_the_one_that_the_command_adds(
     name: str,
 ) -> None:
+    """The monitor in it is the one that the command adds and has time to leave."""
     whole = read(name)
     batch, monitor = parts(whole)
     bare = {field: value for field, value in whole.items() if field != "pidMode"} | {
@@ -94,7 +96,8 @@ def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leav
     }
     options = AddMonitorOptions(image=monitor["image"], shared_pids="pidMode" in whole)
     added = add_monitor(bare, options)
-    assert (added.definition, added.notes) == (whole, ())
+    assert added.definition == whole
+    assert added.notes == ()
     own_seconds = read_settings(
         {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/1"}
     ).stop_seconds
@@ -105,7 +108,8 @@ def test_the_monitor_in_it_is_the_one_that_the_command_adds_and_has_time_to_leav
 def test_the_instance_monitor_has_no_privilege_but_the_folders_that_it_reads() -> None:
     definition = read(ON_INSTANCE)
     (container,) = definition["containerDefinitions"]
-    assert (container["user"], container["readonlyRootFilesystem"]) == ("0", True)
+    assert container["user"] == "0"
+    assert container["readonlyRootFilesystem"] is True
     assert container["linuxParameters"] == {"capabilities": {"drop": ["ALL"]}}
     assert not {"privileged", "pidMode"} & {*container, *definition}
     folders = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}

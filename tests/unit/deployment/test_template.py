@@ -81,7 +81,8 @@ def test_the_linter_finds_nothing_in_a_cluster_which_can_be_deployed_without_s3(
 def test_the_clusters_differ_only_in_what_the_devices_ask_for() -> None:
     """What is tested of one is then true of the other."""
     gpu, neuron = (read_template(path) for path in CLUSTERS)
-    assert (gpu["Conditions"], gpu["Outputs"]) == (neuron["Conditions"], neuron["Outputs"])
+    assert gpu["Conditions"] == neuron["Conditions"]
+    assert gpu["Outputs"] == neuron["Outputs"]
     assert gpu["Resources"].keys() == neuron["Resources"].keys()
     different = {
         name for name in gpu["Resources"] if gpu["Resources"][name] != neuron["Resources"][name]
@@ -201,7 +202,8 @@ def test_patterns_take_what_is_meant_and_nothing_else(
     name: str, good: list[str], bad: list[str]
 ) -> None:
     pattern = (parameters(GPU) | PARAMETERS)[name]["AllowedPattern"]
-    assert (pattern[0], pattern[-1]) == ("^", "$")
+    assert pattern[0] == "^"
+    assert pattern[-1] == "$"
     assert [value for value in (*good, *bad) if re.search(pattern, value)] == good
 
 
@@ -218,9 +220,10 @@ class RecordedLookups(dict[str, str]):
         return super().get(key, default)
 
 
-def test_every_variable_is_a_setting_of_the_function_and_every_setting_is_reached_or_there_is_a_reason() -> (
-    None
-):
+def test_every_variable_is_a_setting_of_the_function() -> None:
+    """Every variable is a setting of the function and every setting is reached or there is a
+    reason.
+    """
     known, reached = set[str](), set[str]()
     for function, readers in FUNCTIONS.items():
         lookups = RecordedLookups()
@@ -322,9 +325,11 @@ def test_all_subscriptions_have_one_pattern_which_the_docs_show() -> None:
     ]
     assert all(one == patterns[0] for one in patterns)
     condition, with_cluster, of_notices = patterns[0]
-    assert (condition, of_notices) == ("HasCluster", '{ $.type = "task.notice" }')
+    assert condition == "HasCluster"
+    assert of_notices == '{ $.type = "task.notice" }'
     all_lines, pattern = with_cluster["Fn::If"][1:]
-    assert (all_lines, pattern) == ("", '{ $.type = "task.*" }')
+    assert all_lines == ""
+    assert pattern == '{ $.type = "task.*" }'
     assert '"type":"task.report"' in report()
     assert pattern in DOCS
 

@@ -55,7 +55,9 @@ def test_the_line_on_the_page_is_a_report() -> None:
         r"^```json\n(.*?)^```", (ROOT / "docs" / "record.md").read_text(), re.MULTILINE | re.DOTALL
     )
     record = decode(line.replace("\n", "").encode()).record
-    assert (record.status, record.exit_code, record.likely_out_of_memory) == ("failure", 137, True)
+    assert record.status == "failure"
+    assert record.exit_code == 137
+    assert record.likely_out_of_memory is True
     assert record.metrics.slowdown_at_vcpu is not None
     assert record.cost is not None
 
@@ -71,9 +73,8 @@ def test_the_slack_message_on_the_page_is_the_forwarders() -> None:
     assert [part for part in parts if part not in sent] == []
 
 
-def test_the_date_of_the_prices_is_documented_and_the_costs_of_metrics_are_those_of_their_number() -> (
-    None
-):
+def test_the_date_of_the_prices_is_documented() -> None:
+    """The date of the prices is documented and the costs of metrics are those of their number."""
     assert PRICE_TABLE_DATE in (ROOT / "docs" / "right-size.md").read_text()
     page = (ROOT / "docs" / "operate.md").read_text()
     few, all_of_them = len(DEFAULT_EMF_METRICS), len(EMF_METRICS)
@@ -90,10 +91,8 @@ def test_the_alarms_are_on_metrics_there_are() -> None:
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))
         given = dict(zip(words[::2], words[1::2], strict=True))
-        assert (given["--namespace"], given["--dimensions"]) == (
-            NAMESPACE,
-            f"Name={DIMENSION},Value=nightly-etl",
-        )
+        assert given["--namespace"] == NAMESPACE
+        assert given["--dimensions"] == f"Name={DIMENSION},Value=nightly-etl"
         assert given["--metric-name"] in EMF_METRICS
 
 
@@ -197,9 +196,10 @@ def names_in(*folders: str) -> set[str]:
     }
 
 
-def test_each_test_on_the_page_of_faults_is_there_each_of_a_fault_on_the_page_and_each_fault_names_one() -> (
-    None
-):
+def test_each_fault_on_the_page_has_its_test() -> None:
+    """Each test on the page of faults is there each of a fault on the page and each fault names
+    one.
+    """
     named = set(re.findall(r"`(test_\w+)`", FAULTS))
     assert len(named) > 50
     assert named - names_in("**/test_*.py") == set()

@@ -28,7 +28,8 @@ def test_it_sleeps_after_each_span_of_work_and_ends_in_time(
     clock = SimpleNamespace(now=100.0)
     load, pauses = CountingLoad(clock), list[float]()
     burn(load, 5, lambda: clock.now)
-    assert (load.steps, capsys.readouterr().out) == (1 + 5, "ready\n")
+    assert load.steps == 1 + 5
+    assert capsys.readouterr().out == "ready\n"
     load.steps = 0
 
     def sleep(seconds: float) -> None:
@@ -36,7 +37,8 @@ def test_it_sleeps_after_each_span_of_work_and_ends_in_time(
         clock.now += seconds
 
     burn(load, 25, lambda: clock.now, sleep, work_seconds=4, pause_seconds=7.5)
-    assert (load.steps, pauses) == (1 + 4 + 4 + 2, [7.5, 7.5])
+    assert load.steps == 1 + 4 + 4 + 2
+    assert pauses == [7.5, 7.5]
     burn(load, 6, lambda: clock.now, sleep, work_seconds=4, pause_seconds=7.5)
     assert pauses[2:] == [2]
 

@@ -66,7 +66,8 @@ def test_the_state_machine_stops_the_task_of_the_event(stack: MotoStack) -> None
     validate_arguments(
         "ecs", "StopTask", {name[0].lower() + name[1:]: value for name, value in arguments.items()}
     )
-    assert (arguments["Cluster"], arguments["Task"]) == ("jobs", stuck_notice().record.task_id)
+    assert arguments["Cluster"] == "jobs"
+    assert arguments["Task"] == stuck_notice().record.task_id
     (statement,) = stack.statements("StopRole")
     assert (statement["Action"], statement["Resource"]) == (
         "ecs:StopTask", f"arn:aws:ecs:{REGION}:123456789012:task/jobs/*"

@@ -247,9 +247,8 @@ def test_an_unexpected_search_response_gives_no_comparison() -> None:
         assert compare(cluster, lasted(5)) is None
 
 
-def test_a_family_has_the_usual_duration_of_its_successes_in_a_cluster_if_there_are_enough() -> (
-    None
-):
+def test_a_family_has_the_usual_duration_of_enough_successes() -> None:
+    """A family has the usual duration of its successes in a cluster if there are enough."""
     durations = {
         "jobs": [*range(1000, 21000, 1000)],
         "few": [5.0] * 7,

@@ -34,7 +34,7 @@ def tagged(value: str) -> dict[str, Any]:
     return {**RESIZED, "tags": [{"key": "task-profiler:resized-from", "value": value}]}
 
 
-def test_a_kill_at_a_reduced_size_names_the_change_its_day_and_the_command_that_undoes_it() -> None:
+def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_it() -> None:
     assert reduced_memory(ended(), RESIZED) == SENTENCE
 
 

@@ -30,7 +30,7 @@ from tests.memory_retries import (
     NEW_ID,
     TARGET,
     TASK_ID,
-    World,
+    RetryAccount,
     batch,
     ended,
     killed,
@@ -127,7 +127,8 @@ def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, peak_mb: float 
     )
     chosen = larger_memory(killed, described, "batch", peak_mb, MAX_MB)
     least = max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
-    assert (chosen.old_mb, chosen.vcpu) == (limit_mb, None)
+    assert chosen.old_mb == limit_mb
+    assert chosen.vcpu is None
     assert chosen.new_mb == chosen.limit_mb
     assert least <= chosen.new_mb <= least + 128
 
@@ -273,18 +274,20 @@ STARTED = MemoryRetry(
 
 
 def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
-    world = World()
-    assert world.handle() == STARTED
-    assert world.aws.calls == ["ListSchedules", "ListSchedules", "GetSchedule", "RunTask"]
-    (request,) = world.aws.requests
+    fakes = RetryAccount()
+    assert fakes.handle() == STARTED
+    assert fakes.aws.calls == ["ListSchedules", "ListSchedules", "GetSchedule", "RunTask"]
+    (request,) = fakes.aws.requests
     own = [{"name": "batch", "command": ["x"]}]
     assert request["overrides"] == {"containerOverrides": own, "cpu": "256", "memory": "1024"}
-    assert (request["count"], request["launchType"], request["cluster"]) == (1, "FARGATE", CLUSTER)
+    assert request["count"] == 1
+    assert request["launchType"] == "FARGATE"
+    assert request["cluster"] == CLUSTER
 
 
-def of_rule(world: World, operation: str) -> EndedTask:
+def of_rule(fakes: RetryAccount, operation: str) -> EndedTask:
     """A run of a rule if the operation is a rule's, else of a schedule."""
-    world.aws.rules = {
+    fakes.aws.rules = {
         "nightly": [
             {**TARGET, "Id": "1"},
             {"Id": "2", "Arn": "arn:aws:sqs:us-west-2:111122223333:q"},
@@ -301,20 +304,20 @@ def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
     """Those that cannot be distinguished must say the same."""
     name = "a-name-of-more-than-24-characters"
     for starter in ("events-rule/", "chronos-schedule/"):
-        world = World()
-        world.aws.targets = {
+        fakes = RetryAccount()
+        fakes.aws.targets = {
             ("a", name): TARGET,
             ("b", name): TARGET,
             ("b", f"{name}-2"): ELSEWHERE,
         }
-        world.aws.rules = {
+        fakes.aws.rules = {
             name: [TARGET] * 2,
             f"{name}-2": [OF_ANOTHER, ELSEWHERE],
             "a": [{**TARGET, "Input": "{}"}],
         }
         run = ended(startedBy=f"{starter}{name}"[:36])
-        assert world.handle(run) == STARTED
-        other, changed = World(), {**TARGET, "Input": "{}"}
+        assert fakes.handle(run) == STARTED
+        other, changed = RetryAccount(), {**TARGET, "Input": "{}"}
         other.aws.targets, other.aws.rules = (
             {("a", name): TARGET, ("b", name): changed},
             {name: [TARGET, changed]},
@@ -328,14 +331,14 @@ def test_a_token_in_use_counts_as_started() -> None:
     the first one.
     """
     search = AnsweringSearch()
-    world = World(search)
-    world.table = None
-    assert world.handle() == STARTED
+    fakes = RetryAccount(search)
+    fakes.table = None
+    assert fakes.handle() == STARTED
     search.answer = {"aggregations": {"peak": {"value": 1500}}}
-    assert world.handle() == MemoryRetry(
+    assert fakes.handle() == MemoryRetry(
         sentence="Started again with more memory: task 99999999.", retried_as=NEW_ID
     )
-    assert len(world.aws.tasks) == 1
+    assert len(fakes.aws.tasks) == 1
 
 
 @pytest.mark.parametrize("operation", CALLS)
@@ -351,29 +354,29 @@ def test_a_token_in_use_counts_as_started() -> None:
 def test_a_throttled_call_raises_and_the_next_event_starts_it_once(
     operation: str, status: int, code: str
 ) -> None:
-    world = World()
-    world.aws.errors[operation] = [(status, code, "Rate exceeded")] * 2
-    run = of_rule(world, operation)
+    fakes = RetryAccount()
+    fakes.aws.errors[operation] = [(status, code, "Rate exceeded")] * 2
+    run = of_rule(fakes, operation)
     for _ in range(2):
         with pytest.raises(
             DeliveryError, match=r"A killed run is not started again yet.*Lambda retries\.$"
         ):
-            world.handle(run)
-    assert not world.aws.tasks
-    assert [world.handle(run), world.handle(run)] == [STARTED] * 2
-    assert len(world.aws.tasks) == 1
-    assert world.warnings == []
+            fakes.handle(run)
+    assert not fakes.aws.tasks
+    assert [fakes.handle(run), fakes.handle(run)] == [STARTED] * 2
+    assert len(fakes.aws.tasks) == 1
+    assert fakes.warnings == []
 
 
 @pytest.mark.parametrize("operation", CALLS)
 def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
-    world = World()
-    world.aws.lost = operation
-    run = of_rule(world, operation)
+    fakes = RetryAccount()
+    fakes.aws.lost = operation
+    run = of_rule(fakes, operation)
     with pytest.raises(DeliveryError, match="ReadTimeoutError"):
-        world.handle(run)
-    assert world.handle(run) == STARTED
-    assert len(world.aws.tasks) == 1
+        fakes.handle(run)
+    assert fakes.handle(run) == STARTED
+    assert len(fakes.aws.tasks) == 1
 
 
 INACTIVE, DENIED = (
@@ -400,11 +403,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("answers", "said"), REFUSED.values(), ids=REFUSED)
 def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said: str) -> None:
-    world = World()
+    fakes = RetryAccount()
     for name, answer in answers.items():
-        setattr(world.aws, name, answer)
-    assert said in world.refusal()
-    assert not world.aws.tasks
+        setattr(fakes.aws, name, answer)
+    assert said in fakes.refusal()
+    assert not fakes.aws.tasks
 
 
 LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
@@ -440,37 +443,35 @@ LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
 def test_what_cannot_be_retried_asks_nothing_of_aws(
     detail: dict[str, Any], described: Any, hours: int, reason: str
 ) -> None:
-    world = World()
-    world.now += timedelta(hours=hours)
-    assert world.refusal(ended(**detail), described) == f"Not started again: {reason}."
-    assert world.aws.calls == []
+    fakes = RetryAccount()
+    fakes.now += timedelta(hours=hours)
+    assert fakes.refusal(ended(**detail), described) == f"Not started again: {reason}."
+    assert fakes.aws.calls == []
 
 
 def test_the_report_alone_is_enough_proof_and_other_runs_ask_and_say_nothing() -> None:
     """The first event found no report; its repeat does."""
-    world = World(search := AnsweringSearch())
+    fakes = RetryAccount(search := AnsweringSearch())
     assert (
-        world.handle(ended(containers=batch(1))) is world.handle(ended(startedBy="airflow")) is None
+        fakes.handle(ended(containers=batch(1))) is fakes.handle(ended(startedBy="airflow")) is None
     )
-    assert (world.aws.calls, world.warnings, present(world.table).done, search.bodies) == (
-        [],
-        [],
-        {},
-        [],
-    )
-    assert world.handle(ended(containers=batch(1), line=report_line())) == STARTED
-    assert world.handle(ended(containers=batch(1))) is None
-    assert len(world.aws.tasks) == 1
+    assert fakes.aws.calls == []
+    assert fakes.warnings == []
+    assert present(fakes.table).done == {}
+    assert search.bodies == []
+    assert fakes.handle(ended(containers=batch(1), line=report_line())) == STARTED
+    assert fakes.handle(ended(containers=batch(1))) is None
+    assert len(fakes.aws.tasks) == 1
 
 
 # The search cluster
 
 
 def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
-    world = World(AnsweringSearch(error=SearchClusterError("down", status=None)))
+    fakes = RetryAccount(AnsweringSearch(error=SearchClusterError("down", status=None)))
     with pytest.raises(SearchClusterError):
-        world.handle()
-    assert world.aws.calls == []
+        fakes.handle()
+    assert fakes.aws.calls == []
 
 
 @pytest.mark.parametrize(
@@ -478,7 +479,7 @@ def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
     [AnsweringSearch(error=SearchClusterError("no", status=403)), AnsweringSearch({"hits": {}})],
 )
 def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
-    assert World(search).handle() == STARTED
+    assert RetryAccount(search).handle() == STARTED
 
 
 # The retry's own end
@@ -535,10 +536,10 @@ def test_the_end_of_a_retry_says_so_and_starts_nothing(
     search: AnsweringSearch | None, run: EndedTask, sentence: str
 ) -> None:
     """A killed run that is not certain is not named."""
-    world, killed_id = World(search), None if search in (None, AMBIGUOUS, DOWN) else TASK_ID
+    fakes, killed_id = RetryAccount(search), None if search in (None, AMBIGUOUS, DOWN) else TASK_ID
     for _ in range(2):
-        assert world.handle(run) == MemoryRetry(sentence=sentence, retry_of=killed_id)
-    assert world.aws.calls == []
+        assert fakes.handle(run) == MemoryRetry(sentence=sentence, retry_of=killed_id)
+    assert fakes.aws.calls == []
 
 
 # Settings and notifications

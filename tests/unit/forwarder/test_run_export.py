@@ -99,13 +99,16 @@ def test_a_run_is_exported_once() -> None:
         f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")
     ]
     assert set(backend.table.done) == {f"{ARN}#otlp"}
-    assert (backend.failures, backend.warnings) == ([], [])
+    assert backend.failures == []
+    assert backend.warnings == []
 
 
 def test_a_key_that_was_changed_is_read_again() -> None:
     backend = Backend(key="new")
     backend.export()
-    assert (len(backend.urls), backend.failures, backend.warnings) == (6, [], [])
+    assert len(backend.urls) == 6
+    assert backend.failures == []
+    assert backend.warnings == []
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -114,7 +117,8 @@ def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> 
     for number in range(3):
         run = ended(report(), taskArn=f"{ARN}{number}")
         backend.run_export().export(run, backend.once, lambda: 5.0)
-    assert (backend.failures, len(backend.table.done)) == ([], 3)
+    assert backend.failures == []
+    assert len(backend.table.done) == 3
     said = f"The metrics were not exported: the server answered {status} (OTLP_ENDPOINT)."
     assert backend.warnings == [f"All runs are exported without a part. {said}"]
 
@@ -138,12 +142,14 @@ def test_the_record_is_kept_when_the_table_fails(error: Exception) -> None:
     backend = Backend()
     backend.table_error = InProgressError("Another invocation is at it.")
     backend.export()
-    assert (backend.failures, backend.warnings) == ([], [])
+    assert backend.failures == []
+    assert backend.warnings == []
     backend.table_error = error
     backend.export()
     (failure,), (warning,) = backend.failures, backend.warnings
     assert failure.reason in ("The table cannot be used.", "The export failed (KeyError).")
-    assert (task().id in warning, backend.urls) == (True, [])
+    assert task().id in warning
+    assert backend.urls == []
 
 
 # The record
@@ -152,15 +158,17 @@ def test_the_record_is_kept_when_the_table_fails(error: Exception) -> None:
 def test_a_report_is_completed_by_the_event() -> None:
     run = exported_run(ended(report(region=None, exitCode=7)), NOW_NS)
     record = run.record
-    assert (record.status, record.exit_code, record.family, record.revision) == (
-        "failure",
-        1,
-        "nightly",
-        "5",
-    )
-    assert (record.region, record.cluster, record.launch_type) == ("us-west-2", "jobs", "FARGATE")
-    assert (record.container.image, record.log_group) == ("etl:7", "/ecs/jobs")
-    assert (record.metrics.duration_ms, record.metrics.max_memory_used_mb) == (60000, 500)
+    assert record.status == "failure"
+    assert record.exit_code == 1
+    assert record.family == "nightly"
+    assert record.revision == "5"
+    assert record.region == "us-west-2"
+    assert record.cluster == "jobs"
+    assert record.launch_type == "FARGATE"
+    assert record.container.image == "etl:7"
+    assert record.log_group == "/ecs/jobs"
+    assert record.metrics.duration_ms == 60000
+    assert record.metrics.max_memory_used_mb == 500
     assert run.is_complete
     body = signals_of(run)["logs"]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["body"]
     assert body == {"stringValue": report(region=None, exitCode=7)}
@@ -169,26 +177,22 @@ def test_a_report_is_completed_by_the_event() -> None:
 def test_without_a_report_the_event_is_the_record() -> None:
     run = exported_run(ended(), NOW_NS)
     record = run.record
-    assert (record.task_id, record.container.name) == (task().id, "batch")
-    assert (record.status, record.exit_code) == ("failure", 1)
-    assert (record.started_at, record.finished_at) == (
-        "2026-03-01T10:11:29.100Z",
-        "2026-03-01T10:12:32.316Z",
-    )
+    assert record.task_id == task().id
+    assert record.container.name == "batch"
+    assert record.status == "failure"
+    assert record.exit_code == 1
+    assert record.started_at == "2026-03-01T10:11:29.100Z"
+    assert record.finished_at == "2026-03-01T10:12:32.316Z"
     assert record.metrics.duration_ms == 63216
     assert not run.is_complete
     root, pull, init = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert int(root["startTimeUnixNano"]) == parse_ns("2026-03-01T10:11:19.058Z")
     assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:32.316Z")
     assert root["status"] == {"code": 2, "message": "out of disk"}
-    assert (pull["name"], int(pull["endTimeUnixNano"])) == (
-        "pull",
-        parse_ns("2026-03-01T10:11:25Z"),
-    )
-    assert (init["name"], int(init["endTimeUnixNano"])) == (
-        "init",
-        parse_ns("2026-03-01T10:11:29.100Z"),
-    )
+    assert pull["name"] == "pull"
+    assert int(pull["endTimeUnixNano"]) == parse_ns("2026-03-01T10:11:25Z")
+    assert init["name"] == "init"
+    assert int(init["endTimeUnixNano"]) == parse_ns("2026-03-01T10:11:29.100Z")
 
 
 def test_a_checkpoint_has_neither_cost_nor_billed_duration() -> None:
@@ -198,9 +202,7 @@ def test_a_checkpoint_has_neither_cost_nor_billed_duration() -> None:
         metrics={"billedDurationMs": 60000, "maxMemoryUsedMB": 7},
     )
     record = exported_run(ended(line), NOW_NS).record
-    assert (record.cost, record.metrics.billed_duration_ms, record.metrics.max_memory_used_mb) == (
-        None,
-        None,
-        7,
-    )
+    assert record.cost is None
+    assert record.metrics.billed_duration_ms is None
+    assert record.metrics.max_memory_used_mb == 7
     assert record.metrics.duration_ms == 63216

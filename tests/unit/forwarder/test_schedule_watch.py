@@ -44,7 +44,7 @@ class UnreadableTrail(FakeCloudTrail):
         )
 
 
-class World:
+class WatchedSchedules:
     """Everything that ScheduleWatch uses."""
 
     def __init__(self, *schedules: Schedule) -> None:
@@ -122,161 +122,157 @@ class World:
 
 
 def test_a_due_time_is_missed_after_the_grace_and_sent_once() -> None:
-    world = World(schedule())
-    world.tasks = [task(-60, -50), task(0.2, 10)]
-    assert [world.look(now) for now in (55, 62, 74.9)] == [{}] * 3
-    assert world.look(75.2) == {"missed": 1}
-    assert [world.look(now) for now in (80, 85, 90, 119, 134)] == [{}] * 5
-    (line,) = world.channels[1].posted
+    fakes = WatchedSchedules(schedule())
+    fakes.tasks = [task(-60, -50), task(0.2, 10)]
+    assert [fakes.look(now) for now in (55, 62, 74.9)] == [{}] * 3
+    assert fakes.look(75.2) == {"missed": 1}
+    assert [fakes.look(now) for now in (80, 85, 90, 119, 134)] == [{}] * 5
+    (line,) = fakes.channels[1].posted
     assert (
         line.notice.message
         == "nightly was due on 2026-11-20 at 01:00 UTC, and no task had started by 01:15 UTC."
     )
-    assert (line.notice.due_at, line.notice.reason, line.notice.task_id) == (
-        "2026-11-20T01:00:00.000Z",
-        None,
-        None,
-    )
-    assert (line.schedule.kind, line.schedule.group, line.schedule.name) == (
-        "schedule",
-        "default",
-        "nightly",
-    )
-    assert (line.cluster, line.family, line.region, line.account_id) == (
-        "jobs",
-        "etl",
-        "eu-west-1",
-        "123456789012",
-    )
-    assert world.stored == world.channels[0].posted == [line]
-    assert world.look(135.1) == {"missed": 1}
+    assert line.notice.due_at == "2026-11-20T01:00:00.000Z"
+    assert line.notice.reason is None
+    assert line.notice.task_id is None
+    assert line.schedule.kind == "schedule"
+    assert line.schedule.group == "default"
+    assert line.schedule.name == "nightly"
+    assert line.cluster == "jobs"
+    assert line.family == "etl"
+    assert line.region == "eu-west-1"
+    assert line.account_id == "123456789012"
+    assert fakes.stored == fakes.channels[0].posted == [line]
+    assert fakes.look(135.1) == {"missed": 1}
 
 
 def test_the_reason_is_asked_for_once() -> None:
-    world = World(schedule())
+    fakes = WatchedSchedules(schedule())
     full = {"failure": "RESOURCE:MEMORY", "family": "etl", "started_by": "chronos-schedule/nightly"}
-    world.trail.events.append(run_task("2026-11-20T01:00:30Z", **full))
-    assert [world.look(now) for now in (76, 81, 86)] == [{"missed": 1}, {}, {}]
-    (line,) = world.channels[0].posted
+    fakes.trail.events.append(run_task("2026-11-20T01:00:30Z", **full))
+    assert [fakes.look(now) for now in (76, 81, 86)] == [{"missed": 1}, {}, {}]
+    (line,) = fakes.channels[0].posted
     assert line.notice.reason == "RunTask started no task: RESOURCE:MEMORY."
     assert line.notice.message.endswith(
         "had started by 01:15 UTC. RunTask started no task: RESOURCE:MEMORY."
     )
-    assert len(world.trail.requests) == 1
+    assert len(fakes.trail.requests) == 1
 
 
 def test_a_rule_is_missed_only_after_cloudtrail_must_show_its_changes() -> None:
-    world = World()
-    world.look(75)
-    world.schedules.append(schedule(kind="rule", created_ns=None))
-    assert [world.look(now) for now in (81, 86, 91, 95)] == [{}] * 4
-    world.trail.events.append(event("PutRule", "2026-11-20T01:19:00Z", {"name": "nightly"}))
-    assert [world.look(now) for now in (96, 101, 136)] == [{}, {}, {"missed": 1}]
-    world.schedules[0] = schedule("nightly", "cron(10 * * * ? *)", kind="rule", created_ns=None)
-    world.trail.events.append(event("PutRule", "2026-11-20T02:30:00Z", {"name": "nightly"}))
-    assert [world.look(now) for now in (151, 156, 166, 171)] == [{}] * 4
+    fakes = WatchedSchedules()
+    fakes.look(75)
+    fakes.schedules.append(schedule(kind="rule", created_ns=None))
+    assert [fakes.look(now) for now in (81, 86, 91, 95)] == [{}] * 4
+    fakes.trail.events.append(event("PutRule", "2026-11-20T01:19:00Z", {"name": "nightly"}))
+    assert [fakes.look(now) for now in (96, 101, 136)] == [{}, {}, {"missed": 1}]
+    fakes.schedules[0] = schedule("nightly", "cron(10 * * * ? *)", kind="rule", created_ns=None)
+    fakes.trail.events.append(event("PutRule", "2026-11-20T02:30:00Z", {"name": "nightly"}))
+    assert [fakes.look(now) for now in (151, 156, 166, 171)] == [{}] * 4
 
 
 def test_a_rule_is_not_missed_while_cloudtrail_cannot_be_read() -> None:
-    world = World(schedule(kind="rule", created_ns=None), schedule("hourly"))
-    readable, world.trail = world.trail, UnreadableTrail()
-    world.look(60)
+    fakes = WatchedSchedules(schedule(kind="rule", created_ns=None), schedule("hourly"))
+    readable, fakes.trail = fakes.trail, UnreadableTrail()
+    fakes.look(60)
     with pytest.raises(ReadError, match="unknown whether nightly was missed"):
-        world.look(76)
-    assert [line.schedule.name for line in world.stored] == ["hourly"]
-    world.trail = readable
-    assert [world.look(now) for now in (81, 86)] == [{"missed": 1}, {}]
+        fakes.look(76)
+    assert [line.schedule.name for line in fakes.stored] == ["hourly"]
+    fakes.trail = readable
+    assert [fakes.look(now) for now in (81, 86)] == [{"missed": 1}, {}]
 
 
 def test_a_rule_that_was_seen_unchanged_since_before_the_due_time_needs_no_cloudtrail() -> None:
-    world = World(*(schedule(name, kind="rule", created_ns=None) for name in ("nightly", "weekly")))
-    trail = world.trail = UnreadableTrail()
-    world.tasks = [task(0.2, 10, by=f"events-rule/{name}") for name in ("nightly", "weekly")]
-    world.tasks.append(task(100, 110, by="events-rule/nightly"))
-    assert [world.look(now) for now in (55, 76, 101)] == [{}, {"missed": 2}, {"late": 1}]
+    fakes = WatchedSchedules(
+        *(schedule(name, kind="rule", created_ns=None) for name in ("nightly", "weekly"))
+    )
+    trail = fakes.trail = UnreadableTrail()
+    fakes.tasks = [task(0.2, 10, by=f"events-rule/{name}") for name in ("nightly", "weekly")]
+    fakes.tasks.append(task(100, 110, by="events-rule/nightly"))
+    assert [fakes.look(now) for now in (55, 76, 101)] == [{}, {"missed": 2}, {"late": 1}]
     assert trail.asked == 1  # for the reasons, and after the first error no more
 
 
 def test_a_late_task_is_sent_also_after_the_missed_run() -> None:
-    world = World(schedule())
-    world.tasks = [task(0.2, 10)]
-    assert world.look(76) == {"missed": 1}
-    world.tasks.append(task(100, 110))
-    assert [world.look(now) for now in (101, 106)] == [{"late": 1}, {}]
+    fakes = WatchedSchedules(schedule())
+    fakes.tasks = [task(0.2, 10)]
+    assert fakes.look(76) == {"missed": 1}
+    fakes.tasks.append(task(100, 110))
+    assert [fakes.look(now) for now in (101, 106)] == [{"late": 1}, {}]
     late = (
         "nightly was due on 2026-11-20 at 01:00 UTC. The task started 40m 00s after the due time."
     )
-    assert world.channels[0].posted[1].notice.message == late
+    assert fakes.channels[0].posted[1].notice.message == late
 
 
 def test_a_task_beside_the_previous_one_is_reported() -> None:
-    world = World(schedule())
-    world.tasks = [task(0.2, arn="arn:task/first"), task(60.2)]
-    assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
-    (line,) = world.channels[0].posted
+    fakes = WatchedSchedules(schedule())
+    fakes.tasks = [task(0.2, arn="arn:task/first"), task(60.2)]
+    assert [fakes.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
+    (line,) = fakes.channels[0].posted
     previous = "The previous run was still running: first of 2026-11-20T00:00:12.000Z."
     assert line.notice.message == f"nightly was due on 2026-11-20 at 01:00 UTC. {previous}"
 
 
 def test_a_channel_that_fails_gets_the_notice_later_and_alone() -> None:
-    world = World(schedule())
-    world.channels[0].error = NoticeError("slack is broken.")
+    fakes = WatchedSchedules(schedule())
+    fakes.channels[0].error = NoticeError("slack is broken.")
     for now in (76, 81):
         with pytest.raises(DeliveryError, match=r"^slack is broken\.$"):
-            world.look(now)
-    world.channels[0].error = None
-    assert [world.look(now) for now in (86, 91)] == [{"missed": 1}, {}]
-    assert [len(channel.posted) for channel in world.channels] == [1, 1]
-    assert len(world.stored) == 1
+            fakes.look(now)
+    fakes.channels[0].error = None
+    assert [fakes.look(now) for now in (86, 91)] == [{"missed": 1}, {}]
+    assert [len(channel.posted) for channel in fakes.channels] == [1, 1]
+    assert len(fakes.stored) == 1
 
 
 def test_a_cluster_that_cannot_be_read_hides_only_its_own_schedules() -> None:
-    world = World(schedule("a", cluster_arn=OTHER), schedule("b", cluster_arn=CLUSTER))
-    world.broken[OTHER] = "The tasks of the cluster other could not be read: AWS refused."
+    fakes = WatchedSchedules(schedule("a", cluster_arn=OTHER), schedule("b", cluster_arn=CLUSTER))
+    fakes.broken[OTHER] = "The tasks of the cluster other could not be read: AWS refused."
     with pytest.raises(ReadError, match=r"cluster other"):
-        world.look(76)
-    assert [line.schedule.name for line in world.stored] == ["b"]
-    world.broken.clear()
-    assert world.look(81) == {"missed": 1}
+        fakes.look(76)
+    assert [line.schedule.name for line in fakes.stored] == ["b"]
+    fakes.broken.clear()
+    assert fakes.look(81) == {"missed": 1}
 
 
 def test_nothing_is_judged_before_all_schedules_are_read_and_nothing_is_lost() -> None:
-    world = World(schedule())
-    world.unread = 2000
-    assert world.look(76) == {"unknown": 2000}
-    world.problems = ("The schedule other could not be read.",)
+    fakes = WatchedSchedules(schedule())
+    fakes.unread = 2000
+    assert fakes.look(76) == {"unknown": 2000}
+    fakes.problems = ("The schedule other could not be read.",)
     with pytest.raises(ReadError, match="other"):
-        world.look(81)
-    assert world.slack == []
-    world.unread = 0
+        fakes.look(81)
+    assert fakes.slack == []
+    fakes.unread = 0
     with pytest.raises(ReadError, match="other"):  # a schedule that cannot be read hides no other
-        world.look(86)
-    assert world.slack == ["missed"]
+        fakes.look(86)
+    assert fakes.slack == ["missed"]
 
 
 def test_an_expression_that_cannot_be_read_is_counted() -> None:
     rule = schedule("c", "rate(1 hour)", kind="rule", created_ns=None)
-    world = World(schedule("a", "cron(oops)"), schedule("b"), rule)
-    assert world.look(76) == {"unknown": 2, "missed": 1}
+    fakes = WatchedSchedules(schedule("a", "cron(oops)"), schedule("b"), rule)
+    assert fakes.look(76) == {"unknown": 2, "missed": 1}
 
 
 def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
-    world = World(
+    fakes = WatchedSchedules(
         *(
             schedule(name, cluster_arn=arn)
             for name, arn in (("a", CLUSTER), ("b", OTHER), ("c", CLUSTER))
         )
     )
-    world.clusters_left = 1
+    fakes.clusters_left = 1
     with pytest.raises(ReadError, match="increase the function's timeout"):
-        world.look(76)
-    assert world.slack == ["missed"] * 2
-    world.clusters_left, world.notices_left = 1000, 1
+        fakes.look(76)
+    assert fakes.slack == ["missed"] * 2
+    fakes.clusters_left, fakes.notices_left = 1000, 1
     with pytest.raises(DeliveryError, match="the next one continues"):
-        world.look(81)
-    world.notices_left = 1000
-    assert world.look(86) == {"missed": 1}
-    assert [line.schedule.name for line in world.stored] == ["a", "c", "b"]
+        fakes.look(81)
+    fakes.notices_left = 1000
+    assert fakes.look(86) == {"missed": 1}
+    assert [line.schedule.name for line in fakes.stored] == ["a", "c", "b"]
 
 
 @pytest.mark.parametrize(
@@ -291,42 +287,44 @@ def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
 def test_notify_selects_what_is_sent_but_all_is_stored(
     subjects: frozenset[Subject], families: tuple[str, ...], sent: list[str]
 ) -> None:
-    world = slow_world(60_000)
-    world.tasks.append(task(60.2))
-    world.settings = NoticeSettings(subjects=subjects, families=families)
-    world.look(136)
-    assert world.slack == sent
-    assert [line.notice.kind for line in world.stored] == ["overlapped", "missed", "slow"]
+    fakes = slow_world(60_000)
+    fakes.tasks.append(task(60.2))
+    fakes.settings = NoticeSettings(subjects=subjects, families=families)
+    fakes.look(136)
+    assert fakes.slack == sent
+    assert [line.notice.kind for line in fakes.stored] == ["overlapped", "missed", "slow"]
 
 
 def test_a_search_that_fails_hides_no_missed_run() -> None:
-    world = slow_world(60_000)
-    world.schedules.append(schedule("other"))
-    world.search_error = DeliveryError("Elasticsearch answered HTTP 503.")
+    fakes = slow_world(60_000)
+    fakes.schedules.append(schedule("other"))
+    fakes.search_error = DeliveryError("Elasticsearch answered HTTP 503.")
     with pytest.raises(DeliveryError, match="503"):
-        world.look(40)
-    assert world.slack == ["missed"]
+        fakes.look(40)
+    assert fakes.slack == ["missed"]
 
 
-def slow_world(p95_ms: float) -> World:
-    world = World(schedule())
-    world.durations = {("etl", "jobs"): UsualDuration(median_ms=p95_ms, p95_ms=p95_ms, runs=40)}
-    world.tasks = [task(0.2, started_ns=at(1))]
-    return world
+def slow_world(p95_ms: float) -> WatchedSchedules:
+    fakes = WatchedSchedules(schedule())
+    fakes.durations = {("etl", "jobs"): UsualDuration(median_ms=p95_ms, p95_ms=p95_ms, runs=40)}
+    fakes.tasks = [task(0.2, started_ns=at(1))]
+    return fakes
 
 
-def test_a_task_that_takes_half_as_long_again_as_nearly_all_others_is_slow_once() -> None:
-    world = slow_world(20 * 60_000)
-    assert [world.look(now) for now in (30.9, 31.1, 36)] == [{}, {"slow": 1}, {}]
-    (line,) = world.channels[0].posted
+def test_a_task_half_as_long_again_as_others_is_slow_once() -> None:
+    """A task that takes half as long again as nearly all others is slow once."""
+    fakes = slow_world(20 * 60_000)
+    assert [fakes.look(now) for now in (30.9, 31.1, 36)] == [{}, {"slow": 1}, {}]
+    (line,) = fakes.channels[0].posted
     usual = "95 % of its family's last 40 successes took at most 20m 00s."
     assert line.notice.message == f"nightly has been running for 30m 06s. {usual}"
-    assert (line.notice.due_at, line.notice.task_id) == ("2026-11-20T00:00:00.000Z", "nightly")
+    assert line.notice.due_at == "2026-11-20T00:00:00.000Z"
+    assert line.notice.task_id == "nightly"
 
 
 def test_a_long_window_is_judged_while_the_function_is_warm() -> None:
     """ECS has forgotten the task of the window's begin at its end."""
     for tasks, found in (([task(60.5, 61)], []), ([], [60 + 90 + 15])):
-        world = World(schedule(window_minutes=90, expression="cron(0 1 * * ? *)"))
-        world.tasks = tasks
-        assert [now for now in range(55, 240, 5) if world.look(now)] == found
+        fakes = WatchedSchedules(schedule(window_minutes=90, expression="cron(0 1 * * ? *)"))
+        fakes.tasks = tasks
+        assert [now for now in range(55, 240, 5) if fakes.look(now)] == found

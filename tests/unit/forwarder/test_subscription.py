@@ -88,11 +88,9 @@ HELLO = LogEvent("1", 1772359202500, "hello")
 def test_reads_gzip_and_zlib(compress: Any) -> None:
     payload = decode_event(event(DOCUMENT, compress))
     assert list(payload.lines()) == [HELLO]
-    assert (payload.owner, payload.log_group, payload.log_stream) == (
-        "111122223333",
-        "/ecs/jobs",
-        f"ecs/batch/{TASK_ID}",
-    )
+    assert payload.owner == "111122223333"
+    assert payload.log_group == "/ecs/jobs"
+    assert payload.log_stream == f"ecs/batch/{TASK_ID}"
 
 
 def damaged_document(*events: bytes) -> dict[str, Any]:
@@ -109,7 +107,8 @@ GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
     damaged, good = decode_event(damaged_document(bad.encode(), GOOD)).lines()
     assert isinstance(damaged, FailedItem)
-    assert (damaged.document, good) == (bad, HELLO)
+    assert damaged.document == bad
+    assert good == HELLO
     assert damaged.reason.startswith("The log event is damaged: ")
 
 
@@ -384,7 +383,8 @@ def test_all_records_are_one_bulk_request() -> None:
     counts, repeated, _ = forwarded(
         cluster, store, WITH_QUEUE, *records, record(100, packed_data(CONTROL))
     )
-    assert (counts, repeated) == (Counts(indexed=200), ())
+    assert counts == Counts(indexed=200)
+    assert repeated == ()
     assert [len(request) for request in cluster.batches] == [200]
 
 
@@ -409,7 +409,8 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
     counts, repeated, warnings = forwarded(cluster, store, settings, *records)
     assert set(cluster.taken) == {f"{TASK_ID}/a", f"{TASK_ID}/b"}
     if settings is WITH_QUEUE:
-        assert (counts, repeated) == (Counts(indexed=2, failed=1), ())
+        assert counts == Counts(indexed=2, failed=1)
+        assert repeated == ()
         place = {
             "eventID": "shardId-000000000000:2",
             "eventSourceARN": STREAM,
@@ -417,7 +418,8 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
         }
         assert [failure.document for failure in store] == [{**place, "data": data}]
     else:
-        assert (repeated, store) == (("2",), [])
+        assert repeated == ("2",)
+        assert store == []
         assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
 

@@ -13,13 +13,13 @@ from tests.task_events import ARN, container, definition, event, task
 
 def test_a_stopped_task_is_parsed() -> None:
     parsed = task()
-    assert (parsed.id, parsed.cluster) == (ARN.rsplit("/", 1)[-1], "jobs")
-    assert (parsed.family, parsed.revision) == ("nightly", "5")
-    assert (parsed.region, parsed.account_id, parsed.launch_type) == (
-        "us-west-2",
-        "111122223333",
-        "FARGATE",
-    )
+    assert parsed.id == ARN.rsplit("/", 1)[-1]
+    assert parsed.cluster == "jobs"
+    assert parsed.family == "nightly"
+    assert parsed.revision == "5"
+    assert parsed.region == "us-west-2"
+    assert parsed.account_id == "111122223333"
+    assert parsed.launch_type == "FARGATE"
     assert parsed.duration_ms == 63216
     assert not parsed.is_service_task
     assert parsed.containers[1] == EventContainer(
@@ -52,9 +52,7 @@ def test_tasks_in_other_states_and_other_events_are_ignored(other: object) -> No
     assert parse_stopped_task(other) is None
 
 
-def test_an_end_before_the_start_gives_no_duration_and_a_group_or_a_starter_shows_a_service() -> (
-    None
-):
+def test_an_end_before_the_start_gives_no_duration() -> None:
     """startedAt is when the control plane saw the task running; a task that crashes at once ends
     before that.
     """
@@ -188,10 +186,8 @@ def test_the_outcome_of_each_case(
     batch = EventContainer(name="batch", exit_code=exit_code, reason=own)
     outcome = determine_outcome(task(stopCode=stop_code, stoppedReason=stated), batch)
     assert f"{outcome.status} {outcome.category}" == expected
-    assert (outcome.exit_code, outcome.out_of_memory) == (
-        exit_code,
-        (own or "").lower() == OOM.lower(),
-    )
+    assert outcome.exit_code == exit_code
+    assert outcome.out_of_memory == ((own or "").lower() == OOM.lower())
 
 
 @pytest.mark.parametrize(
@@ -223,7 +219,8 @@ def test_a_setting_that_names_a_missing_container_is_ignored(wanted: str) -> Non
     chosen = identify_containers(
         definition(container("proxy", essential=False), monitor, container("batch")), task()
     )
-    assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
+    assert chosen.batch == "batch"
+    assert chosen.monitor is not None
     assert chosen.batch_log is not None
 
 
@@ -234,7 +231,8 @@ def test_a_container_that_starts_the_monitor_is_never_the_batch() -> None:
     """Even if no other container is essential: the batch is then unknown."""
     watch = container("watch", image=OWN, command=["monitor"])
     chosen = identify_containers(definition(watch, container("batch", essential=False)), task())
-    assert (chosen.batch, chosen.monitor) == (None, "watch")
+    assert chosen.batch is None
+    assert chosen.monitor == "watch"
 
 
 @pytest.mark.parametrize(
@@ -247,12 +245,14 @@ def test_a_container_that_starts_the_monitor_is_never_the_batch() -> None:
         ({}, None, None),
     ],
 )
-def test_without_a_definition_the_image_shows_the_monitor_and_a_single_candidate_is_the_batch(
+def test_without_a_definition_the_image_shows_the_monitor(
     images: dict[str, str], batch: str | None, monitor: str | None
 ) -> None:
+    """Without a definition the image shows the monitor and a single candidate is the batch."""
     parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
     chosen = identify_containers(None, parsed)
-    assert (chosen.batch, chosen.monitor) == (batch, monitor)
+    assert chosen.batch == batch
+    assert chosen.monitor == monitor
 
 
 # The exit codes of the essential containers by name, or OOM; the expected status, batch and exit
@@ -287,11 +287,14 @@ def test_possible_batch_containers_are_judged_together(
         container("xray"), container("batch"), container("task-monitor", essential=False)
     )
     outcome, judged = judge(parsed, identify_containers(described, parsed))
-    assert (outcome.status, judged, outcome.exit_code) == (status, batch, exit_code)
+    assert outcome.status == status
+    assert judged == batch
+    assert outcome.exit_code == exit_code
 
 
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
     """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
     outcome, batch = judge(parsed, identify_containers(None, parsed))
-    assert (batch, outcome.status) == (None, "success")
+    assert batch is None
+    assert outcome.status == "success"

@@ -37,7 +37,7 @@ NOW_MS = round(NOW.timestamp() * 1000)
 STREAM = f"ecs/task-monitor/{TASK_ID}"
 
 
-class World:
+class NoticeDelivery:
     """The channels, the table of what was sent, and the documents of all invocations."""
 
     def __init__(self, **settings: Any) -> None:
@@ -102,26 +102,27 @@ def line(kind: str = "stuck", **changes: Any) -> bytes:
 
 
 def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
-    world = World()
+    fakes = NoticeDelivery()
     for _ in range(2):
-        assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
-    assert (kinds(world.slack), kinds(world.bus)) == (["stuck"], ["stuck"])
-    assert [document.id for document in world.documents] == [f"{TASK_ID}/batch/stuck"] * 2
+        assert fakes.forward("hello", line()) == Counts(indexed=1, skipped=1)
+    assert kinds(fakes.slack) == ["stuck"]
+    assert kinds(fakes.bus) == ["stuck"]
+    assert [document.id for document in fakes.documents] == [f"{TASK_ID}/batch/stuck"] * 2
     arn = STUCK.record.task_arn
     first = f"{ACCOUNT} {DOCUMENT['logGroup']} {STREAM}#notice-0"
-    assert set(world.table.done) == {
+    assert set(fakes.table.done) == {
         first,
         *(f"{arn}#batch#stuck#{channel}" for channel in ("slack", "event-bus")),
     }
 
 
 def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
-    world = World()
-    world.cluster_error = DeliveryError("The cluster is away.")
-    world.bus.error = NoticeError("The bus is away.")
+    fakes = NoticeDelivery()
+    fakes.cluster_error = DeliveryError("The cluster is away.")
+    fakes.bus.error = NoticeError("The bus is away.")
     with pytest.raises(DeliveryError, match=r"The cluster is away\. The bus is away\."):
-        world.forward(line())
-    assert kinds(world.slack) == ["stuck"]
+        fakes.forward(line())
+    assert kinds(fakes.slack) == ["stuck"]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +134,9 @@ def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
     ],
 )
 def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[str]) -> None:
-    world = World(**chosen)
-    assert world.forward(line()) == Counts(indexed=1)
-    assert kinds(world.slack) == posted
+    fakes = NoticeDelivery(**chosen)
+    assert fakes.forward(line()) == Counts(indexed=1)
+    assert kinds(fakes.slack) == posted
 
 
 @pytest.mark.parametrize(
@@ -149,41 +150,42 @@ def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[st
     ],
 )
 def test_a_notice_of_another_task_is_neither_kept_nor_sent(place: dict[str, str], arn: str) -> None:
-    world = World()
-    assert world.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(
+    fakes = NoticeDelivery()
+    assert fakes.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(
         untrusted=1
     )
-    assert world.store == []
-    assert world.slack.posted == []
+    assert fakes.store == []
+    assert fakes.slack.posted == []
 
 
 def test_a_replayed_or_old_notice_is_indexed_and_not_sent() -> None:
-    world, late = World(), World()
+    fakes, late = NoticeDelivery(), NoticeDelivery()
     events = [
         {"logStreamName": STREAM, "eventId": "1", "timestamp": NOW_MS, "message": line().decode()}
     ]
     payload = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
     late.now = NOW + MAX_AGE + timedelta(seconds=1)
-    assert world.lines().forward(payload) == late.forward(line()) == Counts(indexed=1)
-    assert world.slack.posted == late.slack.posted == []
+    assert fakes.lines().forward(payload) == late.forward(line()) == Counts(indexed=1)
+    assert fakes.slack.posted == late.slack.posted == []
     assert "they are older than a day" in late.warnings[0]
 
 
-def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_sent() -> None:
-    world = World()
+def test_a_flood_of_notices_is_indexed_and_the_first_are_sent() -> None:
+    """A flood of notices is indexed and the first ones of all deliveries are sent."""
+    fakes = NoticeDelivery()
     first, *others = [
         [f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)
     ]
     for number, sent in enumerate((first, *others, first)):
-        assert world.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(
+        assert fakes.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(
             indexed=len(sent) + 1
         )
-        assert bool(world.warnings) is (
+        assert bool(fakes.warnings) is (
             number > 0
         )  # the second delivery has eight, of which one is sent
-    assert kinds(world.slack) == [*first, others[0][0]]
-    assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
-    assert set(world.warnings) == {
+    assert kinds(fakes.slack) == [*first, others[0][0]]
+    assert len(fakes.slack.posted) == MAX_NOTICES_OF_A_STREAM
+    assert set(fakes.warnings) == {
         f"Only 8 notifications in {ACCOUNT} /ecs/jobs {STREAM} are sent: the log stream has more."
     }
 
@@ -199,9 +201,9 @@ def test_a_flood_of_notices_is_indexed_and_the_first_ones_of_all_deliveries_are_
     ],
 )
 def test_an_invalid_notice_is_kept(bad: str) -> None:
-    world = World()
-    assert world.forward(bad) == Counts(failed=1)
-    assert world.slack.posted == []
+    fakes = NoticeDelivery()
+    assert fakes.forward(bad) == Counts(failed=1)
+    assert fakes.slack.posted == []
 
 
 def records(*numbers: int) -> list[dict[str, Any]]:
@@ -231,18 +233,18 @@ def channel_that_refuses(*numbers: int) -> FakeChannel:
 
 @pytest.mark.parametrize("minutes", [20, -20])
 def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> None:
-    world = World()
-    world.slack = channel_that_refuses(2)
-    world.now = NOW + timedelta(minutes=minutes)
-    assert world.forward_records(*records(1, 2)) == ()
-    assert "Slack is away." in world.warnings[0]
+    fakes = NoticeDelivery()
+    fakes.slack = channel_that_refuses(2)
+    fakes.now = NOW + timedelta(minutes=minutes)
+    assert fakes.forward_records(*records(1, 2)) == ()
+    assert "Slack is away." in fakes.warnings[0]
 
 
 def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
-    world = World()
-    world.settings = SettingsError("NOTIFY must be.")
+    fakes = NoticeDelivery()
+    fakes.settings = SettingsError("NOTIFY must be.")
     ordinary = record(2, packed_data(document_of("hello")))
-    assert world.forward_records(*records(1), ordinary) == ("1",)
+    assert fakes.forward_records(*records(1), ordinary) == ("1",)
 
 
 @settings(deadline=None, max_examples=30)
@@ -252,13 +254,13 @@ def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
 def test_every_notice_is_posted_once_however_often_channels_fail(
     numbers: list[int], failing: set[int], also_failing: set[int]
 ) -> None:
-    world = World()
+    fakes = NoticeDelivery()
     for refused in (failing, also_failing, set[int]()):
-        world.slack = channel_that_refuses(*refused)
-        repeated = world.forward_records(*records(*numbers))
+        fakes.slack = channel_that_refuses(*refused)
+        repeated = fakes.forward_records(*records(*numbers))
         done = {
-            int(key.split("#")[0][-32:], 16) for key in world.table.done if key.endswith("#slack")
+            int(key.split("#")[0][-32:], 16) for key in fakes.table.done if key.endswith("#slack")
         }
         assert set(repeated) == {str(number) for number in (set(numbers) & refused) - done}
-    assert len(world.bus.posted) == len(set(numbers))
-    assert world.store == []
+    assert len(fakes.bus.posted) == len(set(numbers))
+    assert fakes.store == []

@@ -56,7 +56,7 @@ WITHOUT_MONITOR = definition(container("batch"))
 AS_EVER = Comparison(text="As long as ever.")
 
 
-class World:
+class StoppedTaskFakes:
     """Fakes of everything that TaskStoppedHandler uses."""
 
     def __init__(
@@ -183,34 +183,32 @@ class World:
 def test_a_retry_that_fails_raises_after_document_and_notice(
     error: ForwarderError, said: list[str | None]
 ) -> None:
-    world = World()
+    fakes = StoppedTaskFakes()
 
     def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
-        assert (ended.container, definition, world.documents) == ("batch", world.described, [])
+        assert ended.container == "batch"
+        assert definition == fakes.described
+        assert fakes.documents == []
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        world.handling(cluster=True).handle(task(), start_again)
-    assert [notice.retry and notice.retry.sentence[:19] for notice, _ in world.notices] == said
-    assert all("retried_as" not in document.fields["task"] for document in world.documents)
+        fakes.handling(cluster=True).handle(task(), start_again)
+    assert [notice.retry and notice.retry.sentence[:19] for notice, _ in fakes.notices] == said
+    assert all("retried_as" not in document.fields["task"] for document in fakes.documents)
 
 
 def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
-    world = World({BATCH_STREAM: ["a line", report(), "another"]})
-    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
-    ((notice, kind),) = world.notices
-    assert (kind, notice.family, notice.task.revision, notice.outcome.exit_code) == (
-        "failure",
-        "nightly",
-        "5",
-        1,
-    )
-    assert (notice.duration_ms, notice.metrics.cpu_utilization_percent) == (
-        60000,
-        Distribution(avg=50.0, max=90.0),
-    )
+    fakes = StoppedTaskFakes({BATCH_STREAM: ["a line", report(), "another"]})
+    assert fakes.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
+    ((notice, kind),) = fakes.notices
+    assert kind == "failure"
+    assert notice.family == "nightly"
+    assert notice.task.revision == "5"
+    assert notice.outcome.exit_code == 1
+    assert notice.duration_ms == 60000
+    assert notice.metrics.cpu_utilization_percent == Distribution(avg=50.0, max=90.0)
     assert notice.is_complete
-    numbers, own = world.documents
+    numbers, own = fakes.documents
     assert (
         (numbers.index, numbers.id)
         == (own.index, own.id)
@@ -218,11 +216,12 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     )
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
-    assert (world.time.pauses, world.on_instance) == ([], [])
+    assert fakes.time.pauses == []
+    assert fakes.on_instance == []
 
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:
-    world = World(
+    fakes = StoppedTaskFakes(
         {
             MONITOR_STREAM: [
                 report("task.checkpoint", metrics={"maxMemoryUsedMB": 7}),
@@ -230,12 +229,13 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
             ]
         }
     )
-    world.handle(report_wait_seconds=5.0)
-    assert world.time.pauses == [2.0, 3.0]
-    notice = world.notice
+    fakes.handle(report_wait_seconds=5.0)
+    assert fakes.time.pauses == [2.0, 3.0]
+    notice = fakes.notice
     assert not notice.is_complete
-    assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
-    (document,) = world.documents
+    assert notice.metrics.max_memory_used_mb == 500
+    assert notice.duration_ms == 63216
+    (document,) = fakes.documents
     assert document.fields["task"] == {
         "confirmed": True,
         "arn": ARN,
@@ -267,11 +267,10 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
         *("task", "event", "cloud", "container", "orchestrator", "service", "links"),
     }
     upsert = document.initial_fields
-    assert (upsert["usage"]["memory"]["used_mb"]["max"], upsert["usage"]["duration_ms"]) == (
-        500,
-        63216,
-    )
-    assert (upsert["task"]["complete"], upsert["event"]["dataset"]) == (False, "task.report")
+    assert upsert["usage"]["memory"]["used_mb"]["max"] == 500
+    assert upsert["usage"]["duration_ms"] == 63216
+    assert upsert["task"]["complete"] is False
+    assert upsert["event"]["dataset"] == "task.report"
     assert upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
@@ -311,12 +310,12 @@ def test_how_long_a_report_is_waited_for(
     pauses: list[float],
 ) -> None:
     """In the log streams: the search cluster does not respond."""
-    world = World(described=described)
-    world.time.left, world.has_instance_monitor = left, on_instance
-    world.handle(task(**detail), report_wait_seconds=5.0)
-    assert world.time.pauses == pauses
-    assert len(world.runs) == len(world.notices) == 1
-    assert not on_instance or len(world.on_instance) == bool(pauses)
+    fakes = StoppedTaskFakes(described=described)
+    fakes.time.left, fakes.has_instance_monitor = left, on_instance
+    fakes.handle(task(**detail), report_wait_seconds=5.0)
+    assert fakes.time.pauses == pauses
+    assert len(fakes.runs) == len(fakes.notices) == 1
+    assert not on_instance or len(fakes.on_instance) == bool(pauses)
 
 
 PRINTS = [{"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}]
@@ -338,16 +337,20 @@ def test_the_command_in_the_notification_reads_the_log_group_that_has_the_run(
     monitor = container(
         "task-monitor", essential=False, environment=environment, logConfiguration=log
     )
-    world = World({BATCH_STREAM: [report(f"task.{kind}")]}, definition(monitor, container("batch")))
-    world.handle(report_wait_seconds=0.0)
-    shown = json.dumps(ended_task_message(world.notice, kibana_url=None).blocks)
+    fakes = StoppedTaskFakes(
+        {BATCH_STREAM: [report(f"task.{kind}")]}, definition(monitor, container("batch"))
+    )
+    fakes.handle(report_wait_seconds=0.0)
+    shown = json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
     assert f"task-profiler show {task().id} --from logs:{group}`" in shown
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
-    world = World({BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]})
-    world.handle(report_wait_seconds=0.0)
-    assert not world.notice.is_complete
+    fakes = StoppedTaskFakes(
+        {BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]}
+    )
+    fakes.handle(report_wait_seconds=0.0)
+    assert not fakes.notice.is_complete
 
 
 CLUSTER, SLACK, BUS = (
@@ -371,18 +374,16 @@ NO_SECRET = SettingsError("The secret cannot be read.")
 def test_what_fails_is_raised_after_everything_else_is_done(
     failing: dict[str, Any], message: str, documents: int, notices: int
 ) -> None:
-    world, other = World({BATCH_STREAM: [report()]}), fake_channel("other")
-    world.other_channels = [other]
-    world.errors, other.error = failing, failing.get("bus")
-    world.rejected = (FailedItem({}, "bad mapping"),) if "rejected" in failing else ()
+    fakes, other = StoppedTaskFakes({BATCH_STREAM: [report()]}), fake_channel("other")
+    fakes.other_channels = [other]
+    fakes.errors, other.error = failing, failing.get("bus")
+    fakes.rejected = (FailedItem({}, "bad mapping"),) if "rejected" in failing else ()
     with pytest.raises(ForwarderError) as raised:
-        world.handle()
+        fakes.handle()
     assert str(raised.value) == message
-    assert (len(world.documents), len(world.notices), len(world.exported)) == (
-        documents,
-        notices,
-        1,
-    )
+    assert len(fakes.documents) == documents
+    assert len(fakes.notices) == notices
+    assert len(fakes.exported) == 1
     assert len(other.posted) == (other.error is None)
 
 
@@ -421,22 +422,23 @@ def test_the_settings_select_the_tasks_that_get_a_notice(
     detail: dict[str, Any], comparison: Comparison, settings: dict[str, Any], notified: str | None
 ) -> None:
     """A success unlike its family is sent as a failure if that is wanted."""
-    world = World(described=WITHOUT_MONITOR)
-    world.comparison = comparison
-    assert world.handle(task(**detail), **settings)["notified"] == notified
-    assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
-    assert len(world.runs) == 1
-    assert [notices for _, notices in world.exported] == [len(world.notices)], (
+    fakes = StoppedTaskFakes(described=WITHOUT_MONITOR)
+    fakes.comparison = comparison
+    assert fakes.handle(task(**detail), **settings)["notified"] == notified
+    assert [kind for _, kind in fakes.notices] == ([] if notified is None else [notified])
+    assert len(fakes.runs) == 1
+    assert [notices for _, notices in fakes.exported] == [len(fakes.notices)], (
         "every run is exported, last"
     )
 
 
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
-    world = World()
-    world.indexed_reports = [None, None, report_line(report())]
-    world.handle()
-    assert (world.reads, world.time.pauses) == (0, [2.0, 6.0])
-    assert world.notice.is_complete
+    fakes = StoppedTaskFakes()
+    fakes.indexed_reports = [None, None, report_line(report())]
+    fakes.handle()
+    assert fakes.reads == 0
+    assert fakes.time.pauses == [2.0, 6.0]
+    assert fakes.notice.is_complete
 
 
 OWN_LINES = [
@@ -467,20 +469,23 @@ LINES = [
 def test_only_a_failure_shows_the_last_lines_of_the_batch(
     count: int, detail: dict[str, Any], shown: tuple[str, ...]
 ) -> None:
-    world = World({BATCH_STREAM: LINES})
-    world.handle(task(**detail), log_lines=count)
-    assert (world.reads, world.notice.log_lines, world.notice.duration_ms) == (1, shown, 60000)
+    fakes = StoppedTaskFakes({BATCH_STREAM: LINES})
+    fakes.handle(task(**detail), log_lines=count)
+    assert fakes.reads == 1
+    assert fakes.notice.log_lines == shown
+    assert fakes.notice.duration_ms == 60000
 
 
 def test_a_failure_is_sent_without_log_lines_that_cannot_be_read() -> None:
-    world = World({BATCH_STREAM: LINES})
-    world.indexed_reports = [report_line(report())]
-    world.log_errors = [
+    fakes = StoppedTaskFakes({BATCH_STREAM: LINES})
+    fakes.indexed_reports = [report_line(report())]
+    fakes.log_errors = [
         DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")
     ]
-    assert world.handle(log_lines=5, report_wait_seconds=0)["notified"] == "failure"
-    assert (world.notice.log_lines, world.notice.duration_ms) == ((), 60000)
-    (warning,) = world.warnings
+    assert fakes.handle(log_lines=5, report_wait_seconds=0)["notified"] == "failure"
+    assert fakes.notice.log_lines == ()
+    assert fakes.notice.duration_ms == 60000
+    (warning,) = fakes.warnings
     assert warning.endswith(
         "has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException)."
     )
@@ -492,9 +497,9 @@ def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> N
         ("FARGATE_SPOT", 0.006, "at least, on FARGATE_SPOT: 30% of "),
         (None, 0.02, ""),
     ):
-        world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
-        world.handle(task(capacityProviderName=provider))
-        assert world.cost == Cost(usd=usd, price_basis=of + basis)
+        fakes = StoppedTaskFakes({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
+        fakes.handle(task(capacityProviderName=provider))
+        assert fakes.cost == Cost(usd=usd, price_basis=of + basis)
 
 
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
@@ -505,23 +510,24 @@ def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str
     sidecar = container("xray", essential=False)
     described = definition(container("task-monitor", essential=False), sidecar, container("batch"))
     cost = {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}
-    world = World(
+    fakes = StoppedTaskFakes(
         {BATCH_STREAM: [report()], stream: [report(container={"name": "xray"}, cost=cost)]},
         described,
     )
-    world.handle(
+    fakes.handle(
         task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}])
     )
-    assert world.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
-    assert all("cost" not in document.fields for document in world.documents)
+    assert fakes.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
+    assert all("cost" not in document.fields for document in fakes.documents)
 
 
 def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
-    world = World(described=None)
-    answer = world.handle(task(containers=[]))
-    assert (answer["indexed"], answer["notified"]) == (False, "failure")
-    assert world.documents == []
-    (sentence,) = world.warnings
+    fakes = StoppedTaskFakes(described=None)
+    answer = fakes.handle(task(containers=[]))
+    assert answer["indexed"] is False
+    assert answer["notified"] == "failure"
+    assert fakes.documents == []
+    (sentence,) = fakes.warnings
     assert "4dd5853f44b341ee8281f38229bee377 is not indexed" in sentence
 
 
@@ -536,24 +542,20 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
         "stoppedReason": reason,
         "executionStoppedAt": None,
     }
-    world = World()
-    assert world.handle(task(**never_started)) == {
+    fakes = StoppedTaskFakes()
+    assert fakes.handle(task(**never_started)) == {
         "status": "failure",
         "indexed": True,
         "notified": "failure",
     }
-    (document,) = world.documents
-    assert (document.index, document.id) == (
-        "task-reports-2026.03",
-        "4dd5853f44b341ee8281f38229bee377/batch",
-    )
+    (document,) = fakes.documents
+    assert document.index == "task-reports-2026.03"
+    assert document.id == "4dd5853f44b341ee8281f38229bee377/batch"
     assert document.initial_fields["container"] == {"name": "batch"}
-    assert (document.fields["task"]["status"], document.fields["task"]["stop_category"]) == (
-        "failure",
-        "resources",
-    )
+    assert document.fields["task"]["status"] == "failure"
+    assert document.fields["task"]["stop_category"] == "resources"
     assert "duration_ms" not in document.initial_fields.get("usage", {})
-    assert world.notice.container == "batch"
+    assert fakes.notice.container == "batch"
 
 
 @pytest.mark.parametrize(
@@ -569,7 +571,7 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     """With what AWS injects, and with the event's containers in another order than the
     definition's.
     """
-    world = World(
+    fakes = StoppedTaskFakes(
         described=definition(
             sidecar, container("batch"), container("task-monitor", essential=False)
         )
@@ -583,21 +585,23 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     ended = task(
         containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()]
     )
-    assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
-    assert sidecar is ROUTER or f"containers ({sidecar['name']}, batch), which" in world.warnings[0]
-    (document,) = [one for one in world.documents if one.id.endswith("/batch")]
+    assert fakes.handle(ended) == {"status": status, "indexed": True, "notified": status}
+    assert sidecar is ROUTER or f"containers ({sidecar['name']}, batch), which" in fakes.warnings[0]
+    (document,) = [one for one in fakes.documents if one.id.endswith("/batch")]
     assert document.fields["task"]["exit_code"] == code
     assert document.fields["event"]["outcome"] == status
 
 
 def test_logs_that_do_not_respond_raise_before_the_notice_is_posted() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
+    fakes.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):
-        world.handle(report_wait_seconds=4.0)
-    assert (world.notices, world.documents, world.table.done) == ([], [], {})
-    world.log_errors.clear()
-    assert world.handle()["notified"] == "failure"
+        fakes.handle(report_wait_seconds=4.0)
+    assert fakes.notices == []
+    assert fakes.documents == []
+    assert fakes.table.done == {}
+    fakes.log_errors.clear()
+    assert fakes.handle()["notified"] == "failure"
 
 
 @pytest.mark.parametrize(("failures", "pauses"), [(2, [4.0, 4.0]), (99, [4.0, 4.0, 4.0])])
@@ -605,14 +609,12 @@ def test_throttling_is_waited_for_and_fails_no_invocation(
     failures: int, pauses: list[float]
 ) -> None:
     """Also without a monitor: the batch may be wrapped by ``run``."""
-    world = World({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
-    world.log_errors = [invocation.ThrottledError("Too many.")] * failures
-    assert world.handle(report_wait_seconds=12.0)["notified"] == "failure"
-    assert (world.time.pauses, world.notice.is_complete, len(world.warnings)) == (
-        pauses,
-        failures == 2,
-        failures > 2,
-    )
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]}, WITHOUT_MONITOR)
+    fakes.log_errors = [invocation.ThrottledError("Too many.")] * failures
+    assert fakes.handle(report_wait_seconds=12.0)["notified"] == "failure"
+    assert fakes.time.pauses == pauses
+    assert fakes.notice.is_complete == (failures == 2)
+    assert len(fakes.warnings) == (failures > 2)
 
 
 @pytest.mark.parametrize(
@@ -628,9 +630,11 @@ def test_throttling_is_waited_for_and_fails_no_invocation(
 def test_the_log_of_a_service_without_a_monitor_is_read_for_its_notice_alone(
     described: Any, detail: dict[str, Any], settings: dict[str, Any], reads: int
 ) -> None:
-    world = World(described=described)
-    world.handle(task(**detail), **settings)
-    assert (world.reads, world.time.pauses, len(world.documents)) == (reads, [], 1)
+    fakes = StoppedTaskFakes(described=described)
+    fakes.handle(task(**detail), **settings)
+    assert fakes.reads == reads
+    assert fakes.time.pauses == []
+    assert len(fakes.documents) == 1
 
 
 # Any event
@@ -704,33 +708,36 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     if task is None:
         assert event["detail"]["lastStatus"] != "STOPPED"
         return
-    world, other = World({BATCH_STREAM: [report()]} if has_report else {}), fake_channel("other")
-    world.other_channels = [other]
-    world.described = world.described if is_described else None
+    fakes, other = (
+        StoppedTaskFakes({BATCH_STREAM: [report()]} if has_report else {}),
+        fake_channel("other"),
+    )
+    fakes.other_channels = [other]
+    fakes.described = fakes.described if is_described else None
     errors = {
         "cluster": SearchClusterError("away", status=None),
         "slack": DeliveryError("Slack is away."),
     }
-    world.errors = {name: error for name, error in errors.items() if name in failing}
-    world.rejected = (FailedItem({}, "bad mapping"),) if failing == "refused" else ()
+    fakes.errors = {name: error for name, error in errors.items() if name in failing}
+    fakes.rejected = (FailedItem({}, "bad mapping"),) if failing == "refused" else ()
     other.error = DeliveryError("The bus is away.") if failing == "other" else None
     raised, indexed = "", False
     try:
-        indexed = world.handle(task, services=True, report_wait_seconds=0.0)["indexed"] is True
+        indexed = fakes.handle(task, services=True, report_wait_seconds=0.0)["indexed"] is True
     except ForwarderError as error:
         raised = str(error)
-    is_named = any(task.id in sentence for sentence in world.warnings)
+    is_named = any(task.id in sentence for sentence in fakes.warnings)
     assert indexed or raised or is_named
     assert (task.duration_ms or 0) >= 0
-    assert is_named or bool(world.documents) or "away" in raised
-    assert bool(world.notices) != ("Slack is away." in raised)
+    assert is_named or bool(fakes.documents) or "away" in raised
+    assert bool(fakes.notices) != ("Slack is away." in raised)
     assert bool(other.posted) != ("The bus is away." in raised)
-    ((ended, _),) = world.exported
+    ((ended, _),) = fakes.exported
     check(exported_run(ended, 1))
     msgspec.json.encode(
-        bulk_lines(world.documents)
+        bulk_lines(fakes.documents)
     )  # valid JSON and UTF-8, whatever the event contained
-    for document in world.documents:
+    for document in fakes.documents:
         assert document.index.startswith("task-reports-20")
         task_fields = document.initial_fields["task"]
         assert -(2**31) <= task_fields.get("exit_code", 0) < 2**31

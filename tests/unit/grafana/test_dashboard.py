@@ -87,7 +87,8 @@ def test_each_panel_reads_the_data_source_that_the_user_chooses() -> None:
 def test_a_ratio_has_an_axis_to_one_hundred_percent() -> None:
     for panel in PANELS:
         if panel.axis_max is not None:
-            assert (panel.unit, panel.axis_max) == ("percentunit", 1), panel.title
+            assert panel.unit == "percentunit", panel.title
+            assert panel.axis_max == 1, panel.title
 
 
 def test_family_and_task_can_be_chosen() -> None:

@@ -68,7 +68,7 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 
 
 @each_file
-def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(
+def test_panel_ids_are_unique_over_all_dashboards_and_stable(
     name: str,
 ) -> None:
     """Kibana keeps a panel that has the same id on the next dashboard.
@@ -139,9 +139,8 @@ def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: P
     } == set()
 
 
-def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_keywords_or_flags() -> (
-    None
-):
+def test_every_column_is_in_the_template() -> None:
+    """Every column is in the template one links to the run and controls are keywords or flags."""
     known = template_fields("reports")
     for search in SEARCHES:
         assert {"task.id"} <= {*search.columns} <= {*known}
@@ -150,15 +149,14 @@ def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_k
 
 
 @pytest.mark.parametrize("index", get_args(Index))
-def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_another(
+def test_a_data_view_lists_the_fields_of_the_template(
     index: Index,
 ) -> None:
+    """A data view lists the fields of the template and has no format of another."""
     for name in FILES:
         attributes = by_id(name, object_id("data-view", index))["attributes"]
-        assert (attributes["title"], attributes["timeFieldName"]) == (
-            f"task-{index}-*",
-            "@timestamp",
-        )
+        assert attributes["title"] == f"task-{index}-*"
+        assert attributes["timeFieldName"] == "@timestamp"
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
     listed = {
         entry["name"]: entry["esTypes"]

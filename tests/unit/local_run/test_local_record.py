@@ -232,15 +232,19 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     assert record.sampling == Sampling(
         interval_ms=20, samples=0, duplicates=0, failures=0, missed_ticks=0, sources=("processes",)
     )
-    assert (record.status, record.exit_code, record.launch_type) == ("success", 0, "LOCAL")
-    assert (record.visible, record.task_size) == (Visible(memory_mb=1024, cpus=4), None)
+    assert record.status == "success"
+    assert record.exit_code == 0
+    assert record.launch_type == "LOCAL"
+    assert record.visible == Visible(memory_mb=1024, cpus=4)
+    assert record.task_size is None
     assert not present(record.monitor).warnings
     mark = memory_observed("process mark", 60 * _MIB)
     (warning,) = present(_record(_observed(memory=mark)).monitor).warnings
     assert "largest process" in warning
     ending = replace(_ending(), reaped=ReapedUsage(blocks=_blocks(1, 2)))
     metrics = _record(replace(_observed(has_block_io=True), ending=ending)).metrics
-    assert (metrics.block_read_bytes, metrics.block_write_bytes) == (1, 2)
+    assert metrics.block_read_bytes == 1
+    assert metrics.block_write_bytes == 2
 
 
 @pytest.mark.parametrize(
@@ -269,10 +273,8 @@ def test_a_counted_kill_is_never_denied(
     record = _record(_observed(exit_code, is_stop_requested=stopped, **kills))
     assert record.memory_kills == (MemoryKills(count=own) if own else None)
     if own or (shared and exit_code):
-        assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (
-            True,
-            "kernel-counter",
-        )
+        assert record.likely_out_of_memory is True
+        assert record.out_of_memory_evidence == "kernel-counter"
     elif shared:  # in a group that others share, a command that succeeded may not be the victim
         assert record.likely_out_of_memory is None
 
@@ -329,16 +331,21 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
     draft = draft_run_record(identity, _observed(), sizes, Sampling(), monitor=Monitor())
     metrics = draft.record().metrics
-    assert (metrics.vcpu_size, metrics.memory_size_mb) == (2, 8192)
+    assert metrics.vcpu_size == 2
+    assert metrics.memory_size_mb == 8192
     record = apply_placement(
         LOCAL, placement, is_named=False, started_ns=START_NS, finished_ns=START_NS + seconds(100)
     )
-    assert (record.family, record.launch_type) == ("etl.py", "LOCAL")
+    assert record.family == "etl.py"
+    assert record.launch_type == "LOCAL"
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
-    assert (record.log_group, record.task_size) == (None, None)
+    assert record.log_group is None
+    assert record.task_size is None
     placement = Placement(task=TASK, container=OWN)
     named = apply_placement(LOCAL, placement, is_named=True, started_ns=START_NS, finished_ns=None)
-    assert (named.family, named.task_id, named.log_region) == ("etl.py", "0123", "eu-central-1")
+    assert named.family == "etl.py"
+    assert named.task_id == "0123"
+    assert named.log_region == "eu-central-1"
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
@@ -356,9 +363,11 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
     ).record()
     identity_of_task = record.task_id, record.family, record.launch_type, record.status
     assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
-    assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 2048)
+    assert record.metrics.vcpu_size == 0.5
+    assert record.metrics.memory_size_mb == 2048
     assert record.metrics.init_duration_ms == 20_000
-    assert (record.metrics.duration_ms, record.metrics.billed_duration_ms) == (None, None)
+    assert record.metrics.duration_ms is None
+    assert record.metrics.billed_duration_ms is None
 
 
 RUN = Record(
@@ -391,10 +400,14 @@ def lines(
 
 def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     stuck, overdue = lines(expected_seconds=90)
-    assert (stuck.notice.kind, stuck.time) == ("stuck", format_ms(START_NS + seconds(60)))
-    assert (overdue.notice.kind, overdue.time) == ("overdue", format_ms(START_NS + seconds(90.5)))
+    assert stuck.notice.kind == "stuck"
+    assert stuck.time == format_ms(START_NS + seconds(60))
+    assert overdue.notice.kind == "overdue"
+    assert overdue.time == format_ms(START_NS + seconds(90.5))
     record = overdue.record
-    assert (record.status, record.finished_at, record.containers) == ("running", None, ())
+    assert record.status == "running"
+    assert record.finished_at is None
+    assert record.containers == ()
     assert [one.kind for one in record.notices] == ["stuck", "overdue"]
     # Ticks of the CPU time are no activity: the kernel shows 0.4 % of a vCPU as 10 ms in every
     # third second.
@@ -402,9 +415,8 @@ def test_an_idle_command_is_stuck_and_overdue_once() -> None:
     assert present(present(stuck.notice.evidence).vcpu_used) < 0.01
 
 
-def test_unknown_bytes_are_no_idleness_and_traffic_of_the_machine_may_be_that_of_the_command() -> (
-    None
-):
+def test_unknown_bytes_are_no_idleness() -> None:
+    """Unknown bytes are no idleness and traffic of the machine may be that of the command."""
     assert lines(network=lambda: None) == []
     assert lines(blocks=None) == []
     received = iter(range(0, 10**9, 20_000))

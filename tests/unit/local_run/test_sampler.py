@@ -64,9 +64,8 @@ def _reading(used: int, cache: int) -> MemoryReading:
     )
 
 
-def test_the_most_cache_and_memory_are_kept_and_a_process_outside_of_the_group_invalidates_its_peak() -> (
-    None
-):
+def test_the_most_cache_and_memory_are_kept() -> None:
+    """The most cache and memory are kept and a process outside of the group invalidates its peak."""
     memory = GroupMemory(_Cgroup([_reading(10, 1), _reading(30, 5), None, _reading(20, 2)]))
     assert [memory.read([process(1)]) for _ in range(3)] == [_reading(10, 1), _reading(30, 5), None]
     assert memory.used_peak_bytes == 30 * _MIB
@@ -135,7 +134,9 @@ def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
     buffer.add(_sample(0.79, 26, 2), seconds(0.79))  # clock ticks of 10
     buffer.finish(_sample(0.8, 28), seconds(0.8))
     usage = buffer.usage
-    assert (usage.samples, usage.run.cpu_seconds, usage.memory_max_bytes) == (5, 28 / 1e9, 2)
+    assert usage.samples == 5
+    assert usage.run.cpu_seconds == 28 / 1e9
+    assert usage.memory_max_bytes == 2
     # The step of 0.01 s alone would be the highest rate.
     assert usage.run.vcpu.maximum == 22 / (0.2 * 1e9)
 
@@ -179,7 +180,8 @@ def _steps_ms(readings: list[tuple[Reading, int]], begin: float, end: float) -> 
     return [(after - before) / NS_PER_MS for before, after in itertools.pairwise(times)]
 
 
-def test_a_short_run_is_sampled_every_20_ms_and_a_long_one_at_the_interval() -> None:
+def test_a_short_run_is_sampled_every_20_ms() -> None:
+    """A short run is sampled every 20 ms and a long one at the interval."""
     readings, pace, _ = _run(200)
     assert max(_steps_ms(readings, 0, 2)) <= 30  # 20, but for the last one before a tick
     assert 80 <= min(_steps_ms(readings, 9, 10)[:-1]) <= max(_steps_ms(readings, 9, 10)) <= 150
@@ -210,7 +212,8 @@ def test_readings_stay_within_their_share(
     assert all(at_ns % seconds(interval) <= max(cost_ns.values()) for at_ns in ticks)
 
 
-def test_ticks_that_would_cost_too_much_are_left_out_and_the_pace_says_what_was_kept() -> None:
+def test_ticks_that_would_cost_too_much_are_left_out() -> None:
+    """Ticks that would cost too much are left out and the pace says what was kept."""
     cost_ns = {"quick": 0, "full": seconds(0.04), "tick": seconds(0.04)}
     readings, pace, _ = _run(300, cost_ns=cost_ns.__getitem__)
     ticks = [at_ns for kind, at_ns in readings if kind == "tick"]
@@ -283,7 +286,7 @@ def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> N
     assert pace.missed == 59
 
 
-def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(
+def test_a_signal_that_may_not_be_sent_does_not_end_the_profiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: int) -> None:
@@ -322,7 +325,8 @@ def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
 _DELETES = BlockBytes(read_bytes=0, write_bytes=4096, cancelled_bytes=5000)
 
 
-def test_reaped_usage_adds_up_and_the_time_to_start_the_command_is_not_its_own() -> None:
+def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
+    """Reaped usage adds up and the time to start the command is not its own."""
     supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
     for _ in range(2):
         used = Mock(ru_utime=1.0, ru_stime=0.5, ru_inblock=1, ru_oublock=2, ru_maxrss=3)

@@ -20,7 +20,7 @@ from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.notice_model import NoticeLine, decode_notice
 from tests.fakes import START_NS, FakeStdout, sample, seconds
-from tests.monitor_world import MIB, FakeCollector, World
+from tests.monitor_world import MIB, FakeCollector, PlayedMonitor
 
 STUCK = 60  # seconds
 Sample = Callable[[float], ContainerSample]
@@ -37,37 +37,40 @@ def idle(at: float, **more: int) -> ContainerSample:
     return sample(START_NS + seconds(at // 10 * 10), 0.5, 100 * MIB, **{**counters, **more})
 
 
-def world_of(batch: Sample = idle, *, ends: float = 200.5, **settings: Any) -> World:
-    world = World(
+def world_of(batch: Sample = idle, *, ends: float = 200.5, **settings: Any) -> PlayedMonitor:
+    fakes = PlayedMonitor(
         batch_ends=ends, **{"checkpoint_seconds": 0, "stuck_minutes": STUCK / 60, **settings}
     )
-    world.batch_sample = batch  # type: ignore[method-assign, assignment]
-    return world
+    fakes.batch_sample = batch  # type: ignore[method-assign, assignment]
+    return fakes
 
 
-def notices_of(world: World) -> list[NoticeLine]:
-    lines = [line for line in world.output.lines if b'"task.notice"' in line]
+def notices_of(fakes: PlayedMonitor) -> list[NoticeLine]:
+    lines = [line for line in fakes.output.lines if b'"task.notice"' in line]
     found = [notice for line in lines if isinstance(notice := decode_notice(line), NoticeLine)]
     assert len(found) == len(lines)
     return found
 
 
-def kinds(world: World) -> list[str]:
-    return [line.notice.kind for line in notices_of(world.run())]
+def kinds(fakes: PlayedMonitor) -> list[str]:
+    return [line.notice.kind for line in notices_of(fakes.run())]
 
 
 def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
-    world = world_of()
-    world.collectors = (FakeCollector(world),)
-    (line,) = notices_of(world.run())
+    fakes = world_of()
+    fakes.collectors = (FakeCollector(fakes),)
+    (line,) = notices_of(fakes.run())
     assert line.time == format_ms(START_NS + seconds(70))
     assert line.notice.message == (
         "The run used less than 0.01 vCPU and 1 KB/s of network and disk for 1 minute."
     )
     assert line.notice.since == format_ms(START_NS + seconds(10))
     record = line.record
-    assert (record.task_id, record.family, record.status) == ("0123", "etl", "running")
-    assert (record.metrics.duration_ms, record.metrics.cpu_seconds) == (70_000, 0.5)
+    assert record.task_id == "0123"
+    assert record.family == "etl"
+    assert record.status == "running"
+    assert record.metrics.duration_ms == 70_000
+    assert record.metrics.cpu_seconds == 0.5
     assert [(one.kind, one.at) for one in record.notices] == [("stuck", line.time)]
     lists = (
         record.containers,
@@ -78,8 +81,8 @@ def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
         record.monitor,
     )
     assert not any(lists)
-    assert world.report()["notices"] == [{"kind": "stuck", "at": line.time}]
-    assert world.log.events("error") == []
+    assert fakes.report()["notices"] == [{"kind": "stuck", "at": line.time}]
+    assert fakes.log.events("error") == []
 
 
 class UnreadStdout(FakeStdout):
@@ -92,26 +95,26 @@ class UnreadStdout(FakeStdout):
 
 def test_a_notice_is_kept_while_nothing_reads_the_output() -> None:
     """A checkpoint is dropped then: another one follows."""
-    world = world_of(checkpoint_seconds=20)
-    world.output = UnreadStdout(failure="takes no more bytes")
-    world.run()
-    assert [line["type"] for line in world.printed()] == ["task.notice"]
-    assert world.report()["notices"][0]["kind"] == "stuck"
+    fakes = world_of(checkpoint_seconds=20)
+    fakes.output = UnreadStdout(failure="takes no more bytes")
+    fakes.run()
+    assert [line["type"] for line in fakes.printed()] == ["task.notice"]
+    assert fakes.report()["notices"][0]["kind"] == "stuck"
 
 
 def test_all_kinds_in_their_order() -> None:
     def growing(at: float) -> ContainerSample:
         return replace(idle(at), memory_used_bytes=round((100 + 24 * at / 60) * MIB))
 
-    world, size = (
+    fakes, size = (
         world_of(growing, ends=2000.5, expected_seconds=89.4),
         {"ephemeral_storage_size_mib": 20_000},
     )
-    world.of_task = lambda at: {"ephemeral_storage_used_mib": round(4000 + 9 * at), **size}
-    assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
-    overdue = notices_of(world)[1]
+    fakes.of_task = lambda at: {"ephemeral_storage_used_mib": round(4000 + 9 * at), **size}
+    assert kinds(fakes) == ["stuck", "overdue", "disk", "memory"]
+    overdue = notices_of(fakes)[1]
     assert overdue.notice.message == "The run has taken 1m 30s; 1m 29s were expected."
-    assert [one["kind"] for one in world.report()["notices"]] == [
+    assert [one["kind"] for one in fakes.report()["notices"]] == [
         "stuck",
         "overdue",
         "disk",
@@ -120,27 +123,28 @@ def test_all_kinds_in_their_order() -> None:
 
 
 def test_a_batch_is_overdue_on_time_while_the_statistics_repeat() -> None:
-    world = world_of(stuck_minutes=0, expected_seconds=83.5)
-    usual_stats = cache(world.usual_stats)
-    world.source.stats_at = lambda at: usual_stats(at // 10 * 10)
-    (overdue,) = notices_of(world.run())
+    fakes = world_of(stuck_minutes=0, expected_seconds=83.5)
+    usual_stats = cache(fakes.usual_stats)
+    fakes.source.stats_at = lambda at: usual_stats(at // 10 * 10)
+    (overdue,) = notices_of(fakes.run())
     assert overdue.time == format_ms(START_NS + seconds(84))
 
 
 def test_checkpoints_after_a_notice_list_it() -> None:
-    world = world_of(checkpoint_seconds=20).run()
+    fakes = world_of(checkpoint_seconds=20).run()
     listed = [
         len(line["record"].get("notices", ()))
-        for line in world.printed()
+        for line in fakes.printed()
         if line["type"] == "task.checkpoint"
     ]
     assert listed == [0] * 3 + [1] * 7
 
 
-def test_a_batch_that_works_or_polls_is_not_stuck_nor_one_whose_settings_say_so() -> None:
+def test_a_batch_that_works_or_polls_is_not_stuck() -> None:
+    """A batch that works or polls is not stuck nor one whose settings say so."""
     assert kinds(world_of(stuck_minutes=0)) == []
     assert kinds(world_of(stuck_minutes=4)) == []
-    assert kinds(World(batch_ends=100.5, stuck_minutes=0.2, checkpoint_seconds=0)) == []
+    assert kinds(PlayedMonitor(batch_ends=100.5, stuck_minutes=0.2, checkpoint_seconds=0)) == []
 
 
 @pytest.mark.parametrize("counter", ["network_rx_bytes", "block_write_bytes"])
@@ -153,68 +157,68 @@ def test_a_batch_whose_bytes_grow_is_not_stuck(counter: str) -> None:
 def test_a_batch_without_block_counters_has_done_no_io_where_others_have_them(
     others_read: int | None, expected: list[str]
 ) -> None:
-    world = world_of(lambda at: replace(idle(at), block_read_bytes=None, block_write_bytes=None))
+    fakes = world_of(lambda at: replace(idle(at), block_read_bytes=None, block_write_bytes=None))
     other = ContainerSample(read_ns=START_NS, block_read_bytes=others_read)
-    world.source.stats_at = lambda at: {**world.usual_stats(at), "m": other}
-    assert kinds(world) == expected
+    fakes.source.stats_at = lambda at: {**fakes.usual_stats(at), "m": other}
+    assert kinds(fakes) == expected
 
 
 def test_a_batch_that_was_restarted_is_not_idle() -> None:
-    world = world_of()
-    world.of_batch = lambda at: {"restart_count": 1 if at >= 50 else 0}
-    (line,) = notices_of(world.run())
+    fakes = world_of()
+    fakes.of_batch = lambda at: {"restart_count": 1 if at >= 50 else 0}
+    (line,) = notices_of(fakes.run())
     assert line.notice.since == format_ms(START_NS + seconds(70))
 
 
 def test_each_of_several_batches_has_its_own_notices() -> None:
-    world, started_ns = world_of(expected_seconds=100), START_NS + seconds(30)
-    world.others = (
+    fakes, started_ns = world_of(expected_seconds=100), START_NS + seconds(30)
+    fakes.others = (
         ContainerMetadata(
             name="second", docker_id="s", known_status="RUNNING", started_ns=started_ns
         ),
     )
-    world.source.stats_at = lambda at: {
-        **world.usual_stats(at),
+    fakes.source.stats_at = lambda at: {
+        **fakes.usual_stats(at),
         "s": sample(START_NS + seconds(at), at * 0.5, 10 * MIB),
     }
-    world.stop.at_seconds = 180.5
-    found = [(line.record.container.name, line.notice.kind) for line in notices_of(world.run())]
+    fakes.stop.at_seconds = 180.5
+    found = [(line.record.container.name, line.notice.kind) for line in notices_of(fakes.run())]
     assert found == [("batch", "stuck"), ("batch", "overdue"), ("second", "overdue")]
     (report,) = (
         json.loads(line)["record"]
-        for _, line in world.streams.lines
+        for _, line in fakes.streams.lines
         if b'"name":"batch"' in line[:2000]
     )
     assert [one["kind"] for one in report["notices"]] == ["stuck", "overdue"]
 
 
 def test_an_overdue_batch_needs_no_statistics() -> None:
-    world = world_of(expected_seconds=30)
-    world.source.stats_at = lambda _at: Unavailable("no answer")
-    assert kinds(world) == ["overdue"]
+    fakes = world_of(expected_seconds=30)
+    fakes.source.stats_at = lambda _at: Unavailable("no answer")
+    assert kinds(fakes) == ["overdue"]
 
 
 def test_a_clock_that_is_set_makes_no_batch_overdue() -> None:
-    world = world_of(ends=90.5, stuck_minutes=0, expected_seconds=100)
-    usual = world.source.stats_at
+    fakes = world_of(ends=90.5, stuck_minutes=0, expected_seconds=100)
+    usual = fakes.source.stats_at
 
     def stats_at(at: float) -> StatsReading | Unavailable:
         if at == 50:
-            world.clock.wall_offset_ns += seconds(3600)
+            fakes.clock.wall_offset_ns += seconds(3600)
         return usual(at)
 
-    world.source.stats_at = stats_at
-    assert kinds(world) == []
+    fakes.source.stats_at = stats_at
+    assert kinds(fakes) == []
 
 
-def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
+def on_fargate(fakes: PlayedMonitor, traffic: Callable[[float], int]) -> PlayedMonitor:
     """The task's network counters have the bytes of the monitor's lines, which leave 5 s later,
     and the traffic.
     """
 
     def batch_sample(at: float) -> ContainerSample:
         refreshed = at // 10 * 10
-        lines = [json.loads(line) for line in world.output.lines]
+        lines = [json.loads(line) for line in fakes.output.lines]
         sent = [
             line
             for line in lines
@@ -222,18 +226,18 @@ def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
         ]
         return idle(at, network_tx_bytes=20_000 * len(sent) + traffic(refreshed))
 
-    world.of_batch, world.of_task = (
+    fakes.of_batch, fakes.of_task = (
         lambda _at: {"network_mode": "awsvpc"},
         lambda _at: {"launch_type": "FARGATE"},
     )
-    world.batch_sample = batch_sample  # type: ignore[method-assign]
-    return world
+    fakes.batch_sample = batch_sample  # type: ignore[method-assign]
+    return fakes
 
 
 def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
-    world = on_fargate(world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda _: 0)
-    assert kinds(world) == ["stuck"]
-    times = [line["time"] for line in world.printed() if line["type"] == "task.checkpoint"]
+    fakes = on_fargate(world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda _: 0)
+    assert kinds(fakes) == ["stuck"]
+    times = [line["time"] for line in fakes.printed() if line["type"] == "task.checkpoint"]
     gaps = [(parse_ns(after) or 0) - (parse_ns(before) or 0) for before, after in pairwise(times)]
     assert max(gaps) <= seconds(240)  # those of the last minutes before the notice waited for it
     assert sum(gap > seconds(60) for gap in gaps) == 1
@@ -241,15 +245,16 @@ def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
 
 def test_a_defect_of_the_notices_does_not_end_the_sampling() -> None:
     """The first record, which fails, is that of the notice."""
-    world = world_of(expected_seconds=100)
+    fakes = world_of(expected_seconds=100)
     collector = Mock(
         spec=FakeCollector,
         **{"part.side_effect": [RecordPart(values={"unheard": 1}), RecordPart()]},
     )
     collector.on_batch_started.return_value = None
-    world.collectors = (collector,)
-    assert kinds(world) == []
-    report = world.report()
-    assert (report["status"], report["sampling"]["samples"]) == ("success", 21)
+    fakes.collectors = (collector,)
+    assert kinds(fakes) == []
+    report = fakes.report()
+    assert report["status"] == "success"
+    assert report["sampling"]["samples"] == 21
     (warning,) = report["monitor"]["warnings"]
     assert warning.startswith("The notifications failed (TypeError in ")

@@ -70,7 +70,8 @@ def test_of_two_containers_with_one_name_the_last_one_counts() -> None:
     again = replace(FIRST, docker_id="b", started_ns=LATER_NS)
     for order in ((ended, again), (again, ended)):
         found = joined(followed, *order)
-        assert (found.docker_id, found.exit_code) == ("b", None)
+        assert found.docker_id == "b"
+        assert found.exit_code is None
         assert facts(found) == (1, START_NS, LATER_NS)
 
 

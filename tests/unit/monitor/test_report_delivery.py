@@ -40,7 +40,9 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
         *([] if stacks is None else [(TARGET, stacks)]),
         (TARGET, b"line"),
     ]
-    assert (parts.output.lines, parts.log.lines, parts.budget.seconds) == ([], [], [24])
+    assert parts.output.lines == []
+    assert parts.log.lines == []
+    assert parts.budget.seconds == [24]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +59,8 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
         ),
     ],
 )
-def test_a_line_that_is_not_delivered_is_printed_with_one_error_that_gives_the_reason(
-    parts: Parts, said: str
-) -> None:
+def test_a_line_that_is_not_delivered_is_printed_with_one_error(parts: Parts, said: str) -> None:
+    """A line that is not delivered is printed with one error that gives the reason."""
     parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
@@ -72,7 +73,8 @@ def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
     parts.budget.last_seconds = 3
     parts.delivery.deliver(b"line", TARGET, 24)
     parts.delivery.print_failed()
-    assert (parts.output.lines, parts.log.lines) == ([], [])
+    assert parts.output.lines == []
+    assert parts.log.lines == []
     parts.budget.clock.advance(3)
     parts.delivery.print_failed()
     assert parts.output.lines == [b"line"]
@@ -92,7 +94,8 @@ def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
 ) -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", target, seconds, b"stacks")
-    assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
+    assert parts.output.lines == [b"line"]
+    assert parts.budget.seconds == []
     (error,) = parts.log.events("error")
     assert said in error
 
@@ -207,9 +210,7 @@ def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_opt
     )
 
 
-def test_where_the_group_is_the_batchs_too_or_the_monitor_is_another_one_there_is_no_own_stream() -> (
-    None
-):
+def test_a_group_that_the_batch_shares_has_no_own_stream() -> None:
     """``own`` is the monitor's container: it may have another name than the usual one."""
     shared, batch = with_monitor(**{"awslogs-group": "/ecs/jobs"}), container(AWSLOGS)
     assert log_target(batch, shared, SETTINGS, None) == BATCHS
@@ -236,12 +237,10 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     parts = Parts()
     parts.delivery.deliver(b"line", target, 24)
     parts.delivery.finish()
-    assert (parts.output.lines, parts.streams.lines, parts.budget.seconds, parts.log.lines) == (
-        [b"line"],
-        [],
-        [],
-        [],
-    )
+    assert parts.output.lines == [b"line"]
+    assert parts.streams.lines == []
+    assert parts.budget.seconds == []
+    assert parts.log.lines == []
 
 
 def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:

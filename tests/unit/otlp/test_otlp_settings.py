@@ -13,9 +13,8 @@ def urls(environment: dict[str, str], **options: object) -> dict[str, str]:
     return {signal: target.url for signal, target in read_targets(environment, **options).items()}  # type: ignore[arg-type]
 
 
-def test_one_address_leads_to_all_signals_and_the_address_of_a_signal_is_complete_and_precedes() -> (
-    None
-):
+def test_one_address_leads_to_all_signals() -> None:
+    """One address leads to all signals and the address of a signal is complete and precedes."""
     signals = {
         signal: f"https://otlp.example.com/team/v1/{signal}"
         for signal in ("traces", "logs", "metrics")
@@ -43,11 +42,10 @@ def test_a_variable_of_one_signal_precedes_that_of_all() -> None:
         },
         prefix="OTEL_EXPORTER_OTLP",
     )
-    assert (targets["logs"].headers, targets["logs"].protocol) == ((("b", "2"),), "http/json")
-    assert (targets["traces"].headers, targets["traces"].protocol) == (
-        (("a", "1"),),
-        "http/protobuf",
-    )
+    assert targets["logs"].headers == (("b", "2"),)
+    assert targets["logs"].protocol == "http/json"
+    assert targets["traces"].headers == (("a", "1"),)
+    assert targets["traces"].protocol == "http/protobuf"
     assert not targets["traces"].is_compressed
     secret = read_targets({"OTLP_ENDPOINT": "https://a/secret", "OTLP_HEADERS": "a=secret"})
     assert "secret" not in repr(secret)
@@ -100,9 +98,8 @@ def test_any_settings_are_read_or_refused(environment: dict[str, str], signs: bo
     assert bool(targets) == is_configured(environment) == exports_runs(environment)
 
 
-def test_one_address_of_cloudwatch_leads_to_the_three_services_and_other_addresses_are_not_signed() -> (
-    None
-):
+def test_one_address_of_cloudwatch_leads_to_the_three_services() -> None:
+    """One address of cloudwatch leads to the three services and other addresses are not signed."""
     targets = read_targets(
         {"OTLP_ENDPOINT": "https://xray.us-west-2.amazonaws.com"}, signs_for_aws=True
     )
@@ -128,4 +125,5 @@ def test_one_address_of_cloudwatch_leads_to_the_three_services_and_other_address
 )
 def test_the_address_of_a_signal_names_its_service(url: str, name: str, region: str) -> None:
     (target,) = read_targets({"OTLP_LOGS_ENDPOINT": url}, signs_for_aws=True).values()
-    assert (target.url, target.aws) == (url, AwsService(name=name, region=region))
+    assert target.url == url
+    assert target.aws == AwsService(name=name, region=region)

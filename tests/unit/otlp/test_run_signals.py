@@ -68,7 +68,9 @@ def test_every_record_that_decodes_gives_valid_signals(line: bytes) -> None:
 
 def test_a_run_is_a_span_with_its_phases() -> None:
     root, pull, init = spans(exported(pull_started_ns=PULL[0], pull_stopped_ns=PULL[1]))
-    assert (root["name"], pull["name"], init["name"]) == ("nightly-etl", "pull", "init")
+    assert root["name"] == "nightly-etl"
+    assert pull["name"] == "pull"
+    assert init["name"] == "init"
     assert int(root["startTimeUnixNano"]) == int(pull["startTimeUnixNano"]) == PULL[0]
     assert int(pull["endTimeUnixNano"]) == int(init["startTimeUnixNano"]) == PULL[1]
     assert int(init["endTimeUnixNano"]) == STARTED_NS
@@ -85,7 +87,8 @@ def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
     )
     root, pull, _ = spans(run)
     assert {root["traceId"], pull["traceId"], log_record(run)["traceId"]} == {TRACE}
-    assert (root["parentSpanId"], root["flags"]) == (SPAN, 0x301)
+    assert root["parentSpanId"] == SPAN
+    assert root["flags"] == 0x301
     assert pull["parentSpanId"] == root["spanId"] == log_record(run)["spanId"]
 
 
@@ -219,7 +222,8 @@ def test_ids_are_those_of_all_releases() -> None:
         *(f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{SPAN}-01"),
     ],
 )
-def test_a_valid_parent_is_found_in_any_letter_case_and_an_invalid_one_is_none(text: str) -> None:
+def test_a_valid_parent_is_found_in_any_letter_case(text: str) -> None:
+    """A valid parent is found in any letter case and an invalid one is none."""
     assert find_parent({"traceparent": text}) is None
     for name in ("TRACEPARENT", "traceparent", "TraceParent"):
         found = find_parent(

@@ -171,7 +171,7 @@ def test_cpu_time_that_was_not_measured_to_the_end_counts_with_its_average() -> 
         assert (visible_cpus_advice(record) is not None) is has_advice
 
 
-def test_a_run_without_evidence_of_a_kill_needs_a_high_peak_or_the_word_of_ecs() -> None:
+def test_a_run_without_a_kill_needs_a_high_peak_or_the_word_of_ecs() -> None:
     record = replace(JAVA, likely_out_of_memory=False)
     for peak_mb, by_ecs, has_advice in (
         (1843.2, False, True),

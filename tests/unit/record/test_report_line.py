@@ -224,7 +224,7 @@ def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) 
     assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))
 
 
-def test_a_name_is_used_once_and_every_part_of_the_time_is_in_the_document() -> None:
+def test_every_part_of_the_time_is_in_the_document_once() -> None:
     """So that the parts of a document add up to 100 % too."""
     for attribute in ("document_field", "text_label", "emf_name"):
         names = Counter(getattr(metric, attribute) for metric in METRICS)
@@ -237,9 +237,8 @@ def test_a_name_is_used_once_and_every_part_of_the_time_is_in_the_document() -> 
     assert {f"usage.time.{part}.percent" for part in TIME_PARTS} <= {field.name for field in FIELDS}
 
 
-def test_gpus_and_neuron_cores_are_combined_and_the_memory_of_neuron_is_that_of_the_devices() -> (
-    None
-):
+def test_gpus_and_neuron_cores_are_combined() -> None:
+    """GPUs and Neuron cores are combined and the memory of Neuron is that of the devices."""
     used, memory = Distribution(avg=10, max=90), Distribution(avg=7, max=9)
     busy = Gpu(
         uuid="a",

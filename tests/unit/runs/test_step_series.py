@@ -21,7 +21,8 @@ from tests.report_page import checkpoint, report, rows, series_of, step
 from tests.values import present
 
 
-def test_checkpoints_are_steps_in_the_order_of_time_and_a_time_without_one_is_a_hole() -> None:
+def test_checkpoints_are_steps_in_the_order_of_time() -> None:
+    """Checkpoints are steps in the order of time and a time without one is a hole."""
     unmeasured = checkpoint(1, vcpu=None, memory_mb=None)
     expected = (step(60_000, None, None), step(120_000, 0.5, 100.0))
     assert rows(steps_of_checkpoints([checkpoint(2), unmeasured])) == expected
@@ -44,10 +45,8 @@ def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
         totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
         lines.append(checkpoint(minute, begun=minute - 1, metrics=totals))
     steps = steps_of_checkpoints(lines)
-    assert (steps.block_read_bytes, steps.block_write_bytes) == (
-        (100, 50, None, 25),
-        (None, 8, 0, 1),
-    )
+    assert steps.block_read_bytes == (100, 50, None, 25)
+    assert steps.block_write_bytes == (None, 8, 0, 1)
     assert not steps.gpu_percent
 
 
@@ -98,7 +97,8 @@ def test_the_series_of_a_record_is_steps_that_end_with_the_run() -> None:
 def test_steps_of_any_length_become_a_series_with_gaps() -> None:
     steps = series_of((step(1000, 1.0, 5.0), step(3000, None, 7.0), step(4000)))
     series = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
-    assert (series.step_ms, series.vcpu_used) == (1000, (1.0, None, None, 1.0))
+    assert series.step_ms == 1000
+    assert series.vcpu_used == (1.0, None, None, 1.0)
     assert series.memory_used_mb == (5.0, 7.0, 7.0, 10.0)
     assert with_equal_steps(series_of(()), "") is None
 

@@ -50,7 +50,7 @@ def the_one(*arguments: Any, **values: Any) -> DueTime:
     return due
 
 
-def test_a_due_time_with_a_task_ran_and_one_without_is_due_and_then_missed() -> None:
+def test_a_due_time_with_a_task_ran_and_one_without_is_missed() -> None:
     assert outcomes(schedule(), task(60.2, 70), since=60, now=80) == ["ran"]
     assert outcomes(schedule(), task(60.2), since=60, now=80) == ["running"]
     assert outcomes(schedule(), since=60, now=74.9) == ["due"]
@@ -58,7 +58,8 @@ def test_a_due_time_with_a_task_ran_and_one_without_is_due_and_then_missed() -> 
     assert outcomes(schedule(), since=60, now=59) == []
 
 
-def test_a_task_after_the_grace_is_late_and_the_window_delays_due_missed_and_late() -> None:
+def test_a_task_after_the_grace_is_late() -> None:
+    """A task after the grace is late and the window delays due missed and late."""
     for created, outcome in ((60.2, "running"), (74.9, "running"), (75, "late"), (110, "late")):
         assert outcomes(schedule(), task(created), since=60, now=115) == [outcome]
     assert (
@@ -96,9 +97,8 @@ def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
     assert outcomes(schedule(), *tasks, since=60, now=140, known_since=100) == ["unknown", "ran"]
 
 
-def test_the_previous_run_that_still_ran_is_an_overlap_and_a_task_that_failed_to_start_a_refusal() -> (
-    None
-):
+def test_a_previous_run_that_still_ran_is_an_overlap() -> None:
+    """The previous run that still ran is an overlap and a task that failed to start a refusal."""
     due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
     assert due.outcome == "overlapped"
     assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
@@ -111,10 +111,8 @@ def test_the_previous_run_that_still_ran_is_an_overlap_and_a_task_that_failed_to
         stopped_reason="CannotPullContainerError: no image.",
     )
     due = the_one(schedule(), failed, since=60, now=64)
-    assert (due.outcome, due.reason) == (
-        "refused",
-        "The task failed to start: CannotPullContainerError: no image.",
-    )
+    assert due.outcome == "refused"
+    assert due.reason == "The task failed to start: CannotPullContainerError: no image."
 
 
 def test_a_task_that_ecs_has_forgotten_is_unknown_and_other_tasks_do_not_count() -> None:
@@ -184,7 +182,8 @@ def test_each_of_several_tasks_is_needed() -> None:
     assert outcomes(three, *tasks, since=60, now=80) == ["ran"]
     assert the_one(three, *tasks[1:], since=60, now=70).reason == "2 of 3 tasks were started."
     missed = the_one(three, *tasks[1:], since=60, now=80)
-    assert (missed.outcome, missed.reason) == ("missed", "2 of 3 tasks were started.")
+    assert missed.outcome == "missed"
+    assert missed.reason == "2 of 3 tasks were started."
     assert outcomes(three, *tasks[1:], task(80, 81), since=60, now=82) == ["late"]
     assert outcomes(three, task(60.1), since=60, now=200)[0] == "running"
 
@@ -363,9 +362,8 @@ def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(
     assert seen["jobs"].known_since_ns == since * MINUTE
 
 
-def test_a_task_is_known_as_it_was_read_last_and_a_reading_that_failed_does_not_empty_the_memory() -> (
-    None
-):
+def test_a_task_is_known_as_it_was_read_last() -> None:
+    """A task is known as it was read last and a reading that failed does not empty the memory."""
     memory = TaskMemory()
     memory.add(reading(90, "a"))
     (seen,) = memory.add(reading(100, "a", stopped=99))["jobs"].tasks or ()

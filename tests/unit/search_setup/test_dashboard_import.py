@@ -49,9 +49,10 @@ class FakeUi(DashboardsServer):
         )
 
 
-def test_each_server_gets_the_charts_it_knows_and_lens_or_something_else_at_the_address_is_refused_by_name() -> (
-    None
-):
+def test_each_server_gets_the_charts_it_knows() -> None:
+    """Each server gets the charts it knows and Lens or something else at the address is refused by
+    name.
+    """
     asked: tuple[tuple[str, Flavour | None], ...] = (
         ("2.19.2", None),
         ("7.17.29", None),
@@ -146,9 +147,12 @@ def test_links_keep_the_time_range_and_the_filters() -> None:
     ids = list[str]()
     for dashboard in (one for one in from_8_12 if one["type"] == "dashboard"):
         first, second, *others = json.loads(dashboard["attributes"]["panelsJSON"])
-        assert (first["type"], second["type"]) == ("links", "visualization")
+        assert first["type"] == "links"
+        assert second["type"] == "visualization"
         grid, beside = first["gridData"], second["gridData"]
-        assert (grid["x"], grid["w"], beside["x"] + beside["w"]) == (0, beside["x"], 48)
+        assert grid["x"] == 0
+        assert grid["w"] == beside["x"]
+        assert beside["x"] + beside["w"] == 48
         names = [reference["name"] for reference in dashboard["references"]]
         assert f"{first['panelIndex']}:{first['panelRefName']}" in names
         assert grid["i"] == first["panelIndex"]

@@ -59,9 +59,8 @@ def test_amazons_addresses_are_signed_without_being_asked(
     assert signing_service(url, environment) == service
 
 
-def test_the_region_is_the_one_in_the_address_and_a_collection_gets_the_hash_of_the_body_signed() -> (
-    None
-):
+def test_the_region_is_the_one_in_the_address() -> None:
+    """The region is the one in the address and a collection gets the hash of the body signed."""
     assert signing_region("https://search-x.eu-west-1.es.amazonaws.com") == "eu-west-1"
     assert signing_region("https://search.example.com") is None
     signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")

@@ -32,16 +32,17 @@ def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:
 # --- the policy -------------------------------------------------------------------------------
 
 
-def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_run() -> None:
+def test_a_need_is_the_batchs_peak_plus_the_other_containers() -> None:
+    """A need is the batch's peak plus the other container's peaks in the same run."""
+
     def beside(memory_mb: float, p95: float) -> dict[str, Metrics]:
         return {"side": Metrics(max_memory_used_mb=memory_mb, vcpu_used=Distribution(p95=p95))}
 
     together = advice([report(peak_mb=800, p95=0.2, others=beside(100, 0.05))])
-    assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.25, 2048)
-    assert (together.evidence.needs.required_memory_mb, together.evidence.needs.required_vcpu) == (
-        900,
-        0.25,
-    )
+    assert together.choice.size.vcpu == 0.25
+    assert together.choice.size.memory_mb == 2048
+    assert together.evidence.needs.required_memory_mb == 900
+    assert together.evidence.needs.required_vcpu == 0.25
     assert "100 MB of this memory is for the other containers" in together.reasons[0]
     apart = [
         report(0, peak_mb=800, p95=0.2),
@@ -60,7 +61,8 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     one = report(peak_mb=800, p95=0.2, others=limited)
     need = facts_of(one)
-    assert (need.needed_memory_mb, need.needed_vcpu) == (1056, 0.2)
+    assert need.needed_memory_mb == 1056
+    assert need.needed_vcpu == 0.2
     assert "memory of 'side'" not in reasons(one)
     assert "The CPU use of 'side' was not measured: it is not included." in reasons(one)
     assert "memory of 'side'" not in reasons(
@@ -91,7 +93,8 @@ def test_failed_stopped_and_killed_runs_count() -> None:
         killed(3),
     ]
     found = advice(runs)
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (1, 3072)
+    assert found.choice.size.vcpu == 1
+    assert found.choice.size.memory_mb == 3072
     assert found.reasons[0].startswith(
         "4 runs in 3d 00h (2 failed, 1 stopped, 1 out of memory) used "
     )
@@ -153,17 +156,10 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     found = advice([report(0, peak_mb=300), unmeasured, report(2, peak_mb=None, p95=None)])
     assert found.choice.size.memory_mb == 3072
     evidence = found.evidence
-    assert (
-        evidence.outcomes.runs,
-        evidence.outcomes.out_of_memory,
-        evidence.outcomes.ignored,
-        evidence.usage.window_tasks,
-    ) == (
-        1,
-        1,
-        1,
-        3,
-    )
+    assert evidence.outcomes.runs == 1
+    assert evidence.outcomes.out_of_memory == 1
+    assert evidence.outcomes.ignored == 1
+    assert evidence.usage.window_tasks == 3
     assert found.reasons[0] == (
         "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
         "1 more ran out of memory before the first measurement."
@@ -187,7 +183,8 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:
     found = advice([killed(limit_mb=244 * GB, task_size=TaskSize(vcpu=32, memory_mb=249856))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert found.choice.size.vcpu == 32
+    assert found.choice.size.memory_mb == 244 * GB
     assert "244 GB is the largest memory that Fargate has: split the work." in found.reasons
     assert "32 vCPU is the largest size that Fargate has." in found.reasons
     busy = report(peak_mb=1000, p95=31.9, size=(32, 60 * GB))
@@ -199,7 +196,7 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
 
 
-def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small() -> None:
+def test_on_fargate_any_other_size_is_a_change() -> None:
     """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with
     0.25, 0.26 is 0.25.
     """
@@ -224,7 +221,8 @@ def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_to
 def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str | None) -> None:
     """100 x 1.2 = 120 -> 128; 0.26 -> 0.5."""
     found = advice([report(peak_mb=100, p95=0.26, launch_type=launch_type)])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.5, 128)
+    assert found.choice.size.vcpu == 0.5
+    assert found.choice.size.memory_mb == 128
     assert found.choice.saving_percent is None
     assert size([report(peak_mb=53.3, p95=0.25, launch_type=launch_type)]) == (0.25, 64)
 
@@ -249,11 +247,9 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
     assert size([report(peak_mb=None, p95=0.2, size=None, launch_type="LOCAL")]) == (0.25, None)
     unsized = advice([report(size=None)])
-    assert (unsized.choice.changes, unsized.choice.is_right, as_json(unsized)["current"]) == (
-        False,
-        False,
-        None,
-    )
+    assert unsized.choice.changes is False
+    assert unsized.choice.is_right is False
+    assert as_json(unsized)["current"] is None
 
 
 # --- the sentences ----------------------------------------------------------------------------
@@ -278,7 +274,8 @@ def test_what_stands_out_is_said() -> None:
     assert "1 run is a small sample" in few
     assert "refreshed only every 10.0 s: shorter peaks are not" in few
     enough = reasons(*(report(n) for n in range(5)))
-    assert ("sample:" in enough, "statistics" in enough) == (False, False)
+    assert "sample:" not in enough
+    assert "statistics" not in enough
 
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
@@ -310,12 +307,10 @@ def test_the_json_has_the_names_of_the_contract() -> None:
         "savingUsdPerMonth"
     )
     assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
-    assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == (
-        "nightly",
-        None,
-        "us-east-1",
-        2,
-    )
+    assert shown["family"] == "nightly"
+    assert shown["accountId"] is None
+    assert shown["region"] == "us-east-1"
+    assert shown["runs"] == 2
     assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
     assert shown["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
     assert shown["evidence"] == {
@@ -358,7 +353,8 @@ def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> 
         report(n, p95=3.9, size=(4, 8192), others=beside, launch_type=launch_type) for n in range(6)
     ]
     found = advice(busy)
-    assert (found.evidence.needs.required_vcpu, found.choice.size.vcpu) == (4, 4)
+    assert found.evidence.needs.required_vcpu == 4
+    assert found.choice.size.vcpu == 4
     assert size([report(p95=3.3, size=(3.3, 8192), launch_type="EC2")])[0] == 3.3
 
     # Bursts of 3.9 vCPU for a twentieth of the time: the what-if table calls 2 vCPU not slower, so
@@ -398,11 +394,12 @@ def test_order_and_repetition_change_nothing(found: list[Need], chance: random.R
 
 
 @given(families, st.sampled_from(["FARGATE", "EC2", "LOCAL"]), st.booleans())
-def test_any_memory_holds_every_peak_and_is_more_than_a_run_died_at_and_outside_of_fargate_in_steps(
+def test_any_memory_holds_every_peak_and_is_more_than_a_run_died_at(
     found: list[Need],
     launch_type: str,
     faster: bool,  # noqa: FBT001  hypothesis passes by position
 ) -> None:
+    """Any memory holds every peak and is more than a run died at and outside of fargate in steps."""
     runs = runs_of(found, launch_type)
     vcpu, memory_mb = size(runs, faster=faster)
     if launch_type != "FARGATE":

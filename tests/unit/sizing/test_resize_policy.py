@@ -58,24 +58,29 @@ def test_a_tag_remembers_a_size() -> None:
 
 def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:
     found = decision(runs(20), FIRST)
-    assert (found.action, found.reason, found.size) == ("resize", "saves 75 %", NEW)
+    assert found.action == "resize"
+    assert found.reason == "saves 75 %"
+    assert found.size == NEW
     # 1 vCPU and 2 GiB for ten minutes, 30.4375 runs a month, of which three quarters are saved.
     usd = (0.04048 + 2 * 0.004445) / 6 * 30.4375
     assert found.usd_per_month == pytest.approx(usd)
     assert found.saving_usd_per_month == pytest.approx(0.75 * usd)
     little = decision(runs(20), FIRST, min_saving_percent=80)
-    assert (little.action, little.reason) == ("none", "the recommended size saves only 75 %")
+    assert little.action == "none"
+    assert little.reason == "the recommended size saves only 75 %"
 
 
 def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None:
     tight = SizedRevision(revision="1", size=NEW)
     found = decision(runs(20, size=NEW, peak_mb=500), tight, min_saving_percent=90)
-    assert (found.action, found.reason[:12]) == ("resize", "a run needed")
+    assert found.action == "resize"
+    assert found.reason[:12] == "a run needed"
     assert (found.saving_usd_per_month or 0) < 0
     killed = decision(
         [*runs(2, size=NEW), report(2, revision="1", size=(0.25, 512), **KILLED)], tight
     )
-    assert (killed.action, killed.reason) == ("resize", "1 run ran out of memory")
+    assert killed.action == "resize"
+    assert killed.reason == "1 run ran out of memory"
     assert (present(killed.size).memory_mb or 0) > 512
 
 
@@ -116,21 +121,26 @@ def test_what_is_left_alone_and_why(
     reports: list[Report], revision: SizedRevision, reason: str
 ) -> None:
     found = decision(reports, revision)
-    assert (found.action, found.reason) == ("none", reason)
+    assert found.action == "none"
+    assert found.reason == reason
     assert found.size == revision.overwritten or revision.overwritten is None
 
 
 def test_a_new_size_is_kept_with_what_it_saved() -> None:
     early = resized(*at_new(9))
-    assert (early.action, early.reason) == ("none", "9 of 10 successes seen")
+    assert early.action == "none"
+    assert early.reason == "9 of 10 successes seen"
     found = resized(*at_new(10))
-    assert (found.action, found.reason) == ("keep", "10 runs at the new size went well")
+    assert found.action == "keep"
+    assert found.reason == "10 runs at the new size went well"
     verdict = present(found.verdict)
-    assert (verdict.runs, verdict.killed, verdict.duration_change_percent) == (10, 0, 0)
+    assert verdict.runs == 10
+    assert verdict.killed == 0
+    assert verdict.duration_change_percent == 0
     assert verdict.saved_usd_per_month == round((0.04048 + 2 * 0.004445) / 6 * 0.75 * 30.4375, 2)
 
 
-def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_revert() -> None:
+def test_a_new_image_hides_neither_earlier_kills_nor_later_runs() -> None:
     """A deployment keeps the tag, so that all revisions since the change count."""
     deployed = SizedRevision(revision="3", size=NEW, resized_from=FROM_OLD)
     past = [*runs(30), *at_new(1, **KILLED), *runs(1, "3", start=31, size=NEW)]
@@ -143,7 +153,8 @@ def test_a_new_image_hides_neither_the_kill_before_it_nor_the_runs_after_a_rever
         revision="5", size=OLD, reverted_from=SizeBefore(revision="3", size=NEW)
     )
     found = decision([*past, *runs(50, "4", start=32), *runs(10, "5", start=82)], reverted)
-    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
+    assert found.action == "resize"
+    assert found.size == TaskSize(vcpu=0.25, memory_mb=1024)
 
 
 def slow(longer: float = 2) -> dict[str, Any]:
@@ -163,7 +174,8 @@ def test_a_kill_or_slower_runs_put_the_old_size_back(
     own: list[Report], action: str, reason: str
 ) -> None:
     found = resized(*own)
-    assert (found.action, found.reason) == (action, reason)
+    assert found.action == action
+    assert found.reason == reason
     if action == "revert":
         assert found.size == OLD
         assert (found.saving_usd_per_month or 0) < 0
@@ -191,14 +203,16 @@ def test_an_enlarged_family_that_is_killed_again_is_enlarged_further() -> None:
     larger = TaskSize(vcpu=0.25, memory_mb=1024)
     own = runs(3, "2", start=30, size=larger, **KILLED)
     found = resized(*own, before=runs(30, size=NEW), old=tiny, size=larger)
-    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=2048))
+    assert found.action == "resize"
+    assert found.size == TaskSize(vcpu=0.25, memory_mb=2048)
 
 
 def test_a_kept_size_changes_again_when_its_own_runs_call_for_it() -> None:
     huge = SizeBefore(revision="1", size=TaskSize(vcpu=4, memory_mb=8192))
     own = runs(20, "2", start=30, size=OLD, peak_mb=300)
     found = resized(*own, before=runs(30, size=huge.size), old=huge, size=OLD)
-    assert (found.action, found.size) == ("resize", NEW)
+    assert found.action == "resize"
+    assert found.size == NEW
     assert resized(*own[:19], before=runs(30, size=huge.size), old=huge, size=OLD).action == "keep"
 
 
@@ -209,15 +223,19 @@ def test_a_reverted_family_is_left_alone_and_never_gets_the_failed_size_again() 
     past = [*runs(30), *at_new(1, **KILLED)]
     soon = decision([*past, *runs(59, "3", start=31)], reverted)
     alone = "a smaller size has failed, so the size is left alone for 60 runs or 90 days"
-    assert (soon.action, soon.reason) == ("none", alone)
+    assert soon.action == "none"
+    assert soon.reason == alone
     known = decision([*past, *runs(60, "3", start=31)], reverted)
-    assert (known.action, known.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
+    assert known.action == "resize"
+    assert known.size == TaskSize(vcpu=0.25, memory_mb=1024)
     # The kill is no longer in the window.
     long_ago = replace(reverted, registered_ns=START_NS)
     later = decision_on(window_of([*past, *runs(90, "3", start=31)], days=35), long_ago)
-    assert (later.action, later.reason) == ("none", "this size, or a larger one, has failed before")
+    assert later.action == "none"
+    assert later.reason == "this size, or a larger one, has failed before"
     other = decision([*past, *runs(60, "3", start=31, peak_mb=700)], reverted)
-    assert (other.action, other.size) == ("resize", TaskSize(vcpu=0.25, memory_mb=1024))
+    assert other.action == "resize"
+    assert other.size == TaskSize(vcpu=0.25, memory_mb=1024)
     killed = decision(
         [*past, *runs(5, "3", start=31, peak_mb=2000), *runs(1, "3", start=36, **KILLED)], reverted
     )
@@ -233,7 +251,8 @@ def test_a_reverted_family_that_is_killed_at_the_old_size_too_keeps_its_vcpu() -
     )
     past = [*runs(30, size=old), *at_new(5, **slow()), *runs(3, "3", start=35, size=old)]
     found = decision([*past, *runs(1, "3", start=38, size=old, **KILLED)], reverted)
-    assert (found.action, found.size) == ("resize", TaskSize(vcpu=0.5, memory_mb=2048))
+    assert found.action == "resize"
+    assert found.size == TaskSize(vcpu=0.5, memory_mb=2048)
 
 
 def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size() -> None:
@@ -249,9 +268,11 @@ def test_without_runs_before_a_usual_share_of_failures_is_no_failure_of_the_size
     revision = SizedRevision(revision="2", size=NEW, resized_from=FROM_OLD)
     kept = decision(own(7), revision)
     reason = "29 of 200 runs at the new size failed, which is no reason to put the old size back"
-    assert (kept.action, kept.reason) == ("keep", reason)
+    assert kept.action == "keep"
+    assert kept.reason == reason
     found = decision(own(2), revision)
-    assert (found.action, found.reason) == ("revert", "100 of 200 runs failed")
+    assert found.action == "revert"
+    assert found.reason == "100 of 200 runs failed"
 
 
 @pytest.mark.parametrize(
@@ -267,12 +288,14 @@ def test_a_larger_size_whose_runs_went_badly_is_not_called_good(
     larger = TaskSize(vcpu=0.5, memory_mb=3072)
     own = runs(10, "2", start=30, size=larger, peak_mb=1950, **more)
     found = resized(*own, before=runs(30, peak_mb=1950), size=larger)
-    assert (found.action, found.reason) == ("none", reason)
+    assert found.action == "none"
+    assert found.reason == reason
 
 
 def test_after_a_kill_few_runs_do_not_lower_the_vcpu() -> None:
     found = decision([*runs(6), report(6, revision="1", **KILLED)], FIRST)
-    assert (found.action, found.size) == ("resize", TaskSize(vcpu=1, memory_mb=3072))
+    assert found.action == "resize"
+    assert found.size == TaskSize(vcpu=1, memory_mb=3072)
     assert found.saving_usd_per_month == pytest.approx(
         -0.004445 / 6 * 30.4375, rel=1e-4
     )  # of one GB more
@@ -296,5 +319,6 @@ def test_only_what_failed_of_a_size_is_not_chosen_again(
         revision="3", size=old, reverted_from=SizeBefore(revision="2", size=too_small)
     )
     found = decision([*past, *runs(60, "3", start=32, size=old, **used)], reverted)
-    assert (found.action, found.size) == (action, size)
+    assert found.action == action
+    assert found.size == size
     assert (found.reason == "this size, or a larger one, has failed before") is (action == "none")

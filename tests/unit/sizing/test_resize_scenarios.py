@@ -102,7 +102,8 @@ def test_the_largest_run_of_a_month_end_counts_for_35_days() -> None:
 def test_no_size_goes_down_before_14_days_were_seen() -> None:
     hourly = runs(24 * 9 + 1, minutes=60)
     found = decide(hourly)
-    assert (found.action, found.reason) == ("none", "9 of 14 days seen")
+    assert found.action == "none"
+    assert found.reason == "9 of 14 days seen"
     assert found.size == task_size(NEW)
     assert_resized(decide(runs(24 * 14, minutes=60)))
     assert_resized(decide(runs(24 * 13 + 1, minutes=60)))
@@ -117,7 +118,8 @@ def test_days_of_failures_are_not_days_seen() -> None:
 
 def test_a_kill_enlarges_before_14_days_were_seen() -> None:
     found = decide([*runs(2), *runs(1, start=2, **KILLED)])
-    assert (found.action, found.reason) == ("resize", "1 run ran out of memory")
+    assert found.action == "resize"
+    assert found.reason == "1 run ran out of memory"
     assert (present(found.size).memory_mb or 0) > 2048
     assert decide(runs(3)).reason == "3 of 20 runs seen"
 
@@ -151,11 +153,12 @@ def test_the_answer_does_not_depend_on_which_schedule_ran_last() -> None:
     assert_resized(decide([*usual, *last]))
 
 
-def test_a_definition_s_size_has_no_effect_only_if_no_run_of_the_revision_has_it() -> None:
+def test_a_size_has_no_effect_only_if_no_run_of_the_revision_has_it() -> None:
     overridden = runs(35, size=BIG)
     found = decide(overridden)
     reason = "its runs have 4 vCPU, 8 GB, so the definition's size has no effect"
-    assert (found.action, found.reason) == ("none", reason)
+    assert found.action == "none"
+    assert found.reason == reason
     older = runs(35, start=-35, size=OLD)
     assert decide([*older, *runs(35, size=BIG, revision=2)], revision(number=2)).reason == reason
     assert_resized(decide([*overridden, *runs(35, start=0.2)]))
@@ -166,7 +169,8 @@ def test_a_retry_with_more_memory_hides_no_kill() -> None:
     nights = runs(1, revision=2, start=31, size=NEW, **KILLED)
     retries = runs(10, revision=2, start=31.1, size=(0.25, 1024))
     found = decide([*before, *nights, *retries], resized())
-    assert (found.action, found.reason) == ("revert", "1 run ran out of memory")
+    assert found.action == "revert"
+    assert found.reason == "1 run ran out of memory"
     untagged = decide([*before, *nights, *retries], revision(NEW, 2))
     assert untagged.action == "resize"
     assert (present(untagged.size).memory_mb or 0) > 512
@@ -179,7 +183,8 @@ def test_runs_at_another_size_are_no_successes_of_the_new_one() -> None:
     retries = runs(20, revision=2, start=31, size=(0.25, 1024))
     own = runs(3, revision=2, start=31.1, size=NEW)
     found = decide([*before, *own, *retries], resized())
-    assert (found.action, found.reason) == ("none", "3 of 10 successes seen")
+    assert found.action == "none"
+    assert found.reason == "3 of 10 successes seen"
     own = runs(10, revision=2, start=31.1, size=NEW)
     assert decide([*before, *own, *retries], resized()).action == "keep"
 
@@ -200,7 +205,8 @@ def test_stopped_runs_are_neither_successes_nor_failures() -> None:
     before = runs(30)
     stopped = runs(12, revision=2, start=31, size=NEW, status="stopped")
     found = decide([*before, *stopped], resized())
-    assert (found.action, found.reason) == ("none", "0 of 10 successes seen")
+    assert found.action == "none"
+    assert found.reason == "0 of 10 successes seen"
     good = runs(10, revision=2, start=31.5, size=NEW)
     assert decide([*before, *stopped, *good], resized()).action == "keep"
 
@@ -214,7 +220,8 @@ def test_what_only_container_insights_knows_is_shown_and_not_registered() -> Non
     )
     found = decide(by_minute)
     assert found.reason == "Container Insights knows neither the peaks nor the ends of its runs"
-    assert (found.action, found.saving_usd_per_month) == ("none", None)
+    assert found.action == "none"
+    assert found.saving_usd_per_month is None
     assert (present(found.size).memory_mb or 0) < 2048
     assert_resized(decide([*by_minute, *runs(20, start=5.5)]), (0.25, 1024))
 
@@ -295,7 +302,8 @@ def test_what_others_decide_is_left_alone_with_the_size_that_would_be_better(
     circumstances: Circumstances, reason: str
 ) -> None:
     found = decide(runs(35), None, circumstances)
-    assert (found.action, found.reason) == ("none", reason)
+    assert found.action == "none"
+    assert found.reason == reason
     assert found.size == task_size(NEW)
     assert found.saving_usd_per_month is None
     assert_resized(decide(runs(35), None, Circumstances(operating_system="LINUX")))
@@ -324,7 +332,8 @@ def test_what_the_command_registered_is_put_back_whoever_owns_it(
 def test_outside_fargate_a_size_is_only_a_reservation(launch_type: str, place: str) -> None:
     found = decide(runs(35, launch_type=launch_type))
     reason = f"its runs are {place}, where the size is only a reservation"
-    assert (found.action, found.reason) == ("none", reason)
+    assert found.action == "none"
+    assert found.reason == reason
     assert_resized(decide(runs(35)))
 
 
@@ -350,14 +359,16 @@ def test_the_evidence_has_the_peak_its_moment_the_days_and_the_duration() -> Non
     found = present(decide([*runs(35, metrics=SLOWER, p95=0.4), *large]).evidence)
     assert found.peak_mb == 420
     assert found.peak_at == large[0].record.started_at
-    assert (found.runs, found.days) == (36, 34)
+    assert found.runs == 36
+    assert found.days == 34
     assert present(found.duration).max == 1.2
     assert decide([]).evidence == present(decide([]).evidence)
 
 
 def test_an_empty_window_is_a_reason_and_no_error() -> None:
     found = decide([])
-    assert (found.action, found.reason) == ("none", "no run of revision 1 is known yet")
+    assert found.action == "none"
+    assert found.reason == "no run of revision 1 is known yet"
 
 
 def test_each_rule_that_leaves_a_family_alone_is_documented_once() -> None:
@@ -369,7 +380,8 @@ def test_each_rule_that_leaves_a_family_alone_is_documented_once() -> None:
 # --- a larger size ------------------------------------------------------------------------------
 
 
-def test_a_larger_size_that_a_schedule_s_override_does_not_fit_is_refused_and_named() -> None:
+def test_a_size_that_a_schedules_override_does_not_fit_is_refused() -> None:
+    """A larger size that a schedule's override does not fit is refused and named."""
     small = (0.25, 2048)
     killed = [*runs(3, size=small), *runs(1, start=3, size=small, **KILLED)]
     override = TargetOverride(target="the schedule nightly", vcpu=0.25)
@@ -379,7 +391,7 @@ def test_a_larger_size_that_a_schedule_s_override_does_not_fit_is_refused_and_na
     assert_resized(decide(killed, revision(small)), (0.5, 3072))
 
 
-def test_a_kill_at_a_container_s_own_limit_is_no_kill_at_the_task_s_size() -> None:
+def test_a_kill_at_a_containers_own_limit_is_no_kill_at_the_tasks_size() -> None:
     own_limit = {"memory_size_mb": 450}
     killed = [*runs(3), *runs(1, start=3, metrics=own_limit, **KILLED)]
     assert decide(killed).reason == "4 of 20 runs seen"
@@ -387,7 +399,9 @@ def test_a_kill_at_a_container_s_own_limit_is_no_kill_at_the_task_s_size() -> No
     assert decide(nearly_full).reason == "4 of 20 runs seen"
     limit = "a run was killed at the limit of 450 MiB of the container 'batch'"
     found = decide(killed, revision(killed_limit=limit))
-    assert (found.action, found.reason, found.size) == ("resize", limit, task_size(OLD))
+    assert found.action == "resize"
+    assert found.reason == limit
+    assert found.size == task_size(OLD)
 
 
 def test_more_memory_comes_with_fewer_vcpus_only_if_runs_at_any_size_allow_it() -> None:

@@ -64,7 +64,8 @@ def test_the_factor_is_the_largest_of_any_run_compared_with_the_current_size() -
     assert factors(0.5, {"v0_25": (4, 8), "v0_5": (2, 4)}) == {0.25: (1, 2)}
 
 
-def test_saturation_and_wait_are_means_over_the_time_of_the_runs_at_the_current_size() -> None:
+def test_saturation_and_wait_are_means_over_runs_at_the_current_size() -> None:
+    """Saturation and wait are means over the time of the runs at the current size."""
     reports = [
         measured(0, saturated=80.0, metrics={"duration_ms": 3000, "cpu_wait_percent": 30.0}),
         measured(1, saturated=20.0, metrics={"duration_ms": 1000, "cpu_wait_percent": 10.0}),
@@ -96,9 +97,12 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     assert half.factor == SlowdownBounds(min=1, max=1.12)
     assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
     assert half.saving_percent == round(100 * (1 - 0.00460787 / 0.00971), 1) == 52.5
-    assert (half.acceptable, found[0.25, GB].acceptable) == (True, False)
+    assert half.acceptable is True
+    assert found[0.25, GB].acceptable is False
     current = found[1, 4 * GB]
-    assert (current.usd_per_run, current.saving_percent, current.acceptable) == (0.00971, 0.0, True)
+    assert current.usd_per_run == 0.00971
+    assert current.saving_percent == 0.0
+    assert current.acceptable is True
     assert size(runs) == (0.5, GB)
 
 
@@ -117,7 +121,8 @@ def test_a_saturated_task_is_not_enlarged() -> None:
     ) in text
     (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
     assert double.factor == SlowdownBounds(min=0.585, max=1)
-    assert (double.saving_percent_at(0.585), double.saving_percent) == (-17, -100)
+    assert double.saving_percent_at(0.585) == -17
+    assert double.saving_percent == -100
     assert (
         "With 0.5 vCPU, a run would take 1.83 to 2 times as long and cost 8 to 18 % more." in text
     )
@@ -151,7 +156,9 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
 
 
-def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_cpu() -> None:
+def test_a_task_that_waits_unsaturated_is_said_to_share_its_cpu() -> None:
+    """A task that waits although it is never saturated is said to share its CPU."""
+
     def waiting(percent: float | None, saturated: float | None = 0.0, **more: Any) -> str:
         metrics = {
             "cpu_wait_percent": percent,
@@ -195,7 +202,8 @@ def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
         measured(0, peak_mb=500)
     )
     found = advice([measured(0, peak_mb=8 * GB, size=(1, 8 * GB))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (2, 10 * GB)
+    assert found.choice.size.vcpu == 2
+    assert found.choice.size.memory_mb == 10 * GB
     assert "1 vCPU allows at most 8 GB of memory, which would be too little." in found.reasons
     assert (
         "9 GB of memory would be too little: with a margin of 20 %, the task needs 9.6 GB."
@@ -203,7 +211,8 @@ def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
     )
 
 
-def test_reports_of_schema_1_0_need_what_they_used_for_95_percent_of_the_time() -> None:
+def test_reports_of_schema_1_0_need_their_p95() -> None:
+    """Reports of schema 1.0 need what they used for 95 percent of the time."""
     runs = [report(0, p95=0.3), measured(1, {"v0_25": (1, 1.01)})]
     found = advice(runs)
     assert found.choice.size.vcpu == 0.5
@@ -220,7 +229,8 @@ def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
     choice = advice([report(0, p95=None, metrics={"billed_duration_ms": None})]).choice
     assert {row.usd_per_run for row in choice.options} == {None}, "no duration, no cost"
     by_vcpu = {row.size.vcpu: row for row in choice.options}
-    assert (choice.size.vcpu, by_vcpu[0.5].factor) == (1, None)
+    assert choice.size.vcpu == 1
+    assert by_vcpu[0.5].factor is None
     assert [by_vcpu[vcpu].is_fast_enough for vcpu in (0.5, 1, 2)] == [False, True, True]
 
 
@@ -290,7 +300,8 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
     # The record of a run has no reason about options of the command.
     evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
     brief = "\n".join(advise(evidence, Policy(), PriceOverrides(), brief=True).reasons)
-    assert ("--" in brief, "For 60 % of the time" in brief) == (False, True)
+    assert "--" not in brief
+    assert "For 60 % of the time" in brief
 
 
 # --- the check --------------------------------------------------------------------------------
@@ -389,7 +400,8 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
         if one.memory_mb >= need_mb - 1e-9 and one.memory_mb > (evidence.needs.oom_size_mb or 0)
     ]
     if not holding:
-        assert (chosen.choice.size.vcpu, chosen.choice.size.memory_mb) == (32, 244 * GB)
+        assert chosen.choice.size.vcpu == 32
+        assert chosen.choice.size.memory_mb == 244 * GB
         assert chosen.choice.needs_more_memory
         return
     ranked = sorted(
@@ -398,7 +410,8 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
         if (factor := factor_of(chosen, one.vcpu)) is not None
         and factor <= 1 + max_slowdown_percent / 100 + 1e-9
     )
-    assert (-ranked[0][1], ranked[0][2]) == (chosen.choice.size.vcpu, chosen.choice.size.memory_mb)
+    assert -ranked[0][1] == chosen.choice.size.vcpu
+    assert ranked[0][2] == chosen.choice.size.memory_mb
 
 
 @given(families)

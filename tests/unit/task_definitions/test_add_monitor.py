@@ -111,7 +111,8 @@ def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_paramet
     old = {**monitor_in(added(definition(BATCH))), "linuxParameters": own}
     on = added(definition(BATCH, old), stacks="on")
     access = {**own, "capabilities": {"drop": ["ALL"], "add": ["KILL", "SYS_PTRACE"]}}
-    assert (monitor_in(on)["linuxParameters"], monitor_in(on)["user"]) == (access, "0")
+    assert monitor_in(on)["linuxParameters"] == access
+    assert monitor_in(on)["user"] == "0"
     assert on.changes == (
         "The monitor's user changes from 65532 to 0.",
         "The monitor's environment changes: TASK_PROFILER_STACKS.",
@@ -311,7 +312,8 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() 
     assert added(definition(wrapped)).old_monitor is None
 
 
-def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
+def test_an_old_monitor_is_brought_to_the_present_form() -> None:
+    """An old monitor is brought to the present form and keeps what its owner added."""
     variables = {"TASK_PROFILER_CHECKPOINT_SECONDS": "300", "NVIDIA_VISIBLE_DEVICES": "0"}
     owned: dict[str, Any] = {
         "environment": [{"name": name, "value": value} for name, value in variables.items()],
@@ -411,9 +413,8 @@ def test_settings_override_what_the_owner_set() -> None:
     assert added(dict(again.definition)).changes == ()
 
 
-def test_an_existing_monitor_gets_the_name_of_its_batch_and_that_of_a_renamed_one_is_corrected() -> (
-    None
-):
+def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
+    """An existing monitor gets the name of its batch and that of a renamed one is corrected."""
     once = monitor_in(added(definition(BATCH)))
     monitor = {name: value for name, value in once.items() if name != "environment"}
     result = added(definition(BATCH, HELPER, monitor))
@@ -547,7 +548,8 @@ def test_only_the_monitor_is_added_to_any_definition_once_and_can_be_removed(
     assert added(after, **options).definition == added(after).definition == after
     removed = remove_monitor(after)
     assert json.dumps(removed.definition) == json.dumps(kept)
-    assert (removed.old_monitor, remove_monitor(before).old_monitor) == (once.monitor, None)
+    assert removed.old_monitor == once.monitor
+    assert remove_monitor(before).old_monitor is None
     assert before == kept
 
 

@@ -104,7 +104,8 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
     before = template(batch, Memory="1024")
     added = add(before)
     containers = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
-    assert (containers[0], containers[1]["Environment"][0]["Value"]) == (batch, "!Ref Name")
+    assert containers[0] == batch
+    assert containers[1]["Environment"][0]["Value"] == "!Ref Name"
     assert containers[1]["LogConfiguration"]["Options"] == {
         "awslogs-group": "/ecs/Task",
         "awslogs-region": {"Ref": "AWS::Region"},
@@ -152,7 +153,8 @@ def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
     assert not add(changed.after).is_changed
     lacking = re.sub(r" +DependsOn:\n.*\n.*\n", "", YAML + ADDED).replace("\n", "\r\n").encode()
     mended = add(lacking).after
-    assert (mended.count(b"DependsOn:\r\n"), mended.count(b"\r\n")) == (1, mended.count(b"\n"))
+    assert mended.count(b"DependsOn:\r\n") == 1
+    assert mended.count(b"\r\n") == mended.count(b"\n")
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,10 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
         ({"Action": "logs:*", "NotResource": [SECOND, FIRST]}, False),
     ],
 )
-def test_a_statement_is_about_what_it_names_or_about_all_that_it_does_not_name(
+def test_a_statement_is_about_what_it_names_or_does_not_name(
     statement: dict[str, Any], *, is_about: bool
 ) -> None:
+    """A statement is about what it names or about all that it does not name."""
     is_named = permissions.concerns(statement, "logs:PutLogEvents") and permissions.covers(
         statement, FIRST
     )

@@ -65,7 +65,8 @@ def test_what_does_not_fit_is_lowered_and_what_fits_and_the_monitor_stay(
         SMALL,
         needs(batch=400.2),
     )
-    assert (found.definition["cpu"], found.definition["memory"]) == ("256", "512")
+    assert found.definition["cpu"] == "256"
+    assert found.definition["memory"] == "512"
     assert sizes(found) == {
         "batch": lowered,
         "task-monitor": {"memory": 128, "memoryReservation": 32},
@@ -121,7 +122,8 @@ def test_a_limit_at_which_a_run_was_killed_is_raised_above_it() -> None:
         {"name": "side", "memory": 80},
         MONITOR,
     )
-    assert (seen.killed_limits(before), seen.task_mb(before)) == ({"batch": 400}, 481)
+    assert seen.killed_limits(before) == {"batch": 400}
+    assert seen.task_mb(before) == 481
     found = with_size(before, TaskSize(), seen)
     assert sizes(found)["batch"] == {"memory": 481, "memoryReservation": 64}
     assert found.notes == (

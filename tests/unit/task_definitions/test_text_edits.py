@@ -160,9 +160,8 @@ def test_a_missing_size_becomes_the_first_member(text: str, expected: str) -> No
 
 @pytest.mark.parametrize("text", [ONE_LINE, TABS, YAML_FORMS, BLOCKS, TEMPLATE, JSON_TEMPLATE])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_the_monitor_is_added_in_the_style_of_the_text_and_removed_to_the_byte(
-    text: str, newline: str
-) -> None:
+def test_the_monitor_is_added_in_style_and_removed_to_the_byte(text: str, newline: str) -> None:
+    """The monitor is added in the style of the text and removed to the byte."""
     text = text.replace("\r\n", "\n").replace("\n", newline).replace('"1 vCPU"', '"256"')
     added = with_monitor(text)
     assert added.count(newline) == added.count("\n")

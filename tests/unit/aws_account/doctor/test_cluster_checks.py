@@ -72,7 +72,8 @@ def findings(
 
 def test_a_report_that_was_due_is_a_problem() -> None:
     (found,) = findings(schedule())
-    assert (found.level, found.topic) == ("problem", "report")
+    assert found.level == "problem"
+    assert found.topic == "report"
     assert found.text.startswith(
         "A run was due at 2024-10-03T02:00:00.000Z, and there is no report of the last 8 days"
     )
@@ -94,14 +95,16 @@ def test_a_report_that_was_due_is_a_problem() -> None:
 )
 def test_a_report_that_was_not_due_is_a_note(given: dict[str, Any]) -> None:
     (found,) = findings(*given.pop("schedules"), **given)
-    assert (found.level, found.text) == ("note", "There is no report of the last 8 days.")
+    assert found.level == "note"
+    assert found.text == "There is no report of the last 8 days."
 
 
 def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
     assert findings(schedule(), reports=LastReports(newest_ns={"etl": 1})) == []
     assert findings(schedule(), reports=None) == []
     (found,) = findings(schedule(), reports=LastReports(unread=frozenset({"/ecs/etl"})))
-    assert (found.level, found.advice) == ("note", "Use --from https://HOST.")
+    assert found.level == "note"
+    assert found.advice == "Use --from https://HOST."
     # A service has no report.
     assert findings(schedule(), state="service") == []
 
@@ -111,7 +114,8 @@ def test_a_report_in_the_stream_from_which_airflow_reads_is_a_problem(state: Mon
     (found,) = findings(
         state=state, started_by=("Airflow",), reports=LastReports(newest_ns={"etl": 1})
     )
-    assert (found.level, "reads XCom" in found.text) == ("problem", True)
+    assert found.level == "problem"
+    assert "reads XCom" in found.text
     assert "--family etl --report-stream monitor --register" in (found.advice or "")
 
 
@@ -125,10 +129,8 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
         content={},
     )
     (found,) = findings(unmonitored=(target,), reports=LastReports(newest_ns={"etl": 1}))
-    assert (found.level, found.text) == (
-        "problem",
-        "The rule nightly is pinned to etl:1, which has no monitor.",
-    )
+    assert found.level == "problem"
+    assert found.text == "The rule nightly is pinned to etl:1, which has no monitor."
     assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
 
 
@@ -148,7 +150,8 @@ def test_a_subscription_of_notices_alone_forwards_no_reports() -> None:
     logs.get_paginator = lambda name: SimpleNamespace(paginate=lambda **_: [pages[name]])
     logs.describe_account_policies = lambda **_: {}
     paths = ReportPaths(lambda _service: logs)
-    assert (paths.log_group("/ecs/etl").forwarded_to, paths.problems) == (("f2", "f3"), set())
+    assert paths.log_group("/ecs/etl").forwarded_to == ("f2", "f3")
+    assert paths.problems == set()
 
 
 # The newest report of each family: how much is read

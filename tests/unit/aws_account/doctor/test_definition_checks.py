@@ -66,7 +66,8 @@ def test_what_add_monitor_made_has_no_problem() -> None:
 
 def test_the_monitor_of_an_instance_needs_no_batch() -> None:
     (finding,) = findings(json.loads(INSTANCE_MONITOR.read_text()))
-    assert (finding.topic, finding.level) == ("monitor", "ok")
+    assert finding.topic == "monitor"
+    assert finding.level == "ok"
     assert "an EC2 instance" in finding.text
 
 
@@ -180,18 +181,18 @@ def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
 
 def test_only_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
     (found,) = pinned(definition(BATCH))
-    assert (found.topic, found.level) == ("schedules", "problem")
+    assert found.topic == "schedules"
+    assert found.level == "problem"
     assert found.advice == "Move it: task-profiler move; by hand if that skips it."
     assert found.text == "The rule nightly is pinned to etl:1, which has no monitor."
     (foreign,) = pinned(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))
     assert foreign.level == "problem"
     (same,) = pinned(with_monitor(definition(BATCH)), "etl:2")
-    assert (same.level, same.text) == ("ok", "The rule nightly starts etl:2.")
+    assert same.level == "ok"
+    assert same.text == "The rule nightly starts etl:2."
     (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))
-    assert (older.level, older.text) == (
-        "note",
-        "The rule nightly is pinned to etl:1, and does not start etl:2.",
-    )
+    assert older.level == "note"
+    assert older.text == "The rule nightly is pinned to etl:1, and does not start etl:2."
 
 
 @pytest.mark.parametrize(

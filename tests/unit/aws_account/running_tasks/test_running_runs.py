@@ -44,7 +44,8 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
     assert run.report.time == newest.time
     assert run.elapsed_ms(NOW_NS) == 600_000
     assert run.elapsed_ms(NOW_NS + 5 * NS_PER_SECOND) == 605_000
-    assert (run.is_running, run.silent_ms) == (True, None)
+    assert run.is_running is True
+    assert run.silent_ms is None
     assert (
         run.elapsed_ms(NOW_NS - 20 * MINUTE_NS) == newest.record.metrics.duration_ms
     )  # a clock that is behind
@@ -58,7 +59,8 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
     assert runs_of(*others).refresh(NOW_NS) == ()
 
 
-def test_a_run_without_a_line_for_ten_minutes_is_not_shown_and_before_that_its_age_is() -> None:
+def test_a_run_without_a_line_for_ten_minutes_is_not_shown() -> None:
+    """A run without a line for ten minutes is not shown and before that its age is."""
     runs = runs_of(text(checkpoint_at(NOW_NS)))
     (late,) = runs.refresh(NOW_NS + 4 * MINUTE_NS)
     assert late.silent_ms == 260_000
@@ -76,16 +78,16 @@ def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
     assert len(runs.refresh(NOW_NS)) == 1
     take(runs, text(ended(line, "failure", 3)))
     (run,) = runs.refresh(NOW_NS + NS_PER_SECOND)
-    assert (run.is_running, run.report.record.exit_code) == (False, 3)
+    assert run.is_running is False
+    assert run.report.record.exit_code == 3
     assert run.elapsed_ms(NOW_NS + 9 * MINUTE_NS) == line.record.metrics.duration_ms
     take(runs, text(line))  # read again
     assert runs.refresh(NOW_NS + 2 * NS_PER_SECOND) == ()
     assert runs_of(text(line), text(ended(line))).refresh(NOW_NS) == ()
 
 
-def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_their_record() -> (
-    None
-):
+def test_notices_have_the_text_of_their_line() -> None:
+    """Notices have the text of their line and a checkpoint counts more than their record."""
     line = checkpoint_at(NOW_NS)
     messages = [notice_text(line), text(line), notice_text(line, "memory")]
     for order in (messages, messages[::-1]):
@@ -96,7 +98,8 @@ def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_t
         }
         assert run.interval.vcpu_used is not None
     (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
-    assert (only_notice.interval, only_notice.silent_ms) == (Interval(), None)
+    assert only_notice.interval == Interval()
+    assert only_notice.silent_ms is None
 
 
 def task(line: Report, status: str = "running", container: str = "batch") -> Report:
@@ -112,7 +115,9 @@ def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:
     assert [run.report for run in found] == [line, other]
     assert found[0].silent_ms == 3_000_000
     gone, left = runs.refresh(NOW_NS, (task(line, "stopped"), other))[::-1]
-    assert (gone.is_running, gone.report.record.status, left.report) == (False, "stopped", other)
+    assert gone.is_running is False
+    assert gone.report.record.status == "stopped"
+    assert left.report == other
     assert gone.interval == line.record.interval
     assert len(runs.refresh(NOW_NS, (other,))) == 1
 

@@ -48,7 +48,8 @@ def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on() -> Non
     assert len(logs.requests) == 2
 
 
-def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_before_it() -> None:
+def test_the_largest_share_of_the_usual_duration_is_first() -> None:
+    """The largest share of the usual duration is first and what has ended before it."""
     logs = FakeLogs()
     past = [report(n, metrics={"duration_ms": 600_000}) for n in range(3)]
     past += [report(n, family="long", metrics={"duration_ms": 6_000_000}) for n in range(3)]
@@ -64,7 +65,9 @@ def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_bef
     for line in lines:
         logs.put(START_NS, text(line))
     watched.refresh()
-    assert (watched.lacks_usual, watched.read_usual(), watched.lacks_usual) == (True, (), False)
+    assert watched.lacks_usual is True
+    assert watched.read_usual() == ()
+    assert watched.lacks_usual is False
     shown = [(one.run.report.record.task_id, one.share) for one in watched.runs()]
     assert shown == [("double", 2.0), ("half", 0.5), ("fifth", 0.2), ("new", None)]
     logs.put(START_NS, text(ended(lines[0])))
@@ -147,7 +150,8 @@ class FakeEcs:
         return SimpleNamespace(paginate=lambda **_: [{"taskArns": [arn]} for arn in running])
 
     def describe_tasks(self, *, cluster: str, tasks: list[str]) -> Any:
-        assert (cluster, len(tasks) <= 100) == ("jobs", True)
+        assert cluster == "jobs"
+        assert len(tasks) <= 100
         return {"tasks": [self.tasks[arn] for arn in tasks if arn in self.tasks]}
 
     def describe_task_definition(self, *, taskDefinition: str) -> Any:
@@ -170,18 +174,17 @@ def test_a_task_has_what_ecs_knows() -> None:
     for _ in range(2):
         (report,) = tasks.read(START_NS)
     record = report.record
-    assert (record.task_id, record.family, record.revision) == ("id-nightly", "nightly", "7")
-    assert (record.cluster, record.region, record.account_id) == (
-        "jobs",
-        "eu-west-1",
-        "111122223333",
-    )
-    assert (record.status, record.started_at, record.container.name) == (
-        "running",
-        "2025-11-20T00:50:00.000Z",
-        "batch",
-    )
-    assert (record.metrics.vcpu_size, record.metrics.memory_size_mb) == (0.5, 1024)
+    assert record.task_id == "id-nightly"
+    assert record.family == "nightly"
+    assert record.revision == "7"
+    assert record.cluster == "jobs"
+    assert record.region == "eu-west-1"
+    assert record.account_id == "111122223333"
+    assert record.status == "running"
+    assert record.started_at == "2025-11-20T00:50:00.000Z"
+    assert record.container.name == "batch"
+    assert record.metrics.vcpu_size == 0.5
+    assert record.metrics.memory_size_mb == 1024
     assert len(ecs.described) == 1, "a revision never changes"
 
 
@@ -221,11 +224,13 @@ def test_a_task_that_has_ended_is_described_once_more(
     tasks.read(START_NS)
     ecs.end("nightly", exit_code, **more)
     found = {one.record.family: one.record for one in tasks.read(START_NS)}
-    assert (found["nightly"].status, found["nightly"].exit_code) == (status, exit_code)
+    assert found["nightly"].status == status
+    assert found["nightly"].exit_code == exit_code
     assert [one.record.family for one in tasks.read(START_NS)] == ["plain"]
 
 
-def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_meanwhile() -> None:
+def test_a_definition_that_was_not_read_is_read_again() -> None:
+    """A definition that was not read is read again and the problem is named meanwhile."""
     ecs = FakeEcs("nightly", "nightly-load")
     ecs.refused = 2
     tasks = tasks_of(ecs)
@@ -235,21 +240,19 @@ def test_a_definition_that_was_not_read_is_read_again_and_the_problem_is_named_m
         "Task definitions of running tasks cannot be read: AWS returned ThrottlingException"
     )
     assert [one.record.container.name for one in tasks.read(START_NS)] == ["batch", "batch"]
-    assert (tasks.problems, tasks.groups) == ((), ("/ecs/jobs", "/ecs/monitors"))
+    assert tasks.problems == ()
+    assert tasks.groups == ("/ecs/jobs", "/ecs/monitors")
 
 
-def test_a_task_that_has_not_started_has_no_time_and_those_of_services_are_left_out_unless_asked_for() -> (
-    None
-):
+def test_a_task_that_has_not_started_has_no_time() -> None:
+    """A task that has not started has no time and those of services are left out unless asked for."""
     ecs = FakeEcs("nightly")
     (arn,) = ecs.tasks
     ecs.tasks[arn] = {**ecs.task("nightly", lastStatus="PENDING", cpu="x"), "startedAt": None}
     (report,) = tasks_of(ecs).read(START_NS)
-    assert (report.record.status, report.record.started_at, report.record.metrics.vcpu_size) == (
-        "running",
-        None,
-        None,
-    )
+    assert report.record.status == "running"
+    assert report.record.started_at is None
+    assert report.record.metrics.vcpu_size is None
     ecs.tasks[arn] = ecs.task("nightly", group="service:api")
     assert tasks_of(ecs).read(START_NS) == ()
     assert len(tasks_of(ecs, with_services=True).read(START_NS)) == 1

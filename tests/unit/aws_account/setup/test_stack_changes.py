@@ -50,11 +50,10 @@ def test_a_change_set_is_read_page_by_page() -> None:
         Change(action="Modify", resource="B", type="AWS::SQS::Queue", replacement="Conditional"),
     )
     (asked,) = aws.calls("CreateChangeSet")
-    assert (asked["ChangeSetType"], asked["Parameters"]) == ("UPDATE", parameters)
-    assert (asked["Tags"], asked["Capabilities"]) == (
-        [{"Key": "team", "Value": "data"}],
-        ["CAPABILITY_IAM"],
-    )
+    assert asked["ChangeSetType"] == "UPDATE"
+    assert asked["Parameters"] == parameters
+    assert asked["Tags"] == [{"Key": "team", "Value": "data"}]
+    assert asked["Capabilities"] == ["CAPABILITY_IAM"]
     assert not aws.calls("DeleteChangeSet")
 
 
@@ -138,7 +137,8 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     ended = [("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role"), of_stack("DELETE_COMPLETE")]
     changes = changes_of(FakeCloudFormation(happens=[ended]))
     (kept,) = changes.delete(STACK_ID)
-    assert (kept.resource, kept.physical_id) == ("Queue", "physical-Queue")
+    assert kept.resource == "Queue"
+    assert kept.physical_id == "physical-Queue"
     failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in\n use"), of_stack("DELETE_FAILED")]
     changes = changes_of(FakeCloudFormation(happens=[failing]))
     with pytest.raises(

@@ -93,9 +93,10 @@ def values(**given: str) -> dict[str, str]:
         (RUNNING, True),
     ],
 )
-def test_groups_are_subscribed_for_a_cluster_or_for_notices_which_need_groups_and_a_channel(
+def test_groups_are_subscribed_for_a_cluster_or_for_notices(
     given: dict[str, str], subscribes: object
 ) -> None:
+    """Groups are subscribed for a cluster or for notices which need groups and a channel."""
     assert subscribes_groups(values(**given)) is subscribes
     for lacking in ("LogGroups", "SlackSecretId"):
         with pytest.raises(

@@ -17,7 +17,7 @@ from profiler.core.errors import TaskProfilerError
 from tests.setup_cluster import Cluster
 
 
-def test_a_template_that_the_cluster_rejects_ends_the_deployment_unless_the_sign_in_may_not_install_it(
+def test_a_template_that_the_cluster_rejects_ends_the_deployment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first report would make an index with other field types."""

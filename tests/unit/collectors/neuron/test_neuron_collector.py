@@ -74,7 +74,9 @@ def test_a_run_of_two_runtimes_worked_out_by_hand() -> None:
     assert shown(record.device_memory_used_mb) == (228.0, 254.0)
     assert record.device_memory_size_mb == 32 * 1024
     assert record.executions == NeuronExecutions(completed=20, failed=3)
-    assert (record.latency_seconds, record.ecc_uncorrected, record.restarts) == (None, None, 2)
+    assert record.latency_seconds is None
+    assert record.ecc_uncorrected is None
+    assert record.restarts == 2
 
 
 def test_the_largest_of_each_percentile_stays() -> None:
@@ -107,7 +109,8 @@ def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() ->
     # A core of which only the memory is known is listed. A reading of it counts even if its period
     # is 0.
     (only,) = record_of(report(runtime({0: 89.0}, {0: 70}, period=0))).cores
-    assert (only.utilization_percent, shown(only.memory_used_mb)) == (None, (70.0, 70.0))
+    assert only.utilization_percent is None
+    assert shown(only.memory_used_mb) == (70.0, 70.0)
 
 
 def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
@@ -139,11 +142,9 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
         (200.0, 200.0),
     ]
     assert shown(record.device_memory_used_mb) == (300.0, 300.0)
-    assert (
-        latest.core_memory_bytes,
-        latest.device_memory_bytes,
-        latest.memory_bytes_by_category,
-    ) == ({}, None, {})
+    assert latest.core_memory_bytes == {}
+    assert latest.device_memory_bytes is None
+    assert latest.memory_bytes_by_category == {}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ NOTHING = decoded(
 )
 
 
-class World:
+class CollectedReports:
     """A collector of reports that a test makes."""
 
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
@@ -245,29 +246,30 @@ class World:
 
 
 def test_the_record_has_what_was_reported() -> None:
-    world = World(is_required=True)
-    world.collector.start()
-    world.report(BUSY, BUSY)
-    world.collector.final_reading(0.3)
-    record = world.record()
-    assert world.log.lines == []
+    fakes = CollectedReports(is_required=True)
+    fakes.collector.start()
+    fakes.report(BUSY, BUSY)
+    fakes.collector.final_reading(0.3)
+    record = fakes.record()
+    assert fakes.log.lines == []
     neuron = present(record.neuron)
-    assert ([core.index for core in neuron.cores], neuron.restarts) == ([0, 1], 2)
+    assert [core.index for core in neuron.cores] == [0, 1]
+    assert neuron.restarts == 2
     assert present(neuron.cores[0].utilization_percent).avg == 75
     assert present(record.sampling).sources == ("neuron-monitor",)
-    world.collector.stop(1)
-    assert world.calls == ["start", "stop"]
-    unrelated_children = UnrelatedChildren([7], Collectors(world.collector))
+    fakes.collector.stop(1)
+    assert fakes.calls == ["start", "stop"]
+    unrelated_children = UnrelatedChildren([7], Collectors(fakes.collector))
     assert [pid in unrelated_children for pid in (7, 4711, 8)] == [True, True, False]
 
 
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
-    world = World()
-    world.collector.start()
-    world.report(*[NOTHING] * 10)
-    world.collector.final_reading(0.3)
-    assert world.record() == RECORD
-    assert world.log.lines == []
+    fakes = CollectedReports()
+    fakes.collector.start()
+    fakes.report(*[NOTHING] * 10)
+    fakes.collector.final_reading(0.3)
+    assert fakes.record() == RECORD
+    assert fakes.log.lines == []
 
 
 @pytest.mark.parametrize(
@@ -277,48 +279,46 @@ def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> No
 def test_missing_required_devices_are_reported_once_in_the_log_and_in_the_record(
     reports: int, reason: str, *, is_installed: bool
 ) -> None:
-    world = World(installed=is_installed, is_required=True)
-    world.collector.start()
-    world.report(*[NOTHING] * reports)
-    world.collector.final_reading(0.3)
-    world.collector.final_reading(0.3)
-    world.collector.stop(1)
-    (warning,) = world.log.events("warning")
+    fakes = CollectedReports(installed=is_installed, is_required=True)
+    fakes.collector.start()
+    fakes.report(*[NOTHING] * reports)
+    fakes.collector.final_reading(0.3)
+    fakes.collector.final_reading(0.3)
+    fakes.collector.stop(1)
+    (warning,) = fakes.log.events("warning")
     assert "TASK_PROFILER_NEURON=on, but nothing can be measured" in warning
     assert reason in warning
-    assert world.collector.startup_error == warning
-    assert world.record().monitor == Monitor(warnings=(warning,))
-    assert world.collector.child_pid == (4711 if is_installed else None)
-    world.report(BUSY)
+    assert fakes.collector.startup_error == warning
+    assert fakes.record().monitor == Monitor(warnings=(warning,))
+    assert fakes.collector.child_pid == (4711 if is_installed else None)
+    fakes.report(BUSY)
     assert [
-        *Collectors(world.collector).startup_errors(),
-        *present(world.record().monitor).warnings,
+        *Collectors(fakes.collector).startup_errors(),
+        *present(fakes.record().monitor).warnings,
     ] == []
 
 
-def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_cores() -> None:
-    world = World()
-    world.collector.start()
-    world.report(BUSY)
-    world.source.failure = ThreadFailure(0, "KeyError: 'cores'")
-    record = world.record()
+def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_cores() -> None:
+    fakes = CollectedReports()
+    fakes.collector.start()
+    fakes.report(BUSY)
+    fakes.source.failure = ThreadFailure(0, "KeyError: 'cores'")
+    record = fakes.record()
     (warning,) = present(record.monitor).warnings
     assert "The collection of Neuron values stopped at 1970-" in warning
-    checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
+    checkpoint = with_collected(replace(RECORD, status="running"), (fakes.collector,))
     assert present(checkpoint.monitor).warnings == (warning,)
-    assert (record.neuron is None, checkpoint.neuron, world.collector.latest()) == (
-        False,
-        None,
-        None,
-    )
+    assert record.neuron is not None
+    assert checkpoint.neuron is None
+    assert fakes.collector.latest() is None
 
 
-def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_report() -> None:
-    world = World()
-    world.source.outage = Outage(0, "it ended with exit code 1")
-    assert world.record() == RECORD  # it never had values
-    world.report(BUSY)
-    record = world.record()
+def test_a_neuron_monitor_that_ended_is_no_source_until_its_next_report() -> None:
+    fakes = CollectedReports()
+    fakes.source.outage = Outage(0, "it ended with exit code 1")
+    assert fakes.record() == RECORD  # it never had values
+    fakes.report(BUSY)
+    record = fakes.record()
     assert record.neuron is not None
     assert record.sampling == Sampling()
     assert present(record.monitor).warnings == (
@@ -327,7 +327,7 @@ def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_re
             "Neuron values end there."
         ),
     )
-    assert with_collected(replace(RECORD, status="running"), (world.collector,)).neuron is None
-    assert world.collector.latest() is None
-    world.source.outage = None
-    assert world.record().sampling == Sampling(sources=("neuron-monitor",))
+    assert with_collected(replace(RECORD, status="running"), (fakes.collector,)).neuron is None
+    assert fakes.collector.latest() is None
+    fakes.source.outage = None
+    assert fakes.record().sampling == Sampling(sources=("neuron-monitor",))

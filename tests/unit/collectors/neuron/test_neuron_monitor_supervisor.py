@@ -50,9 +50,8 @@ def waits_after(*reports: int) -> list[float]:
     return waits
 
 
-def test_the_backoff_doubles_from_one_second_to_a_minute_and_ten_reports_in_a_row_reset_it() -> (
-    None
-):
+def test_the_backoff_doubles_from_one_second_to_a_minute() -> None:
+    """The backoff doubles from one second to a minute and ten reports in a row reset it."""
     assert waits_after(*[1] * 9) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert waits_after(9, 9, 10, 1) == [1, 2, 1, 2]
 
@@ -70,11 +69,14 @@ def test_reads_a_report_of_runtime_1() -> None:
     parsed = decoded(inf1_report())
     (daemon,) = parsed.runtimes
     assert daemon.utilization_percent == {0: 42.0, 1: 43.0, 2: 44.0, 3: 45.0}
-    assert (daemon.core_memory_bytes, daemon.device_memory_bytes) == ({}, 2 * MIB)
-    assert (daemon.completed, daemon.failed) == (123, 2)
+    assert daemon.core_memory_bytes == {}
+    assert daemon.device_memory_bytes == 2 * MIB
+    assert daemon.completed == 123
+    assert daemon.failed == 2
     assert daemon.latency == Latency(p50_seconds=0.011, p99_seconds=0.012, p100_seconds=0.013)
     assert parsed.ecc_uncorrected == {0: 3}
-    assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
+    assert parsed.device_count is None
+    assert parsed.device_memory_size_bytes is None
 
 
 def test_the_device_latency_replaces_a_missing_total_latency() -> None:
@@ -91,15 +93,14 @@ def test_the_device_latency_replaces_a_missing_total_latency() -> None:
 @pytest.mark.parametrize(
     "runtimes", [[], None, [{"pid": 1, "error": "", "report": {}}, {"pid": 2, "error": "x"}]]
 )
-def test_no_runtime_and_one_of_which_nothing_was_due_are_a_report_all_the_same(
+def test_no_runtime_and_nothing_due_are_a_report_all_the_same(
     runtimes: object,
 ) -> None:
+    """No runtime and one of which nothing was due are a report all the same."""
     assert decoded({**report(), "neuron_runtime_data": runtimes}).runtimes == ()
 
 
-def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_an_entry_that_is_no_core_is_skipped() -> (
-    None
-):
+def test_an_error_of_the_hardware_or_a_runtime_is_reported() -> None:
     """Neither costs another field."""
     document = report(runtime({0: 50.0}, {0: 8}))
     document["neuron_hardware_info"]["error"] = "no device"
@@ -109,7 +110,8 @@ def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_an_entry_that_is_
     ]
     cores.update({"nc_v3.0": {"neuroncore_utilization": 5}, "1": None})
     parsed = decoded(document)
-    assert (parsed.device_count, parsed.runtimes[0].utilization_percent) == (None, {0: 50.0})
+    assert parsed.device_count is None
+    assert parsed.runtimes[0].utilization_percent == {0: 50.0}
     assert parsed.problems == ("the process is gone", "no device")
 
 

@@ -32,7 +32,7 @@ RECORD = Record(
 )
 
 
-class World:
+class CollectedGpus:
     def __init__(
         self, source: NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None
     ) -> None:
@@ -57,59 +57,55 @@ class World:
 
 
 @pytest.mark.parametrize(("gpus", "at"), [(1, [0, 10, 20, 30]), (3, [0, 30])])
-def test_the_slow_counters_are_read_at_the_start_every_ten_seconds_a_gpu_and_on_request(
+def test_the_slow_counters_are_read_every_ten_seconds_and_on_request(
     gpus: int, at: list[int]
 ) -> None:
+    """The slow counters are read at the start every ten seconds a GPU and on request."""
     source = ScriptedSource(reading(*(f"GPU-{index}" for index in range(gpus))))
-    world = World(source)
-    world.ticks(31)
+    fakes = CollectedGpus(source)
+    fakes.ticks(31)
     assert [second for second, counters in enumerate(source.counters_read) if counters] == at
-    world.collector.tick(is_complete=True)
+    fakes.collector.tick(is_complete=True)
     assert source.counters_read[-1]
 
 
 def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
-    world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
-    world.ticks(1)
-    world.collector.on_batch_started(replace(BATCH, started_ns=world.clock.wall_ns()))
-    world.ticks(4)
+    fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")))
+    fakes.ticks(1)
+    fakes.collector.on_batch_started(replace(BATCH, started_ns=fakes.clock.wall_ns()))
+    fakes.ticks(4)
     run = replace(RECORD, metrics=Metrics(duration_ms=10_000))
-    idle = present(world.record(run).gpu_idle)
-    assert (idle.percent, idle.gpu_hours, idle.usd) == (
-        30,
-        round(2 * 3 / 3600, 6),
-        round(0.3 * 7.2 / 360, 8),
-    )
-    assert world.record().gpu_idle is None
-    assert Collectors(world.collector).idle_gpu_ns("", 0, world.clock.monotonic_ns()) == seconds(4)
+    idle = present(fakes.record(run).gpu_idle)
+    assert idle.percent == 30
+    assert idle.gpu_hours == round(2 * 3 / 3600, 6)
+    assert idle.usd == round(0.3 * 7.2 / 360, 8)
+    assert fakes.record().gpu_idle is None
+    assert Collectors(fakes.collector).idle_gpu_ns("", 0, fakes.clock.monotonic_ns()) == seconds(4)
     # The report is made after further readings, when the end of the batch is noticed.
-    ended = replace(run, finished_at=format_ms(world.clock.wall_ns() - seconds(1)))
-    world.ticks(9)
-    assert present(world.record(ended).gpu_idle) == idle
+    ended = replace(run, finished_at=format_ms(fakes.clock.wall_ns() - seconds(1)))
+    fakes.ticks(9)
+    assert present(fakes.record(ended).gpu_idle) == idle
 
 
-def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gpu_are_reported() -> (
-    None
-):
-    world = World(ScriptedSource(reading("GPU-a", "GPU-b")))
-    world.collector.tick()
-    record = world.record()
+def test_known_gpus_of_the_batch_have_no_scope() -> None:
+    """Known GPUs of the batch have no scope and advice and uuids without a GPU are reported."""
+    fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")))
+    fakes.collector.tick()
+    record = fakes.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
-    assert (record.gpu_scope, record.recommendation, present(record.sampling).sources) == (
-        "instance",
-        None,
-        ("nvml",),
-    )
-    world = World(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
-    world.collector.tick()
-    record = world.record()
+    assert record.gpu_scope == "instance"
+    assert record.recommendation is None
+    assert present(record.sampling).sources == ("nvml",)
+    fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
+    fakes.collector.tick()
+    record = fakes.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
     assert record.gpu_scope is None
     assert "No GPU was ever used" in present(record.recommendation).reasons[0]
-    world = World(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
-    world.collector.tick()
-    assert world.record().gpus == ()
-    assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in world.warnings())
+    fakes = CollectedGpus(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
+    fakes.collector.tick()
+    assert fakes.record().gpus == ()
+    assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in fakes.warnings())
 
 
 @pytest.mark.parametrize(
@@ -126,44 +122,46 @@ def test_known_gpus_of_the_batch_have_no_scope_and_advice_and_uuids_without_a_gp
 )
 def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:
     nvml = FakeNvml(FakeGpu("GPU-p1"), FakeGpu("GPU-q1"), FakeGpu("GPU-r1"))
-    world = World(
+    fakes = CollectedGpus(
         NvmlSource(lambda: nvml.binding, FakeClock()), scope=GpuScope((), lambda _: value)
     )
-    world.collector.on_batch_started(BATCH)
-    world.collector.tick()
-    record = world.record()
+    fakes.collector.on_batch_started(BATCH)
+    fakes.collector.tick()
+    record = fakes.record()
     assert [gpu.uuid for gpu in record.gpus] == uuids
-    assert (record.gpu_scope, world.warnings()) == (None if value else "instance", ())
+    assert record.gpu_scope == (None if value else "instance")
+    assert fakes.warnings() == ()
 
 
-def test_a_machine_without_a_gpu_is_silent_and_a_gpu_that_cannot_be_read_is_noted_in_the_record_alone() -> (
-    None
-):
+def test_a_machine_without_a_gpu_is_silent_and_an_unreadable_gpu_is_noted() -> None:
+    """A machine without a GPU is silent and a GPU that cannot be read is noted in the record alone."""
     source = ScriptedSource(Unavailable("fake error 999"))
-    world = World(source)
-    world.collector.tick()
-    assert world.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
+    fakes = CollectedGpus(source)
+    fakes.collector.tick()
+    assert fakes.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
     source.is_driver_missing = True
-    world = World(source)
-    world.collector.tick()
-    assert world.record() == RECORD
-    assert (world.log.lines, world.collector.startup_error) == ([], None)
+    fakes = CollectedGpus(source)
+    fakes.collector.tick()
+    assert fakes.record() == RECORD
+    assert fakes.log.lines == []
+    assert fakes.collector.startup_error is None
 
 
 def test_a_missing_required_gpu_is_reported_once_in_the_log_and_in_the_record() -> None:
     source = ScriptedSource(Unavailable("no GPU is visible here"))
     source.is_driver_missing = True
-    world = World(source, is_required=True)
-    world.ticks(3)
-    (warning,) = world.log.events("warning")
-    assert (world.warnings(), world.collector.startup_error) == ((warning,), warning)
+    fakes = CollectedGpus(source, is_required=True)
+    fakes.ticks(3)
+    (warning,) = fakes.log.events("warning")
+    assert fakes.warnings() == (warning,)
+    assert fakes.collector.startup_error == warning
     assert "no GPU is visible here" in warning
     assert "NVIDIA_VISIBLE_DEVICES=all" in warning
 
 
 def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_again() -> None:
     mismatch = Unavailable("Driver/library version mismatch (NVML error 18)")
-    world = World(
+    fakes = CollectedGpus(
         ScriptedSource(
             reading("GPU-a"),
             mismatch,
@@ -172,29 +170,30 @@ def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_a
             reading("GPU-a"),
         )
     )
-    world.ticks(1)
-    assert world.warnings() == ()
-    world.ticks(2)
-    (warning,) = world.warnings()
+    fakes.ticks(1)
+    assert fakes.warnings() == ()
+    fakes.ticks(2)
+    (warning,) = fakes.warnings()
     assert warning == (
         "NVML could not be read since 2025-11-20T00:53:21.000Z, and the GPUs' numbers end there: "
         "Driver/library version mismatch (NVML error 18)."
     )
-    world.collector.tick()
-    assert world.warnings() == ()
-    assert (len(world.log.events("warning")), len(world.log.events("info"))) == (1, 1)
-    assert len(world.record().gpus) == 1
+    fakes.collector.tick()
+    assert fakes.warnings() == ()
+    assert len(fakes.log.events("warning")) == 1
+    assert len(fakes.log.events("info")) == 1
+    assert len(fakes.record().gpus) == 1
 
 
 def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() -> None:
     gpus, clock = (FakeGpu("GPU-a"), FakeGpu("GPU-b")), FakeClock()
     nvml = FakeNvml(*gpus)
-    world = World(ScriptedSource(reading()))
-    collector = world.collector = GpuCollector(
+    fakes = CollectedGpus(ScriptedSource(reading()))
+    collector = fakes.collector = GpuCollector(
         NvmlSource(lambda: nvml.binding, clock),
         GpuScope(()),
         clock,
-        world.log,
+        fakes.log,
         seconds(1),
         is_required=False,
     )
@@ -204,37 +203,37 @@ def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() ->
     for _ in range(3):
         collector.tick()
         clock.advance(1)
-    assert world.warnings() == (
+    assert fakes.warnings() == (
         "GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",
     )
     assert [gpu.sample.facts.uuid for gpu in present(collector.latest()).gpus] == ["GPU-a"]
 
 
-def start_hanging(world: World, source: ScriptedSource) -> None:
+def start_hanging(fakes: CollectedGpus, source: ScriptedSource) -> None:
     """Start the collector with a driver that hangs until it is released."""
     source.release.clear()
     source.called.clear()
-    world.collector.start()
+    fakes.collector.start()
     assert source.called.wait(10)
 
 
 def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -> None:
     source = ScriptedSource(reading("GPU-a"))
-    world = World(source)
-    world.collector.tick()
-    start_hanging(world, source)
-    assert world.warnings() == ()
-    world.clock.advance(35)
-    during = world.warnings()
-    world.collector.final_reading(0.01)
-    at_end = world.warnings()
+    fakes = CollectedGpus(source)
+    fakes.collector.tick()
+    start_hanging(fakes, source)
+    assert fakes.warnings() == ()
+    fakes.clock.advance(35)
+    during = fakes.warnings()
+    fakes.collector.final_reading(0.01)
+    at_end = fakes.warnings()
     assert during == at_end
     assert during[0].startswith("The GPU driver does not answer;")
-    assert len(world.record().gpus) == 1
+    assert len(fakes.record().gpus) == 1
     source.release.set()
-    world.collector.final_reading(10)
-    assert world.warnings() == ()
-    world.collector.stop(10)
+    fakes.collector.final_reading(10)
+    assert fakes.warnings() == ()
+    fakes.collector.stop(10)
 
 
 def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
@@ -246,36 +245,37 @@ def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
         closing = threading.Event()
 
     source = HangingClose(reading("GPU-a"))
-    world = World(source)
-    world.collector.start()
-    world.collector.final_reading(10)
+    fakes = CollectedGpus(source)
+    fakes.collector.start()
+    fakes.collector.final_reading(10)
     source.release.clear()
-    world.collector.stop(600)  # the test has a timeout
+    fakes.collector.stop(600)  # the test has a timeout
     assert source.closing.wait(10)
     source.release.set()
 
 
 def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> None:
     source = ScriptedSource(reading("GPU-a"))
-    world = World(source)
-    world.collector.tick()
-    world.collector.start()
-    world.collector.final_reading(10)
+    fakes = CollectedGpus(source)
+    fakes.collector.tick()
+    fakes.collector.start()
+    fakes.collector.final_reading(10)
     assert source.counters_read[-1]
-    world.collector.stop(10)
+    fakes.collector.stop(10)
     wait_until(lambda: source.closed, 10, "the end of the thread")
-    world.collector.stop(10)
+    fakes.collector.stop(10)
 
 
-def test_a_missing_required_gpu_is_reported_even_if_the_run_ends_before_the_first_reading() -> None:
+def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
+    """A missing required GPU is reported even if the run ends before the first reading."""
     source = ScriptedSource(Unavailable("no GPU is visible here"))
-    world = World(source, is_required=True)
-    start_hanging(world, source)
+    fakes = CollectedGpus(source, is_required=True)
+    start_hanging(fakes, source)
     threading.Timer(0.05, source.release.set).start()
-    world.collector.final_reading(10)
-    assert "no GPU can be read (no GPU is visible here)" in world.warnings()[0]
-    world.collector.stop(10)
-    assert world.log.events("warning") == [world.collector.startup_error]
+    fakes.collector.final_reading(10)
+    assert "no GPU can be read (no GPU is visible here)" in fakes.warnings()[0]
+    fakes.collector.stop(10)
+    assert fakes.log.events("warning") == [fakes.collector.startup_error]
 
 
 WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in enumerate("abcd"))
@@ -307,15 +307,14 @@ def test_what_the_own_environment_says_depends_on_what_is_visible(
     if isinstance(meant, str):
         assert choice == GpuSelection()
     else:
-        assert (choice.is_known, choice.selectors) == (
-            True,
-            None if meant is None else frozenset(meant),
-        )
+        assert choice.is_known is True
+        assert choice.selectors == (None if meant is None else frozenset(meant))
 
 
-def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_readings_have_the_gpus_of_all() -> (
-    None
-):
+def test_live_readings_have_the_gpus_of_all() -> None:
+    """The batch's processes are read until the selection is known and live readings have the GPUs
+    of all.
+    """
     asked: list[str] = []
     answers: dict[str, str] = {"c": "GPU-c"}
 
@@ -344,19 +343,21 @@ def test_the_batchs_processes_are_read_until_the_selection_is_known_and_live_rea
     assert GpuScope(("GPU-x",)).selection_for_all(WHOLE) == known("GPU-x")
 
 
-def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_gpus() -> None:
+def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_gpus() -> None:
     """An answer of another type than the binding documents, for example."""
-    world = World(ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand")))
-    world.collector.start()
-    world.collector.final_reading(10)
-    world.collector.stop(10)
-    world.clock.advance(60)
-    assert len(world.record().gpus) == 1
-    (warning,) = world.warnings()
+    fakes = CollectedGpus(
+        ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand"))
+    )
+    fakes.collector.start()
+    fakes.collector.final_reading(10)
+    fakes.collector.stop(10)
+    fakes.clock.advance(60)
+    assert len(fakes.record().gpus) == 1
+    (warning,) = fakes.warnings()
     assert "The collection of GPU values stopped at 2025-" in warning
     assert "(TypeError: unsupported operand)" in warning
-    checkpoint = world.record(replace(RECORD, status="running"))
+    checkpoint = fakes.record(replace(RECORD, status="running"))
     assert checkpoint == replace(RECORD, status="running", monitor=Monitor(warnings=(warning,)))
-    assert world.collector.latest() is None
-    world.collector.final_reading(3600)
-    assert world.warnings() == (warning,)
+    assert fakes.collector.latest() is None
+    fakes.collector.final_reading(3600)
+    assert fakes.warnings() == (warning,)

@@ -71,14 +71,14 @@ def test_a_worked_example() -> None:
     gpu = only(
         at_each_second(*(reading(**always, **dict(zip(columns, row, strict=True))) for row in rows))
     )
-    assert (gpu.uuid, gpu.index, gpu.name, gpu.memory_size_mb) == (
-        "GPU-a",
-        0,
-        "NVIDIA A10G",
-        24 * 1024,
-    )
-    assert (present(gpu.utilization_percent).avg, present(gpu.utilization_percent).max) == (50, 100)
-    assert (present(gpu.memory_used_mb).avg, present(gpu.memory_used_mb).max) == (2048, 3072)
+    assert gpu.uuid == "GPU-a"
+    assert gpu.index == 0
+    assert gpu.name == "NVIDIA A10G"
+    assert gpu.memory_size_mb == 24 * 1024
+    assert present(gpu.utilization_percent).avg == 50
+    assert present(gpu.utilization_percent).max == 100
+    assert present(gpu.memory_used_mb).avg == 2048
+    assert present(gpu.memory_used_mb).max == 3072
     assert present(gpu.power_watts).avg == 200
     assert gpu.energy_joules == 650.5
     assert gpu.throttle_reasons == {"swPowerCap": 25, "swThermalSlowdown": 50}
@@ -100,18 +100,15 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
         reading(sm_active_percent=90.0, amounts={"pcie_rx_bytes": 500}, gpm_ns=seconds(2)),
     )
     gpu = only(usage)
-    assert (present(gpu.sm_active_percent).avg, present(gpu.sm_active_percent).max) == (80, 90)
-    assert (gpu.tensor_active_percent, gpu.sm_occupancy_percent, gpu.dram_active_percent) == (
-        None,
-        None,
-        None,
-    )
-    assert (gpu.pcie_tx_bytes, gpu.pcie_rx_bytes, gpu.nvlink_tx_bytes, gpu.nvlink_rx_bytes) == (
-        None,
-        1500,
-        5,
-        None,
-    )
+    assert present(gpu.sm_active_percent).avg == 80
+    assert present(gpu.sm_active_percent).max == 90
+    assert gpu.tensor_active_percent is None
+    assert gpu.sm_occupancy_percent is None
+    assert gpu.dram_active_percent is None
+    assert gpu.pcie_tx_bytes is None
+    assert gpu.pcie_rx_bytes == 1500
+    assert gpu.nvlink_tx_bytes == 5
+    assert gpu.nvlink_rx_bytes is None
     (latest,) = usage.latest(None)
     assert latest.totals == {"pcie_rx_bytes": 1500, "nvlink_tx_bytes": 5}
     assert latest.sample.sm_active_percent == 90
@@ -205,7 +202,8 @@ def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
     assert idle.between(start, end) == len(idle_moments & set(range(start, end)))
 
 
-def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_price() -> None:
+def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus() -> None:
+    """The idle time of a task is the mean of its GPUs and its share of the price."""
     gpus = (
         Gpu(uuid="a", idle_seconds=1800.0, idle_percent=25.0),
         Gpu(uuid="b", idle_seconds=5400.0, idle_percent=75.0),
@@ -220,33 +218,30 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_pr
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
-def test_a_single_reading_has_numbers_and_no_energy_and_the_latest_is_what_the_last_reading_found() -> (
-    None
-):
+def test_a_single_reading_has_numbers_and_no_energy() -> None:
+    """A single reading has numbers and no energy and the latest is what the last reading found."""
     usage = at_each_second(reading(utilization_percent=40.0, power_watts=150.0, throttle_reasons=4))
     gpu = only(usage)
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
-    assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
+    assert gpu.throttle_reasons == {"swPowerCap": 100}
+    assert gpu.energy_joules is None
     (latest,) = usage.latest(None)
     assert set(present(latest.throttled_seconds).values()) == {0}
     first = reading(power_watts=100.0, throttle_reasons=0x24, counters={ENERGY: 5_000})
     (latest,) = at_each_second(first, reading(utilization_percent=30.0, throttle_reasons=4)).latest(
         None
     )
-    assert (latest.sample.utilization_percent, latest.sample.power_watts, latest.energy_joules) == (
-        30,
-        None,
-        5,
-    )
+    assert latest.sample.utilization_percent == 30
+    assert latest.sample.power_watts is None
+    assert latest.energy_joules == 5
     assert latest.throttled_seconds == {
         **dict.fromkeys(THROTTLE_REASONS.values(), 0),
         "swPowerCap": 1,
     }
 
 
-def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_on_from_zero() -> (
-    None
-):
+def test_energy_is_power_by_time_without_a_counter() -> None:
+    """Energy is power by time without a counter and a reloaded driver counts on from zero."""
     usage = at_each_second(*(reading(power_watts=watts) for watts in (900.0, 100.0, 300.0)))
     assert [only(usage).energy_joules, *(one.energy_joules for one in usage.latest(None))] == [
         400,
@@ -263,7 +258,8 @@ def test_energy_is_power_by_time_without_a_counter_and_a_reloaded_driver_counts_
     assert latest.energy_joules == 5000
 
 
-def test_xids_are_kept_once_each_and_those_without_a_gpu_and_a_lost_gpu_are_noted() -> None:
+def test_xids_are_kept_once_each() -> None:
+    """Xids are kept once each and those without a GPU and a lost GPU are noted."""
     usage = at_each_second(reading(utilization_percent=70.0))
     for code in (31, 43, 31):
         usage.add(DriverReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
@@ -324,9 +320,8 @@ def test_idle_gpus_are_named_in_the_advice() -> None:
     )
 
 
-def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_their_memory_is_added() -> (
-    None
-):
+def test_recent_readings_are_those_of_the_selected_gpus() -> None:
+    """Recent readings are those of the selected GPUs since the last call and their memory is added."""
     usage = GpuUsage(seconds(1))
     other = GpuSample(facts=OTHER, utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):
@@ -340,7 +335,8 @@ def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call_and_
     )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
-    assert (nothing.gpu_percent.summary(), nothing.gpus_memory_bytes) == (None, None)
+    assert nothing.gpu_percent.summary() is None
+    assert nothing.gpus_memory_bytes is None
     usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
     assert again.gpu_percent.summary() == AverageAndMaximum(avg=99, max=99)

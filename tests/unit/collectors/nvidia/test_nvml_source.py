@@ -56,9 +56,8 @@ class Machine:
         return reading.reason
 
 
-def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counters_on_request() -> (
-    None
-):
+def test_a_reading_has_all_cheap_fields_in_the_records_units() -> None:
+    """A reading has all cheap fields in the record's units and the slow counters on request."""
     gpu = FakeGpu(
         utilization_percent=98,
         used_bytes=11_250 * MIB,
@@ -69,14 +68,15 @@ def test_a_reading_has_all_cheap_fields_in_the_records_units_and_the_slow_counte
     gpu.energy_millijoules, gpu.ecc_uncorrected = 7, 2
     machine = Machine(gpu)
     sample = machine.sample()
-    assert (sample.facts.uuid, sample.facts.index, sample.facts.name) == ("GPU-0", 0, "NVIDIA A10G")
+    assert sample.facts.uuid == "GPU-0"
+    assert sample.facts.index == 0
+    assert sample.facts.name == "NVIDIA A10G"
     assert sample.utilization_percent == 98
-    assert (sample.memory_used_bytes, sample.memory_size_bytes) == (11_250 * MIB, 24_000 * MIB)
-    assert (sample.power_watts, sample.sm_clock_mhz, sample.temperature_celsius) == (
-        690.5,
-        1980,
-        61,
-    )
+    assert sample.memory_used_bytes == 11_250 * MIB
+    assert sample.memory_size_bytes == 24_000 * MIB
+    assert sample.power_watts == 690.5
+    assert sample.sm_clock_mhz == 1980
+    assert sample.temperature_celsius == 61
     assert sample.counters == {}
     assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
     sample = machine.sample(counters=True)
@@ -88,9 +88,11 @@ def test_the_driver_is_started_once_handles_are_kept_and_closing_gives_it_back()
     machine.source.close()
     for _ in range(100):
         machine.read()
-    assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceGetHandleByIndex"]) == (1, 2)
+    assert machine.nvml.starts == 1
+    assert machine.nvml.calls["nvmlDeviceGetHandleByIndex"] == 2
     machine.source.close()
-    assert (machine.nvml.is_open, machine.nvml.calls["nvmlEventSetFree"]) == (False, 1)
+    assert machine.nvml.is_open is False
+    assert machine.nvml.calls["nvmlEventSetFree"] == 1
 
 
 @pytest.mark.parametrize("value", [3, 13])
@@ -125,7 +127,8 @@ def test_a_forbidden_field_or_gpu_is_noted_once_and_the_others_are_read() -> Non
     machine.read()
     reading = machine.read()
     (note,) = reading.notes
-    assert (reading.samples[0].power_watts, "does not allow" in note) == (None, True)
+    assert reading.samples[0].power_watts is None
+    assert "does not allow" in note
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceGetHandleByIndex", 4, uuid="GPU-0", always=True)
     reading = machine.read()
@@ -151,7 +154,8 @@ def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     machine.nvml.clear_failures()
     machine.clock.advance(30)
     assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-0", "GPU-1"]
-    assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceRegisterEvents"]) == (1, 2 + 1)
+    assert machine.nvml.starts == 1
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2 + 1
 
 
 def test_a_gpu_that_cannot_be_opened_after_the_driver_was_changed_is_found_later() -> None:
@@ -180,7 +184,8 @@ def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
     machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", value)
     assert f"NVML error {value}" in machine.refused()
     assert machine.sample().memory_used_bytes == 5 * MIB
-    assert (machine.nvml.starts, machine.nvml.calls["nvmlDeviceRegisterEvents"]) == (2, 2)
+    assert machine.nvml.starts == 2
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
 
 
 @pytest.mark.parametrize("value", [12, 9])
@@ -190,13 +195,16 @@ def test_a_missing_driver_is_tried_again_every_half_minute(value: int) -> None:
     for _ in range(61):
         machine.refused()
         machine.clock.advance(1)
-    assert (machine.nvml.calls["nvmlInit"], machine.source.is_driver_missing) == (3, True)
+    assert machine.nvml.calls["nvmlInit"] == 3
+    assert machine.source.is_driver_missing is True
     machine = Machine()  # a driver that shows no GPU counts as none
     assert "no GPU is visible" in machine.refused()
-    assert (machine.source.is_driver_missing, machine.nvml.is_open) == (True, False)
+    assert machine.source.is_driver_missing is True
+    assert machine.nvml.is_open is False
 
 
-def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
+def test_a_gpu_that_answers_nothing_three_times_is_started_anew() -> None:
+    """A GPU that answers nothing three times is started anew at most twice a minute."""
     machine = Machine(FakeGpu())
     machine.read()
     machine.clock.advance(60)
@@ -228,10 +236,8 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
         machine = Machine(FakeGpu())
         machine.nvml.fail(function, 3, always=True)
         assert machine.read().xids == ()
-    assert (machine.nvml.calls["nvmlEventSetWait_v2"], machine.nvml.calls["nvmlEventSetFree"]) == (
-        0,
-        1,
-    )
+    assert machine.nvml.calls["nvmlEventSetWait_v2"] == 0
+    assert machine.nvml.calls["nvmlEventSetFree"] == 1
 
 
 ERRORS = st.one_of(
@@ -316,16 +322,17 @@ def gpm_values(sample: GpuSample) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percents_of_0_to_100() -> (
-    None
-):
+def test_a_reading_has_the_metrics_of_the_time_since_the_one_before() -> None:
+    """A reading has the metrics of the time since the one before with percents of 0 to 100."""
     machine = GpmMachine()
     assert gpm_values(machine.sample_after()) == {}
     machine.gpus[0].gpm(sm_active=91.5, sm_occupancy=44, tensor_active=80, dram_active=12.5)
     machine.gpus[0].gpm(pcie_tx=100, pcie_rx=200, nvlink_tx=300, nvlink_rx=400)
     sample = machine.sample_after(2)
-    assert (sample.sm_active_percent, sample.sm_occupancy_percent) == (91.5, 44)
-    assert (sample.tensor_active_percent, sample.dram_active_percent) == (80, 12.5)
+    assert sample.sm_active_percent == 91.5
+    assert sample.sm_occupancy_percent == 44
+    assert sample.tensor_active_percent == 80
+    assert sample.dram_active_percent == 12.5
     names = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
     assert sample.amounts == {
         name: 2 * (position + 1) * 100 * MIB for position, name in enumerate(names)
@@ -333,11 +340,13 @@ def test_a_reading_has_the_metrics_of_the_time_since_the_one_before_with_percent
     assert sample.gpm_ns == seconds(2)
     machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
     sample = machine.sample_after()
-    assert (sample.sm_active_percent, sample.dram_active_percent) == (100, 0)
+    assert sample.sm_active_percent == 100
+    assert sample.dram_active_percent == 0
     assert sample.amounts["pcie_rx_bytes"] == 0
 
 
-def test_a_pair_less_than_100_ms_apart_is_not_used_and_the_earlier_sample_is_kept() -> None:
+def test_a_pair_less_than_100_ms_apart_is_not_used() -> None:
+    """A pair less than 100 ms apart is not used and the earlier sample is kept."""
     machine = GpmMachine()
     machine.sample_after()
     assert gpm_values(machine.sample_after(0.0999)) == {}
@@ -355,7 +364,7 @@ class SlowClock(FakeClock):
         return super().monotonic_ns()
 
 
-def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> None:
+def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds() -> None:
     machine = GpmMachine()
     machine.clock = clock = SlowClock()
     machine.source = NvmlSource(lambda: machine.nvml.binding, clock)
@@ -369,9 +378,10 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
 @pytest.mark.parametrize(
     ("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))]
 )
-def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
+def test_a_metric_with_an_error_of_its_own_is_absent_alone(
     name: str, result: int, value: float
 ) -> None:
+    """A metric with an error of its own or without a number is absent alone."""
     machine = GpmMachine()
     machine.sample_after()
     machine.gpus[0].gpm(result=result, **{name: value})
@@ -399,7 +409,9 @@ def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning
     machine.after()
     reading = machine.after()
     old, new = reading.samples
-    assert (gpm_values(old), len(gpm_values(new)), reading.notes) == ({}, len(GPM_NUMBERS), ())
+    assert gpm_values(old) == {}
+    assert len(gpm_values(new)) == len(GPM_NUMBERS)
+    assert reading.notes == ()
     assert machine.nvml.live_samples == 2
 
 
@@ -441,7 +453,8 @@ def test_an_error_that_passes_costs_one_reading(function: str) -> None:
     assert [len(gpm_values(machine.sample_after())) for _ in range(3)] == [0, 0, len(GPM_NUMBERS)]
 
 
-def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_found() -> None:
+def test_a_lost_device_frees_its_samples_and_begins_anew() -> None:
+    """A device that is lost frees its samples and begins anew when it is found."""
     machine = GpmMachine("GPU-0", "GPU-1")
     machine.after()
     machine.after()
@@ -450,6 +463,8 @@ def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_foun
     assert [sample.facts.uuid for sample in machine.after().samples] == ["GPU-1"]
     assert machine.nvml.live_samples == 2
     first, second = machine.sample_after(30), machine.sample_after()
-    assert (first.facts.uuid, gpm_values(first), second.gpm_ns) == ("GPU-0", {}, seconds(1))
+    assert first.facts.uuid == "GPU-0"
+    assert gpm_values(first) == {}
+    assert second.gpm_ns == seconds(1)
     machine.source.close()
     assert machine.nvml.live_samples == 0

@@ -14,7 +14,7 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds
-from tests.process_world import World, base, process
+from tests.process_world import CollectedBatch, base, process
 from tests.values import present
 
 MIB = 2**20
@@ -92,13 +92,14 @@ def test_the_memory_at_a_reading_is_a_lower_bound_completed_by_the_stats(
         ([10, 10, 10, 10], 0, [500, 500, 800, 800], {0: 10, 1.5: 310}, [10, 10, 310, 310]),
     ],
 )
-def test_on_a_machine_of_its_own_the_batch_changes_by_as_much_as_the_machine(
+def test_on_its_own_machine_the_batch_changes_as_the_machine_does(
     held_mib: Sequence[int],
     mapped_mib: int | Sequence[int],
     machine_mib: Sequence[int],
     stats: Mapping[float, int],
     found: Sequence[int],
 ) -> None:
+    """On a machine of its own the batch changes by as much as the machine."""
     comparison, memory = SourceComparison(), list[ContainerSample]()
     mapped = [mapped_mib] * len(held_mib) if isinstance(mapped_mib, int) else mapped_mib
     for at, figure_mib in stats.items():
@@ -180,31 +181,32 @@ class FakeThreads:
         self.is_closed = True
 
 
-def quarter(threads: FakeThreads) -> World:
+def quarter(threads: FakeThreads) -> CollectedBatch:
     """A batch that uses a quarter of a vCPU."""
-    return World(threads, snapshot=lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),)))
+    return CollectedBatch(
+        threads, snapshot=lambda at: ProcessSnapshot(processes=(process(cpu=at / 4),))
+    )
 
 
 def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
-    world = quarter(FakeThreads()).run(60)
-    for record in (world.record(), world.record("running", None)):
+    fakes = quarter(FakeThreads()).run(60)
+    for record in (fakes.record(), fakes.record("running", None)):
         made = present(record.time_breakdown)
-        assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (
-            25.0,
-            25.0,
-            50.0,
-        )
+        assert made.on_cpu_percent == 25.0
+        assert made.waiting_for_cpu_percent == 25.0
+        assert made.network_percent == 50.0
         assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
-        assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
+        assert record.metrics.cpu_wait_seconds == 15.0
+        assert record.metrics.cpu_wait_percent == 50.0
         assert (record.series is None) == (record.status == "running")
 
 
 def test_waits_of_processes_that_are_too_short_to_be_read_make_a_lower_bound() -> None:
-    world = World(FakeThreads())
-    world.snapshot = lambda at: ProcessSnapshot(
+    fakes = CollectedBatch(FakeThreads())
+    fakes.snapshot = lambda at: ProcessSnapshot(
         processes=(process(cpu=at / 2),)
     )  # the threads that are read use half
-    record = world.run(60).record()
+    record = fakes.run(60).record()
     assert present(record.sampling).cpu_wait_covered_percent == 50.0
     assert (
         present(record.monitor)
@@ -223,30 +225,34 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
         .record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
     )
     found = present(record.series)
-    assert (found.vcpu_used, found.cpu_wait) == ((0.4,) * 15, (0.25,) * 15)
+    assert found.vcpu_used == (0.4,) * 15
+    assert found.cpu_wait == (0.25,) * 15
     finer = present(quarter(FakeThreads()).run(60).record().series)
-    assert (finer.step_ms, finer.cpu_wait) == (1000, (0.25,) * 60)
+    assert finer.step_ms == 1000
+    assert finer.cpu_wait == (0.25,) * 60
 
 
-def test_the_time_after_the_end_does_not_count_and_the_cost_of_the_threads_does_not_make_the_processes_pause() -> (
-    None
-):
+def test_the_time_after_the_end_does_not_count() -> None:
+    """The time after the end does not count and the cost of the threads does not make the processes
+    pause.
+    """
     threads = FakeThreads()
     threads.cost_ns = seconds(0.1)
-    world = quarter(threads).run(30)
+    fakes = quarter(threads).run(30)
     assert threads.readings == 30
-    world.snapshot = lambda _: ProcessSnapshot()
-    world.clock.advance(1)
-    world.collector.tick(is_complete=True)
+    fakes.snapshot = lambda _: ProcessSnapshot()
+    fakes.clock.advance(1)
+    fakes.collector.tick(is_complete=True)
     assert threads.was_required
-    made = present(world.run(60).record().time_breakdown)
+    made = present(fakes.run(60).record().time_breakdown)
     # Nothing is known of the last second: it is divided like the one before, but without time on a
     # CPU.
-    assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
-    world.collector._close()
+    assert made.network_percent == 50.5
+    assert made.covered_percent == 100.0
+    fakes.collector._close()
     assert threads.is_closed
     reported = FakeThreads()
-    world = quarter(reported).run(1)
-    world.collector.forget("b")
-    world.collector.tick()
+    fakes = quarter(reported).run(1)
+    fakes.collector.forget("b")
+    fakes.collector.tick()
     assert reported.is_closed

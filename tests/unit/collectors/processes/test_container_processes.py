@@ -139,18 +139,22 @@ def test_a_containers_processes_are_those_in_its_control_group(
     machine.process(8, cgroup=cgroup, parent=7, started=1001)
     machine.process(30, name="task-profiler", docker_id=OTHER, cgroup=cgroup)
     snapshot = machine.source().read()
-    assert (pids(snapshot), snapshot.main_pid, snapshot.ended) == ([7, 8], 7, ())
+    assert pids(snapshot) == [7, 8]
+    assert snapshot.main_pid == 7
+    assert snapshot.ended == ()
 
 
-def test_an_id_that_begins_like_another_is_not_taken_for_it_and_the_first_process_came_from_outside(
+def test_an_id_that_begins_like_another_is_not_taken_for_it(
     machine: FakeProc,
 ) -> None:
+    """An id that begins like another is not taken for it and the first process came from outside."""
     machine.process(7, docker_id="aa11-123", cgroup=FARGATE, started=900)
     machine.process(8, docker_id="aa11-1234567890", cgroup=FARGATE)
     machine.process(20, docker_id="aa11-123", cgroup=FARGATE, started=500)
     machine.process(21, docker_id="aa11-123", cgroup=FARGATE, started=400, parent=20)
     snapshot = machine.source("aa11-123").read()
-    assert (pids(snapshot), snapshot.main_pid) == ([7, 20, 21], 20)
+    assert pids(snapshot) == [7, 20, 21]
+    assert snapshot.main_pid == 20
     assert is_in_container(str(machine.folder / "8"), "aa11-1234567890")
 
 
@@ -158,16 +162,12 @@ def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
     machine.process(7, rss=100, anonymous=80, mark=900, cpu_ticks=150, children_ticks=20, threads=3)
     machine.cpu_ns[7] = 1_503_000_000
     (process,) = machine.source().read().processes
-    assert (process.name, process.own_cpu_ns, process.children_cpu_ns) == (
-        "python3",
-        1_503_000_000,
-        200_000_000,
-    )
-    assert (process.rss_bytes, process.share_bytes, process.peak_bytes) == (
-        100 * MIB,
-        100 * MIB,
-        900 * MIB,
-    )
+    assert process.name == "python3"
+    assert process.own_cpu_ns == 1_503_000_000
+    assert process.children_cpu_ns == 200_000_000
+    assert process.rss_bytes == 100 * MIB
+    assert process.share_bytes == 100 * MIB
+    assert process.peak_bytes == 900 * MIB
     assert process.threads == 3
 
 
@@ -276,7 +276,8 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     assert [process.rss_bytes for process in snapshot.processes] == [100 * MIB, None]
     machine.gone(8)
     snapshot = source.read()
-    assert (snapshot.ended, pids(snapshot)) == ((), [7])
+    assert snapshot.ended == ()
+    assert pids(snapshot) == [7]
     # Who gives back its memory has ended.
     machine.process(9, rss=300, parent=7)
     machine.given(9)
@@ -310,15 +311,18 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     machine.process(8, parent=7, state="R", rss=0, ending=True, cgroup=cgroup)
     machine.given(8)
     snapshot = source.read()
-    assert (snapshot.ended, snapshot.missed_pids) == ((), 1)
+    assert snapshot.ended == ()
+    assert snapshot.missed_pids == 1
     machine.process(8, parent=7, state="Z", rss=0, ending=True, cgroup=cgroup)
     snapshot = source.read()
-    assert (snapshot.ended, snapshot.missed_pids) == ((), 0)
+    assert snapshot.ended == ()
+    assert snapshot.missed_pids == 0
 
 
-def test_no_scan_while_no_id_was_assigned_and_a_number_given_out_again_is_another_process(
+def test_no_scan_while_no_id_was_assigned(
     machine: FakeProc,
 ) -> None:
+    """No scan while no id was assigned and a number given out again is another process."""
     machine.process(7)
     source = machine.read_source()
     machine.process(8, parent=7)
@@ -368,13 +372,11 @@ def test_any_name_of_a_command_can_be_read(name: str, pid: int, ticks: int) -> N
     fields = ["R", 1, *[0] * 9, ticks, 0, 0, 0, 20, 0, 1, 0, 77, 0, 5, *[0] * 28]
     stat = proc.parse_stat(f"{pid} ({name}) {' '.join(map(str, fields))}\n".encode())
     assert stat is not None
-    assert (stat.name, stat.state, stat.cpu_ticks, stat.started_ticks, stat.resident_pages) == (
-        name,
-        "R",
-        ticks,
-        77,
-        5,
-    )
+    assert stat.name == name
+    assert stat.state == "R"
+    assert stat.cpu_ticks == ticks
+    assert stat.started_ticks == 77
+    assert stat.resident_pages == 5
 
 
 def test_at_most_4_kib_of_a_command_line_are_kept(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import Status
 from tests.collected import draft_of, with_collected
 from tests.fakes import START_NS, sample, seconds
-from tests.process_world import BATCH, MIB, World, alone, base, fake_source, process
+from tests.process_world import BATCH, MIB, CollectedBatch, alone, base, fake_source, process
 from tests.values import present
 
 COARSE = Series(
@@ -62,12 +62,10 @@ def group(
 
 
 def test_memory_of_no_process_counts_on_a_machine_of_its_own() -> None:
-    world = World(machine_mib=lambda at: 900 if 5 <= at < 8 else 500)
-    metrics = world.run(10).record().metrics
-    assert (metrics.max_memory_used_mb, round(present(metrics.memory_used_mb).p50 or 0)) == (
-        500,
-        100,
-    )
+    fakes = CollectedBatch(machine_mib=lambda at: 900 if 5 <= at < 8 else 500)
+    metrics = fakes.run(10).record().metrics
+    assert metrics.max_memory_used_mb == 500
+    assert round(present(metrics.memory_used_mb).p50 or 0) == 100
 
 
 def warnings(record: Record) -> tuple[str, ...]:
@@ -75,45 +73,46 @@ def warnings(record: Record) -> tuple[str, ...]:
 
 
 def test_the_time_series_has_a_sample_every_second() -> None:
-    record = World().run(60).record()
-    assert (present(record.metrics.vcpu_used).avg, record.metrics.cpu_seconds) == (0.5, 30.0)
+    record = CollectedBatch().run(60).record()
+    assert present(record.metrics.vcpu_used).avg == 0.5
+    assert record.metrics.cpu_seconds == 30.0
     assert present(record.metrics.memory_used_mb).avg == 100
     assert present(record.metrics.memory_utilization_percent).max == pytest.approx(9.766)
     assert record.sampling is not None
-    assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
+    assert record.sampling.samples == 60
+    assert record.sampling.stats_period_ms == 10_000
     (shown,) = record.processes
-    assert (shown.name, shown.count, shown.cpu_seconds, shown.max_memory_used_mb) == (
-        "job",
-        1,
-        30.0,
-        100,
-    )
+    assert shown.name == "job"
+    assert shown.count == 1
+    assert shown.cpu_seconds == 30.0
+    assert shown.max_memory_used_mb == 100
     # Stats that change every second keep their time series.
-    record = World().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
+    record = CollectedBatch().run(60).record(sampling=Sampling(samples=60, stats_period_ms=1000))
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert record.sampling == Sampling(samples=60, stats_period_ms=1000, sources=("processes",))
     assert record.processes
 
 
 def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
-    world = World()
+    fakes = CollectedBatch()
     for at in range(5, 60, 10):
-        world.run(at + 1)
-        world.collector.on_sample(
+        fakes.run(at + 1)
+        fakes.collector.on_sample(
             "b", sample(START_NS + seconds(at), at * 0.9, 100 * MIB), ResourceLimits()
         )
-    record = world.run(60).record()
+    record = fakes.run(60).record()
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert present(record.metrics.memory_used_mb).avg == 100
     assert "CPU time" in warnings(record)[0]
 
 
 def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
-    world = World().run(30)
+    fakes = CollectedBatch().run(30)
     part = Interval(started_at="a", finished_at="b", cpu_seconds=1.0)
-    assert world.record("running", None, interval=part).interval is not None
-    interval = present(world.run(50).record("running", None, interval=part).interval)
-    assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
+    assert fakes.record("running", None, interval=part).interval is not None
+    interval = present(fakes.run(50).record("running", None, interval=part).interval)
+    assert interval.started_at == "a"
+    assert interval.cpu_seconds == 10.0
 
 
 @pytest.mark.parametrize(
@@ -129,33 +128,34 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     ],
     ids=["a spike", "page cache", "mapped files", "mapped files between two readings"],
 )
-def test_a_peak_that_is_not_the_groups_mark_after_its_end_is_not_called_exact(
+def test_a_peak_that_is_not_the_groups_last_mark_is_not_exact(
     sizes: dict[str, Any], of_group: GroupReading | None, peak: tuple[int, str], largest: int
 ) -> None:
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, **sizes)))
-    world.group = None if of_group is None else lambda _: of_group
-    record = world.run(60).record(metrics=Metrics())
+    fakes = CollectedBatch(snapshot=lambda at: alone(process(cpu=at / 2, **sizes)))
+    fakes.group = None if of_group is None else lambda _: of_group
+    record = fakes.run(60).record(metrics=Metrics())
     assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == peak
     assert present(record.metrics.memory_used_mb).max == largest
     assert record.metrics.memory_usage_peak_mb == (of_group and present(of_group.peak_bytes) / MIB)
     assert record.processes[0].max_memory_used_mb == min(largest, max(sizes.values(), default=100))
 
 
-def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_has_the_kernels_peak_so_far() -> (
-    None
-):
-    world = World(group=lambda _: group(peak=500, is_empty=False)).run(59)
+def test_a_group_that_still_has_a_process_is_not_at_its_end() -> None:
+    """A group that still has a process is not at its end and a running batch has the kernel's peak
+    so far.
+    """
+    fakes = CollectedBatch(group=lambda _: group(peak=500, is_empty=False)).run(59)
     sources = [
-        world.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")
+        fakes.record(status, None).metrics.memory_peak_source for status in ("running", "stopped")
     ]
-    world.snapshot = lambda _: ProcessSnapshot()
-    assert [*sources, world.run(60).record().metrics.memory_peak_source] == [
+    fakes.snapshot = lambda _: ProcessSnapshot()
+    assert [*sources, fakes.run(60).record().metrics.memory_peak_source] == [
         "kernel",
         "sampled",
         "sampled",
     ]
     known = replace(base().metrics, memory_peak_source="kernel", max_memory_used_mb=300)
-    metrics = World().run(10).record(metrics=known).metrics
+    metrics = CollectedBatch().run(10).record(metrics=known).metrics
     assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == (
         "kernel",
         300,
@@ -164,7 +164,7 @@ def test_a_group_that_still_has_a_process_is_not_at_its_end_and_a_running_batch_
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
     """The kernel may remove the group while the processes are listed."""
-    world = World()
+    fakes = CollectedBatch()
     listed: list[float] = []
 
     def read(at: float) -> GroupReading | None:
@@ -176,24 +176,28 @@ def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
         listed.append(at)
         return ProcessSnapshot()
 
-    world.group = read
-    world.run(59)
-    world.snapshot = list_none
-    world.clock.advance(1)
-    world.collector.tick(is_complete=True)
-    metrics = world.run(62).record().metrics
-    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("kernel", 807)
-    assert (metrics.memory_usage_peak_mb, metrics.cpu_seconds) == (807, 30)
-    assert (present(metrics.memory_used_mb).max, present(metrics.memory_used_mb).avg) == (807, 100)
+    fakes.group = read
+    fakes.run(59)
+    fakes.snapshot = list_none
+    fakes.clock.advance(1)
+    fakes.collector.tick(is_complete=True)
+    metrics = fakes.run(62).record().metrics
+    assert metrics.memory_peak_source == "kernel"
+    assert metrics.max_memory_used_mb == 807
+    assert metrics.memory_usage_peak_mb == 807
+    assert metrics.cpu_seconds == 30
+    assert present(metrics.memory_used_mb).max == 807
+    assert present(metrics.memory_used_mb).avg == 100
 
 
 def test_after_a_restart_whose_end_was_not_observed_the_mark_counts_as_sampled() -> None:
-    world = World(
+    fakes = CollectedBatch(
         group=lambda at: group(peak=500) if at < 20 else group(peak=100, is_empty=at >= 40)
     ).run(19)
-    world.collector.on_batch_started(AGAIN)
-    metrics = world.run(40).record().metrics
-    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
+    fakes.collector.on_batch_started(AGAIN)
+    metrics = fakes.run(40).record().metrics
+    assert metrics.memory_peak_source == "sampled"
+    assert metrics.max_memory_used_mb == 500
 
 
 class RestartingBatch:
@@ -204,11 +208,11 @@ class RestartingBatch:
     each attempt.
     """
 
-    def __init__(self, world: World, *, has_group: bool, gap: bool = True) -> None:
-        self.world, self.gap = world, gap
-        world.snapshot = self.snapshot
+    def __init__(self, fakes: CollectedBatch, *, has_group: bool, gap: bool = True) -> None:
+        self.fakes, self.gap = fakes, gap
+        fakes.snapshot = self.snapshot
         open_cgroup = lambda pid, _: self.open_group(pid) if has_group else None  # noqa: E731
-        world.collector._machine = replace(world.collector._machine, open_cgroup=open_cgroup)
+        fakes.collector._machine = replace(fakes.collector._machine, open_cgroup=open_cgroup)
 
     def snapshot(self, at: float) -> ProcessSnapshot:
         if at < 25:
@@ -221,7 +225,7 @@ class RestartingBatch:
         begin, end = (0.0, 25.0) if pid == 7 else (25.5, 99.0)
 
         def read() -> GroupReading | None:
-            at = self.world.at
+            at = self.fakes.at
             cpu = min(at, 24 if pid == 7 else 50) - begin
             return group(cpu=max(cpu, 0), kills=int(at > begin + 10)) if at < end else None
 
@@ -235,13 +239,13 @@ def test_a_batch_that_is_restarted_in_place_is_counted_once(
     *, has_group: bool, gap: bool, noticed: float
 ) -> None:
     """The restart shows in the metadata up to ten seconds later."""
-    world = World()
-    RestartingBatch(world, has_group=has_group, gap=gap)
-    world.run(noticed)
-    world.collector.on_batch_started(
+    fakes = CollectedBatch()
+    RestartingBatch(fakes, has_group=has_group, gap=gap)
+    fakes.run(noticed)
+    fakes.collector.on_batch_started(
         replace(BATCH, restart_count=1, attempt_started_ns=START_NS + seconds(25.5))
     )
-    record = world.run(60).record(metrics=Metrics())
+    record = fakes.run(60).record(metrics=Metrics())
     # A process that nobody was seen to wait for counts with what is left after rounding.
     assert record.metrics.cpu_seconds == pytest.approx(24 + 24.5, abs=0.03)
     series = present(record.series)
@@ -258,14 +262,15 @@ def test_a_batch_that_is_restarted_in_place_is_counted_once(
     ("stats_cpu", "ends", "covered_percent"),
     [(4.9, 20, 100.0), (4.9, 25, 80.0), (10.1, 20, 50.0), (None, 25, 80.0)],
 )
-def test_the_cpu_time_is_covered_until_the_last_reading_of_the_source_that_has_more_of_it(
+def test_cpu_time_is_covered_until_the_last_reading_of_the_fuller_source(
     stats_cpu: float | None, ends: int, covered_percent: float
 ) -> None:
-    world = World().run(20)
-    world.snapshot = lambda _: ProcessSnapshot()
+    """The CPU time is covered until the last reading of the source that has more of it."""
+    fakes = CollectedBatch().run(20)
+    fakes.snapshot = lambda _: ProcessSnapshot()
     stats = Sampling(samples=1, cpu_covered_percent=None if stats_cpu is None else 50.0)
     metrics = Metrics(duration_ms=ends * 1000, cpu_seconds=stats_cpu)
-    record = world.run(25).record(started_at=format_ms(START_NS), metrics=metrics, sampling=stats)
+    record = fakes.run(25).record(started_at=format_ms(START_NS), metrics=metrics, sampling=stats)
     assert present(record.sampling).cpu_covered_percent == covered_percent
     assert record.metrics.cpu_seconds == (10.1 if stats_cpu == 10.1 else 10)
 
@@ -274,26 +279,25 @@ def test_a_kill_that_only_the_early_reading_of_the_group_shows_counts() -> None:
     """The last process has ended: the group is read first, and is gone after the processes were
     read.
     """
-    world = World()
+    fakes = CollectedBatch()
     at_end = iter([group(kills=1, is_empty=True)])
-    world.group = lambda at: group() if at < 10 else next(at_end, None)
-    world.run(9)
-    world.clock.advance(1)
-    world.snapshot = lambda _: ProcessSnapshot(ended=(process(),))
-    world.collector.tick(is_complete=True)
-    record = world.record("failure", 137)
-    assert (record.likely_out_of_memory, record.out_of_memory_evidence) == (True, "kernel-counter")
+    fakes.group = lambda at: group() if at < 10 else next(at_end, None)
+    fakes.run(9)
+    fakes.clock.advance(1)
+    fakes.snapshot = lambda _: ProcessSnapshot(ended=(process(),))
+    fakes.collector.tick(is_complete=True)
+    record = fakes.record("failure", 137)
+    assert record.likely_out_of_memory is True
+    assert record.out_of_memory_evidence == "kernel-counter"
 
 
 @pytest.mark.parametrize("jump", [7, -3600])
 def test_a_wall_clock_that_is_set_changes_no_rate_of_the_processes(jump: int) -> None:
-    world = World().run(20)
-    world.clock.wall_offset_ns += seconds(jump)
-    record = world.run(40).record(metrics=Metrics())
-    assert (present(record.metrics.vcpu_used).p50, present(record.metrics.vcpu_used).max) == (
-        0.5,
-        0.5,
-    )
+    fakes = CollectedBatch().run(20)
+    fakes.clock.wall_offset_ns += seconds(jump)
+    record = fakes.run(40).record(metrics=Metrics())
+    assert present(record.metrics.vcpu_used).p50 == 0.5
+    assert present(record.metrics.vcpu_used).max == 0.5
 
 
 @st.composite
@@ -328,15 +332,15 @@ def lives(draw: st.DrawFn) -> tuple[list[GroupReading | None], list[bool], int]:
 
 
 @given(lives(), st.sampled_from(["success", "failure", "stopped", "unknown"]))
-def test_a_final_peak_is_the_kernels_only_if_the_mark_was_read_after_the_end(
+def test_a_final_peak_is_the_kernels_only_if_read_after_the_end(
     life: tuple[list[GroupReading | None], list[bool], int], status: Status
 ) -> None:
     readings, alive, true_peak = life
-    world = World(group=lambda at: readings[round(at) - 2] if at >= 2 else None)
-    world.snapshot = lambda at: (
+    fakes = CollectedBatch(group=lambda at: readings[round(at) - 2] if at >= 2 else None)
+    fakes.snapshot = lambda at: (
         alone(process(held=1)) if at < 2 or alive[round(at) - 2] else ProcessSnapshot()
     )
-    metrics = world.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
+    metrics = fakes.run(1 + len(readings)).record(status, metrics=Metrics(), sampling=None).metrics
     was_read = any(
         reading is not None and reading.has_mark and not is_alive
         for reading, is_alive in zip(readings, alive, strict=True)
@@ -352,15 +356,15 @@ def test_a_few_file_pages_of_other_containers_in_a_mark_do_not_count() -> None:
     The last stats are older than the last reading, in which the process ends and has freed a part
     of its memory.
     """
-    world = World(
+    fakes = CollectedBatch(
         snapshot=lambda at: alone(process(cpu=at / 2, held=180 if at < 60 else 120, mark=188))
     )
     for at in (30, 59.5):
-        world.run(at + 0.5)
-        world.collector.on_sample(
+        fakes.run(at + 0.5)
+        fakes.collector.on_sample(
             "b", sample(START_NS + seconds(at), at / 2, 175 * MIB), ResourceLimits()
         )
-    metrics = world.run(61).record(metrics=Metrics()).metrics
+    metrics = fakes.run(61).record(metrics=Metrics()).metrics
     assert metrics.max_memory_used_mb == 183
     assert present(metrics.memory_used_mb).p50 == pytest.approx(175, abs=1)
 
@@ -373,10 +377,10 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(
     """The batch maps a file that was in memory before: the task stats have no part of it,
     however rarely they come.
     """
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, held=500)))
+    fakes = CollectedBatch(snapshot=lambda at: alone(process(cpu=at / 2, held=500)))
     for at in range(stats_period_ms // 1000, until - 1, stats_period_ms // 1000):
-        world.run(at + 1)
-        world.collector.on_sample(
+        fakes.run(at + 1)
+        fakes.collector.on_sample(
             "b", sample(START_NS + seconds(at), at / 2, 3 * MIB), ResourceLimits()
         )
     stats = Metrics(
@@ -384,13 +388,16 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(
     )
     sampling = Sampling(samples=until * 1000 // stats_period_ms, stats_period_ms=stats_period_ms)
     limits = {"memory_size_mb": 512, "memory_peak_source": "sampled"}
-    record = world.run(until).record(
+    record = fakes.run(until).record(
         "failure", 137, metrics=replace(stats, **limits), sampling=sampling, series=COARSE
     )
     used = present(record.metrics.memory_used_mb)
-    assert (used.avg, used.p50, used.max) == (500, 500, 500)
+    assert used.avg == 500
+    assert used.p50 == 500
+    assert used.max == 500
     assert present(present(record.series).memory_used_mb)[:until] == (500,) * until
-    assert (record.metrics.memory_peak_source, record.likely_out_of_memory) == ("sampled", None)
+    assert record.metrics.memory_peak_source == "sampled"
+    assert record.likely_out_of_memory is None
     assert warnings(record) == ()
 
 
@@ -398,17 +405,17 @@ def test_the_average_the_curve_and_the_peak_have_one_basis(
     ("is_group_readable", "launch_type", "is_certain"),
     [(True, "EC2", True), (False, "FARGATE", True), (False, "EC2", False)],
 )
-def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_its_own(
+def test_a_kill_in_a_successful_batch_needs_the_groups_counter_or_its_own_host(
     launch_type: str, *, is_group_readable: bool, is_certain: bool
 ) -> None:
-    world = World()
+    fakes = CollectedBatch()
     if is_group_readable:
-        world.group = lambda at: group(kills=int(at > 30))
+        fakes.group = lambda at: group(kills=int(at > 30))
     else:
-        world.host_kills = lambda at: 41 if at > 30 else 40
+        fakes.host_kills = lambda at: 41 if at > 30 else 40
     gone = replace(alone(process()), ended=(process(9, held=400, name="worker"),))
-    world.snapshot = lambda at: gone if at == 31 else alone(process())
-    record = world.run(60).record(launch_type=launch_type)
+    fakes.snapshot = lambda at: gone if at == 31 else alone(process())
+    record = fakes.run(60).record(launch_type=launch_type)
     verdict = (record.likely_out_of_memory, record.out_of_memory_evidence)
     assert verdict == ((True, "kernel-counter") if is_certain else (None, None))
     kills = record.memory_kills
@@ -417,23 +424,26 @@ def test_a_kill_in_a_batch_that_succeeds_needs_the_groups_counter_or_a_host_of_i
     )
     assert shown == ([("worker", 400)] if is_certain else [])
     # A batch that was killed itself when the host's counter rose is a kill.
-    world = World(host_kills=lambda at: 41 if at > 30 else 40)
-    world.snapshot = lambda at: (
+    fakes = CollectedBatch(host_kills=lambda at: 41 if at > 30 else 40)
+    fakes.snapshot = lambda at: (
         alone(process(held=400)) if at < 31 else ProcessSnapshot(ended=(process(held=400),))
     )
-    record = world.run(31).record("failure", 137)
-    assert (record.likely_out_of_memory, present(record.memory_kills).count) == (True, 1)
+    record = fakes.run(31).record("failure", 137)
+    assert record.likely_out_of_memory is True
+    assert present(record.memory_kills).count == 1
 
 
 def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     def verdict(record: Record) -> tuple[bool | None, str | None]:
         return record.likely_out_of_memory, record.out_of_memory_evidence
 
-    world = World(snapshot=lambda at: alone(process(cpu=at / 2, mark=980)))
-    assert verdict(world.run(60).record("failure", 137)) == (True, "exit-137-at-limit")
+    fakes = CollectedBatch(snapshot=lambda at: alone(process(cpu=at / 2, mark=980)))
+    assert verdict(fakes.run(60).record("failure", 137)) == (True, "exit-137-at-limit")
     for ends in (60.5, 64.0):  # low memory in readings of the processes does not exclude a kill
         record = (
-            World().run(60).record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
+            CollectedBatch()
+            .run(60)
+            .record("failure", 137, finished_at=format_ms(START_NS + seconds(ends)))
         )
         assert verdict(record) == (None, None)
     # Hits of the limit, which only the task stats have, stay evidence.
@@ -442,46 +452,48 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     for hits, expected in ((1, (True, "exit-137-at-limit")), (0, (None, None))):
         draft = draft_of(at_limit)
         draft.add(RunEvidence(limit_hits=hits))
-        add_collected(draft, (World().run(60).collector,), "b")
+        add_collected(draft, (CollectedBatch().run(60).collector,), "b")
         assert verdict(draft.record()) == expected
     # A low mark of the whole batch excludes a kill.
-    world = World(group=lambda at: group(used=100, peak=120, is_empty=at >= 2))
-    record = world.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
+    fakes = CollectedBatch(group=lambda at: group(used=100, peak=120, is_empty=at >= 2))
+    record = fakes.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
     assert (record.metrics.memory_peak_source, *verdict(record)) == ("kernel", False, None)
 
 
 def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:
-    world = World(
+    fakes = CollectedBatch(
         cost_ns=20_000_000, group=lambda at: group(used=round(100 + at), peak=round(100 + at))
     )
-    record = world.run(60).record()
-    assert 10 <= world.process_reads <= 16
+    record = fakes.run(60).record()
+    assert 10 <= fakes.process_reads <= 16
     assert present(record.sampling).samples == 60
     # No cost delays a complete reading, and that of the first one none.
-    world = World(cost_ns=150_000_000).run(1)
-    world.collector.tick(is_complete=True)
-    assert (world.process_reads, world.exit_waiter.watched) == (2, (7,))
-    world = World(cost_ns=150_000_000).run(1)
-    world.cost_ns = 0
-    assert world.run(5).process_reads == 5
+    fakes = CollectedBatch(cost_ns=150_000_000).run(1)
+    fakes.collector.tick(is_complete=True)
+    assert fakes.process_reads == 2
+    assert fakes.exit_waiter.watched == (7,)
+    fakes = CollectedBatch(cost_ns=150_000_000).run(1)
+    fakes.cost_ns = 0
+    assert fakes.run(5).process_reads == 5
 
 
-def test_the_thread_waits_for_the_events_of_a_readable_group_and_is_woken_once_by_the_same_container() -> (
-    None
-):
-    world = World().run(60)
-    assert (world.attempts, world.exit_waiter.watched_files) == ([7] * 5, ())
-    world = World(group=lambda _: group()).run(1)
+def test_the_thread_waits_for_the_events_of_a_readable_group() -> None:
+    """The thread waits for the events of a readable group and is woken once by the same container."""
+    fakes = CollectedBatch().run(60)
+    assert fakes.attempts == [7] * 5
+    assert fakes.exit_waiter.watched_files == ()
+    fakes = CollectedBatch(group=lambda _: group()).run(1)
     for _ in range(3):
-        world.collector.on_batch_started(BATCH)
-    assert (world.exit_waiter.watched_files, world.exit_waiter.wakes) == ((42,), 1)
+        fakes.collector.on_batch_started(BATCH)
+    assert fakes.exit_waiter.watched_files == (42,)
+    assert fakes.exit_waiter.wakes == 1
 
 
 def test_a_replaced_container_continues_the_totals() -> None:
-    world = World().run(20)
-    world.collector.on_batch_started(replace(AGAIN, started_ns=START_NS + seconds(20)))
-    world.snapshot = lambda at: alone(process(8, cpu=(at - 20) / 2, held=50))
-    record = world.run(40).record(metrics=Metrics())
+    fakes = CollectedBatch().run(20)
+    fakes.collector.on_batch_started(replace(AGAIN, started_ns=START_NS + seconds(20)))
+    fakes.snapshot = lambda at: alone(process(8, cpu=(at - 20) / 2, held=50))
+    record = fakes.run(40).record(metrics=Metrics())
     # A process that nobody was seen to wait for counts with what is left after rounding.
     assert record.metrics.cpu_seconds == pytest.approx(20.0, abs=0.03)
     assert record.metrics.max_memory_used_mb == 100
@@ -490,80 +502,81 @@ def test_a_replaced_container_continues_the_totals() -> None:
 
 def test_each_container_has_its_own_numbers_until_it_was_reported() -> None:
     """Another one may have the same name in another task."""
-    world = World(snapshot=lambda _: ProcessSnapshot())
-    assert world.run(30).record() == base()
-    world = World()
-    assert world.run(10).collector.part(base(), "other") == RecordPart(source="processes")
-    world.collector.on_batch_started(replace(BATCH, docker_id="z"))
-    world.snapshot = lambda at: alone(
-        process(cpu=at / 2, held=100 + 50 * (world.process_reads % 2))
+    fakes = CollectedBatch(snapshot=lambda _: ProcessSnapshot())
+    assert fakes.run(30).record() == base()
+    fakes = CollectedBatch()
+    assert fakes.run(10).collector.part(base(), "other") == RecordPart(source="processes")
+    fakes.collector.on_batch_started(replace(BATCH, docker_id="z"))
+    fakes.snapshot = lambda at: alone(
+        process(cpu=at / 2, held=100 + 50 * (fakes.process_reads % 2))
     )
-    world.run(30)
-    first = with_collected(base(), (world.collector,), "b")
-    world.run(30)
-    second = with_collected(base(), (world.collector,), "z")
+    fakes.run(30)
+    first = with_collected(base(), (fakes.collector,), "b")
+    fakes.run(30)
+    second = with_collected(base(), (fakes.collector,), "z")
     assert first.metrics.max_memory_used_mb == 150
     assert second.metrics.max_memory_used_mb == 100
     for batch in ("b", "z"):
-        world.collector.forget(batch)
-    reads = world.process_reads
-    assert not world.run(40).record().processes
-    assert world.process_reads == reads
+        fakes.collector.forget(batch)
+    reads = fakes.process_reads
+    assert not fakes.run(40).record().processes
+    assert fakes.process_reads == reads
 
 
-def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
-    record = World().run(60).record(series=COARSE)
+def test_a_reports_series_is_that_of_the_processes_with_the_devices() -> None:
+    """The series of a report is that of the processes with the devices of the record."""
+    record = CollectedBatch().run(60).record(series=COARSE)
     expected = replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
     assert replace(present(record.series), processes=()) == expected
     assert record.metrics.max_memory_used_at == "2025-11-20T00:53:21.000Z"
-    assert World().run(60).record("running", None).series is None
+    assert CollectedBatch().run(60).record("running", None).series is None
 
 
-def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_restart() -> None:
-    world = World().run(20)
-    world.snapshot = lambda _: ProcessSnapshot()
-    world.run(24)
-    world.collector.on_batch_started(replace(AGAIN, started_ns=START_NS + seconds(24)))
-    world.snapshot = lambda at: alone(process(8, cpu=(at - 24) / 2, held=50))
-    series = present(world.run(40).record(series=COARSE).series)
+def test_commands_have_values_on_the_series_steps_across_a_restart() -> None:
+    """The commands have values on the steps of the series before and after a restart."""
+    fakes = CollectedBatch().run(20)
+    fakes.snapshot = lambda _: ProcessSnapshot()
+    fakes.run(24)
+    fakes.collector.on_batch_started(replace(AGAIN, started_ns=START_NS + seconds(24)))
+    fakes.snapshot = lambda at: alone(process(8, cpu=(at - 24) / 2, held=50))
+    series = present(fakes.run(40).record(series=COARSE).series)
     (shown,) = series.processes
     vcpu_used = present(shown.vcpu_used)
     assert len(vcpu_used) == len(series.vcpu_used or ()) == 60
-    assert (vcpu_used[:20], vcpu_used[25:]) == ((0.5,) * 20, (0.5,) * 15 + (None,) * 20)
+    assert vcpu_used[:20] == (0.5,) * 20
+    assert vcpu_used[25:] == (0.5,) * 15 + (None,) * 20
     # The first reading after the restart counts for the time since the last one.
     assert shown.memory_used_mb == (100,) * 20 + (50,) * 20 + (None,) * 20
 
 
-def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> (
-    None
-):
+def test_a_run_too_short_for_the_task_stats_has_its_processes_series() -> None:
+    """A run too short for the task stats has the series and the slowdown of its processes."""
     bare = Metrics(vcpu_size=1, memory_size_mb=1024)
     record = (
-        World()
+        CollectedBatch()
         .run(5)
         .record(task_size=TaskSize(vcpu=0.5), metrics=bare, sampling=Sampling(samples=0))
     )
     assert present(record.series).vcpu_used == (0.5,) * 5
-    assert (record.metrics.cpu_seconds, record.metrics.vcpu_saturated_percent) == (2.5, 100)
-    assert (record.metrics.max_memory_used_mb, record.metrics.memory_peak_source) == (
-        100,
-        "sampled",
-    )
+    assert record.metrics.cpu_seconds == 2.5
+    assert record.metrics.vcpu_saturated_percent == 100
+    assert record.metrics.max_memory_used_mb == 100
+    assert record.metrics.memory_peak_source == "sampled"
     assert record.sampling == Sampling(samples=5, sources=("processes",))
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
 
 
-def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoints_no_processes() -> (
-    None
-):
-    world = World().run(30)
-    world.collector.start()  # the fake waiter refuses to wait, which ends the thread
-    world.collector.stop(10)
-    record = world.record()
+def test_after_an_error_the_report_has_the_stats_series() -> None:
+    """After an error of our own the report has the stats series and checkpoints no processes."""
+    fakes = CollectedBatch().run(30)
+    fakes.collector.start()  # the fake waiter refuses to wait, which ends the thread
+    fakes.collector.stop(10)
+    record = fakes.record()
     assert [shown.name for shown in record.processes] == ["job", "other"]
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
     assert present(record.metrics.memory_used_mb).avg == 90
     (warning,) = warnings(record)
     assert "The collection of process values stopped at 2025-" in warning
-    checkpoint = world.record("running", None)
-    assert (checkpoint.processes, warnings(checkpoint)) == ((), (warning,))
+    checkpoint = fakes.record("running", None)
+    assert checkpoint.processes == ()
+    assert warnings(checkpoint) == (warning,)

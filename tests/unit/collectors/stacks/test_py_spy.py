@@ -74,7 +74,8 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
         f"'{json.dumps([thread(frame('f'))])}'"
     )
     dump = spy.dump(77)
-    assert (dump.failure, [stack.folded for stack in dump.stacks]) == (None, ["f (job.py)"])
+    assert dump.failure is None
+    assert [stack.folded for stack in dump.stacks] == ["f (job.py)"]
     assert dump.cpu_ns > 0
     assert make('[ "$*" = --version ] && echo "py-spy 0.4.3"').version == "py-spy 0.4.3"
 
@@ -201,7 +202,8 @@ def test_a_stack_begins_with_the_outermost_function() -> None:
         "<module> (job.py:12)",
         "parse_row (job.py:88)",
     ]
-    assert (stack.is_main, stack.is_active) == (True, True)
+    assert stack.is_main is True
+    assert stack.is_active is True
     # The main thread is known without its name, too.
     own, other = (
         thread(frame("f"), thread_name=None, os_thread_id=number) for number in (PID, 101)
@@ -220,7 +222,9 @@ def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_
     deep = tuple(Frame(f"f{index}", "job.py") for index in range(1000))
     short = shortened(deep)
     assert len(short) == 76
-    assert (short[0], short[15], short[-1]) == (deep[0], Frame("…", ""), deep[-1])
+    assert short[0] == deep[0]
+    assert short[15] == Frame("…", "")
+    assert short[-1] == deep[-1]
 
     # A line that cannot be right is left out.
     stacks = decoded(*(thread(frame("f", line=line)) for line in (0, -1, 10**9)))
@@ -349,13 +353,15 @@ def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
         if machine.choose(at)
     }
     seconds = list(tried)
-    assert (seconds[:9], seconds[-1] - seconds[-2]) == ([0, 1, 2, 3, 4, 5, 7, 11, 19], 600)
+    assert seconds[:9] == [0, 1, 2, 3, 4, 5, 7, 11, 19]
+    assert seconds[-1] - seconds[-2] == 600
     assert sum(tried.values()) == 1  # reported
 
 
-def test_a_program_runs_python_by_its_name_or_by_its_library_and_a_process_has_its_start(
+def test_a_program_runs_python_by_its_name_or_by_its_library(
     tmp_path: Path,
 ) -> None:
+    """A program runs Python by its name or by its library and a process has its start."""
     maps = "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0\n"
     programs = (
         ("/usr/sbin/uwsgi", maps, True),

@@ -45,7 +45,7 @@ def stack(*names: str, is_active: bool = True) -> ThreadStack:
 
 
 @dataclass
-class World:
+class SampledPython:
     """A collector, its reader, and processes that all run Python."""
 
     mode: StacksMode = "on"
@@ -73,11 +73,11 @@ class World:
         )
         self.collector = StackCollector(access, self.mode, self.clock, self.log)
 
-    def begin(self) -> "World":
+    def begin(self) -> "SampledPython":
         self.collector.on_batch_started(_BATCH)
         return self
 
-    def go_on(self, duration: float) -> "World":
+    def go_on(self, duration: float) -> "SampledPython":
         end_ns = self.clock.now_ns + seconds(duration)
         while (left_ns := end_ns - self.clock.now_ns) > 0:
             self.clock.now_ns += min(seconds(self.collector.tick()), left_ns) or left_ns
@@ -92,14 +92,16 @@ class World:
 
 
 def test_a_run_of_100_seconds() -> None:
-    world = World().begin().go_on(100)
-    stacks = present(world.record().stacks)
-    assert (stacks.source, stacks.samples) == ("py-spy 9", 60 + 4)
-    assert (stacks.top[0].function, stacks.top[0].self_percent) == ("parse", 100)
-    assert world.warnings() == ()
-    used = world.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
+    fakes = SampledPython().begin().go_on(100)
+    stacks = present(fakes.record().stacks)
+    assert stacks.source == "py-spy 9"
+    assert stacks.samples == 60 + 4
+    assert stacks.top[0].function == "parse"
+    assert stacks.top[0].self_percent == 100
+    assert fakes.warnings() == ()
+    used = fakes.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
     assert present(used).cpu_seconds == 1.5 + 64 * 0.01  # the monitor pays for py-spy
-    line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
+    line = json.loads(present(fakes.collector.stacks_line(_RECORD, "d1")))
     members = [line[key] for key in ("type", "taskId", "container", "format")]
     assert members == ["task.stacks", "t1", "batch", "folded"]
     assert line["steps"][0]["offsetMs"] == 5200
@@ -111,29 +113,30 @@ def test_a_run_of_100_seconds() -> None:
     ("local_vcpu", "duration", "samples"),
     [(2, 1.3, 22), (2, 2, 36), (2, 5, 5), (1, 1.9, 2), (0, 1.9, 2)],
 )
-def test_a_short_local_run_has_20_samples_a_second_and_the_start_of_a_longer_one_does_not_outweigh_the_rest(
+def test_a_short_local_run_has_20_samples_a_second_of_equal_weight(
     local_vcpu: int, duration: float, samples: int
 ) -> None:
     """A batch that has the only CPU is not disturbed so often."""
-    world = World(local_vcpu=local_vcpu).begin()
-    world.reader.dumped = Dump(
+    fakes = SampledPython(local_vcpu=local_vcpu).begin()
+    fakes.reader.dumped = Dump(
         stacks=(stack("main", "parse"), stack("wait", is_active=False)), cpu_ns=seconds(0.01)
     )
-    stacks = present(world.go_on(duration).record().stacks)
-    assert (stacks.samples, stacks.running_samples) == (samples, samples)
-    line = json.loads(present(world.collector.stacks_line(_RECORD, "d1")))
+    stacks = present(fakes.go_on(duration).record().stacks)
+    assert stacks.samples == samples
+    assert stacks.running_samples == samples
+    line = json.loads(present(fakes.collector.stacks_line(_RECORD, "d1")))
     assert sum(sum(step["stacks"].values()) for step in line["steps"]) == 2 * samples
 
 
 def test_a_run_that_ends_before_or_in_its_first_call_has_one_warning() -> None:
     warning = "There are no call stacks: the command ended before py-spy had read one."
-    assert World(mode="moments").begin().warnings() == ()
-    world = World().begin()
-    assert world.warnings() == (warning,)
-    assert world.record(replace(_RECORD, status="running")).monitor == Monitor()
+    assert SampledPython(mode="moments").begin().warnings() == ()
+    fakes = SampledPython().begin()
+    assert fakes.warnings() == (warning,)
+    assert fakes.record(replace(_RECORD, status="running")).monitor == Monitor()
     seen: list[tuple[str, ...]] = []
-    world.reader.on_dump = lambda: seen.append(world.warnings())
-    world.go_on(1)
+    fakes.reader.on_dump = lambda: seen.append(fakes.warnings())
+    fakes.go_on(1)
     assert seen[0] == (warning,)
     assert seen[1:] == [()] * (len(seen) - 1)
 
@@ -141,54 +144,53 @@ def test_a_run_that_ends_before_or_in_its_first_call_has_one_warning() -> None:
 def test_a_version_that_takes_forever_costs_no_first_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World().begin()
+    fakes = SampledPython().begin()
     samples: list[int | None] = []
 
     def version(_reader: FakeStackReader) -> str:
-        stacks = world.record().stacks
+        stacks = fakes.record().stacks
         samples.append(None if stacks is None else stacks.samples)
         return "py-spy 9"
 
     monkeypatch.setattr(FakeStackReader, "version", property(version), raising=False)
-    world.go_on(1)
+    fakes.go_on(1)
     assert samples[0] == 1
 
 
-def test_a_restarted_container_goes_on_in_the_same_record_and_one_of_another_task_has_its_own() -> (
-    None
-):
-    world = World().begin().go_on(5)
-    world.processes = {"d2": ((20, 2),)}
-    world.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
-    world.go_on(5)
-    assert set(world.reader.asked) == {10, 20}
-    world.processes["d3"] = ((30, 2),)
-    world.collector.on_batch_started(replace(_BATCH, docker_id="d3"))
-    world.go_on(5)
+def test_a_restarted_container_goes_on_in_the_same_record() -> None:
+    """A restarted container goes on in the same record and one of another task has its own."""
+    fakes = SampledPython().begin().go_on(5)
+    fakes.processes = {"d2": ((20, 2),)}
+    fakes.collector.on_batch_started(replace(_BATCH, docker_id="d2", first_docker_id="d1"))
+    fakes.go_on(5)
+    assert set(fakes.reader.asked) == {10, 20}
+    fakes.processes["d3"] = ((30, 2),)
+    fakes.collector.on_batch_started(replace(_BATCH, docker_id="d3"))
+    fakes.go_on(5)
     stacks: list[Any] = [
-        world.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")
+        fakes.collector.part(_RECORD, batch).values["stacks"] for batch in ("d1", "d3")
     ]
     assert [one.samples for one in stacks] == [15, 5]
-    world.collector.forget("d1")
-    assert world.record().stacks is None
+    fakes.collector.forget("d1")
+    assert fakes.record().stacks is None
 
 
 def test_without_py_spy_one_warning_says_what_to_do() -> None:
-    world = World(is_installed=False).begin()
-    world.collector.start()
-    assert world.collector.startup_error == "Install py-spy."
-    assert world.warnings() == ("Install py-spy.",)
-    assert world.log.events("warning") == ["Install py-spy."]
-    world.collector.stop(1)
+    fakes = SampledPython(is_installed=False).begin()
+    fakes.collector.start()
+    assert fakes.collector.startup_error == "Install py-spy."
+    assert fakes.warnings() == ("Install py-spy.",)
+    assert fakes.log.events("warning") == ["Install py-spy."]
+    fakes.collector.stop(1)
 
 
 @pytest.mark.parametrize("mode", ["on", "moments"])
 def test_invisible_processes_are_looked_for_a_few_times(mode: StacksMode) -> None:
-    world = World(mode=mode, processes={}).begin()
-    assert "Set pidMode." not in world.warnings()
-    world.go_on(10)
-    assert world.warnings() == ("Set pidMode.",)
-    assert world.reader.asked == []
+    fakes = SampledPython(mode=mode, processes={}).begin()
+    assert "Set pidMode." not in fakes.warnings()
+    fakes.go_on(10)
+    assert fakes.warnings() == ("Set pidMode.",)
+    assert fakes.reader.asked == []
 
 
 def test_processes_that_may_not_be_read_are_not_tried_again() -> None:
@@ -196,88 +198,93 @@ def test_processes_that_may_not_be_read_are_not_tried_again() -> None:
         ({10: ("", None)}, 0),
         ({}, 3),
     ):  # py-spy itself finds out the second time
-        world = World(programs=dict(programs))
-        world.reader.dumped = Dump(failure="Permission Denied: Try running again")
-        world.begin().go_on(60)
-        assert world.warnings() == ("Add SYS_PTRACE.",)
-        assert world.reader.asked == [10] * attempts
+        fakes = SampledPython(programs=dict(programs))
+        fakes.reader.dumped = Dump(failure="Permission Denied: Try running again")
+        fakes.begin().go_on(60)
+        assert fakes.warnings() == ("Add SYS_PTRACE.",)
+        assert fakes.reader.asked == [10] * attempts
 
 
 def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
-    world = World()
-    world.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
-    world.begin().go_on(600)
-    assert world.warnings() == (
+    fakes = SampledPython()
+    fakes.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
+    fakes.begin().go_on(600)
+    assert fakes.warnings() == (
         "py-spy could not read a Python process: Unsupported version of Python: 3.15.0.",
     )
-    assert (len(world.reader.asked) < 20, len(world.log.lines)) == (True, 1)
+    assert len(fakes.reader.asked) < 20
+    assert len(fakes.log.lines) == 1
 
 
-def test_a_single_failure_is_repeated_at_once_and_a_process_that_has_ended_meanwhile_is_none() -> (
-    None
-):
-    world = World().begin().go_on(3)
-    before = len(world.reader.asked)
-    world.reader.failures = ["Failed to get stack traces"]
-    world.go_on(1)
-    stacks = world.record().stacks
-    assert (len(world.reader.asked), present(stacks).samples) == (before + 2, 4)
-    world.reader.on_dump = world.processes.clear
-    world.reader.dumped = Dump(failure="Failed to get process executable name")
-    world.go_on(20)
-    assert (world.warnings(), world.collector._last_failure) == ((), None)
+def test_a_single_failure_is_repeated_at_once() -> None:
+    """A single failure is repeated at once and a process that has ended meanwhile is none."""
+    fakes = SampledPython().begin().go_on(3)
+    before = len(fakes.reader.asked)
+    fakes.reader.failures = ["Failed to get stack traces"]
+    fakes.go_on(1)
+    stacks = fakes.record().stacks
+    assert len(fakes.reader.asked) == before + 2
+    assert present(stacks).samples == 4
+    fakes.reader.on_dump = fakes.processes.clear
+    fakes.reader.dumped = Dump(failure="Failed to get process executable name")
+    fakes.go_on(20)
+    assert fakes.warnings() == ()
+    assert fakes.collector._last_failure is None
 
 
-def usage(world: World, duration: int, cpu_per_second: float, *, every: int = 1) -> None:
+def usage(fakes: SampledPython, duration: int, cpu_per_second: float, *, every: int = 1) -> None:
     for _ in range(0, duration, every):
-        world.used_cpu_seconds += cpu_per_second * every
-        world.go_on(every)
-        now_ns = START_NS + world.clock.now_ns
-        sizes = ResourceLimits(vcpu=world.local_vcpu or 1, memory_bytes=1000)
-        world.collector.on_sample("d1", sample(now_ns, world.used_cpu_seconds, 100), sizes)
+        fakes.used_cpu_seconds += cpu_per_second * every
+        fakes.go_on(every)
+        now_ns = START_NS + fakes.clock.now_ns
+        sizes = ResourceLimits(vcpu=fakes.local_vcpu or 1, memory_bytes=1000)
+        fakes.collector.on_sample("d1", sample(now_ns, fakes.used_cpu_seconds, 100), sizes)
 
 
 @pytest.mark.parametrize("every", [1, 10])
 def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
-    world = World(mode="moments").begin()
-    usage(world, 100, 0.5, every=every)
-    assert world.reader.asked == []
-    world.reader.dumped = Dump(
+    fakes = SampledPython(mode="moments").begin()
+    usage(fakes, 100, 0.5, every=every)
+    assert fakes.reader.asked == []
+    fakes.reader.dumped = Dump(
         stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01)
     )
-    usage(world, 60, 0.0, every=every)
-    usage(world, 100, 0.5, every=every)
-    stacks = present(world.record().stacks)
+    usage(fakes, 60, 0.0, every=every)
+    usage(fakes, 100, 0.5, every=every)
+    stacks = present(fakes.record().stacks)
     (moment,) = stacks.moments
     assert moment.kind == "idle"
     assert moment.stack[-1] == "recv (job.py:7)"
     assert 25 <= (moment.samples or 0) <= 40
-    assert stacks.samples == moment.samples == len(world.reader.asked)
+    assert stacks.samples == moment.samples == len(fakes.reader.asked)
 
 
 def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     """It is printed every minute, and log drivers split long lines."""
-    world = World().begin()
-    world.reader.dumped = Dump(stacks=(stack(*(f"f{index}" for index in range(30))),), cpu_ns=0)
-    usage(world, 60, 1)
+    fakes = SampledPython().begin()
+    fakes.reader.dumped = Dump(stacks=(stack(*(f"f{index}" for index in range(30))),), cpu_ns=0)
+    usage(fakes, 60, 1)
     whole, short = (
-        present(world.record(replace(_RECORD, status=status)).stacks).moments[0].stack
+        present(fakes.record(replace(_RECORD, status=status)).stacks).moments[0].stack
         for status in ("success", "running")
     )
-    assert (len(whole), short) == (30, whole[-8:])
+    assert len(whole) == 30
+    assert short == whole[-8:]
 
 
-def test_the_reader_of_run_is_started_before_the_first_measurement_and_killed_at_the_end() -> None:
-    world = World(mode="moments")
-    world.collector.start()
-    world.collector.stop(10)
-    assert world.collector.child_pid is None
-    access = replace(world.collector._access, vcpu=1)
-    collector = StackCollector(access, "moments", world.clock, world.log)
+def test_the_reader_of_run_starts_before_the_first_measurement() -> None:
+    """The reader of run is started before the first measurement and killed at the end."""
+    fakes = SampledPython(mode="moments")
+    fakes.collector.start()
+    fakes.collector.stop(10)
+    assert fakes.collector.child_pid is None
+    access = replace(fakes.collector._access, vcpu=1)
+    collector = StackCollector(access, "moments", fakes.clock, fakes.log)
     collector.start()
     assert collector.child_pid == 4242
     collector.stop(60)
-    assert (world.reader.is_killed, world.reader.is_closed) == (True, True)
+    assert fakes.reader.is_killed is True
+    assert fakes.reader.is_closed is True
 
 
 _MS = NS_PER_SECOND // 1000

@@ -52,7 +52,9 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
     counts = FunctionCounts()
     counts.add(running(("f", 1), ("f", 2), ("f", 2), ("f", 3)))
     (top,) = counts.top()
-    assert (top.self_percent, top.total_percent, top.line) == (100.0, 100.0, 3)
+    assert top.self_percent == 100.0
+    assert top.total_percent == 100.0
+    assert top.line == 3
 
 
 def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
@@ -64,13 +66,14 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
     assert counts.top()[0].self_percent == 0.0
 
 
-def test_a_process_without_stacks_is_no_sample_and_without_a_running_thread_there_are_no_functions() -> (
-    None
-):
+def test_a_process_without_stacks_is_no_sample() -> None:
+    """A process without stacks is no sample and without a running thread there are no functions."""
     profile = StackProfile()
     profile.add([(waiting("f"),)], START_NS)
     of_waiting = present(profile.record("py-spy 1"))
-    assert (of_waiting.source, of_waiting.samples, of_waiting.top) == ("py-spy 1", 1, ())
+    assert of_waiting.source == "py-spy 1"
+    assert of_waiting.samples == 1
+    assert of_waiting.top == ()
     profile = StackProfile()
     profile.add([()], START_NS)
     assert profile.record("py-spy") is None
@@ -194,24 +197,28 @@ def time_at(second: float) -> str:
     return format_ms(START_NS + seconds(second))
 
 
-def test_nothing_on_a_cpu_or_all_vcpus_in_use_for_30_seconds_is_a_moment_from_its_beginning() -> (
-    None
-):
+def test_half_a_minute_of_no_or_full_cpu_use_is_a_moment() -> None:
+    """Nothing on a CPU or all vCPUs in use for 30 seconds is a moment from its beginning."""
     (moment,) = (
         Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
     )
-    assert (moment.kind, moment.samples) == ("idle", 16)
-    assert (moment.from_at, moment.to_at) == (time_at(100), time_at(145))
+    assert moment.kind == "idle"
+    assert moment.samples == 16
+    assert moment.from_at == time_at(100)
+    assert moment.to_at == time_at(145)
     assert moment.stack == ("<module> (job.py:1)", "recv (job.py:1)")
     assert moment.percent == 93.8  # the last of them sees that it goes on
     (moment,) = Run().go_on(10, vcpu=0.1).go_on(60, vcpu=1.92).go_on(90).found()
-    assert (moment.kind, moment.from_at) == ("saturated", time_at(10))
+    assert moment.kind == "saturated"
+    assert moment.from_at == time_at(10)
 
 
-def test_memory_that_is_high_and_rises_is_a_moment_and_a_usual_run_has_none() -> None:
+def test_memory_that_is_high_and_rises_is_a_moment() -> None:
+    """Memory that is high and rises is a moment and a usual run has none."""
     run = Run().go_on(200, memory=lambda at: min(at * 5, 950))
     (moment,) = run.found()
-    assert (moment.kind, moment.from_at) == ("memory", time_at(160))
+    assert moment.kind == "memory"
+    assert moment.from_at == time_at(160)
     assert run.sampled == [float(at) for at in range(160, 200)]
     # If it does not rise, there is no moment; nor in a usual run, nor in a short pause of close
     # samples.
@@ -234,7 +241,9 @@ def test_idle_workers_do_not_hide_the_main_thread_and_a_deep_stack_is_cut() -> N
     workers = tuple(stack("_bootstrap", "_worker", is_main=False, own=False) for _ in range(16))
     deep = stack("<module>", *(f"f{index}" for index in range(500)))
     (moment,) = Run().go_on(60, vcpu=0, stacks=(*workers, deep)).found()
-    assert (len(moment.stack), moment.stack[8], moment.stack[-1]) == (39, "…", "f499 (job.py:1)")
+    assert len(moment.stack) == 39
+    assert moment.stack[8] == "…"
+    assert moment.stack[-1] == "f499 (job.py:1)"
     assert moment.percent == 100
 
 
@@ -242,7 +251,9 @@ def test_the_most_frequent_lines_are_shown() -> None:
     run = Run().go_on(35, vcpu=0, stacks=(stack("f", line=3),))
     run.go_on(36, vcpu=0, stacks=(stack("f", line=9),)).go_on(38, vcpu=0, stacks=(stack("g"),))
     (moment,) = run.found()
-    assert (moment.stack, moment.samples, moment.percent) == (("f (job.py:3)",), 8, 75.0)
+    assert moment.stack == ("f (job.py:3)",)
+    assert moment.samples == 8
+    assert moment.percent == 75.0
 
 
 def test_of_many_moments_those_with_most_samples_are_kept_in_their_order() -> None:

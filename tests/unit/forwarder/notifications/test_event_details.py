@@ -77,7 +77,8 @@ def event(notification: Notification) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def detail(notice: EndedTask) -> dict[str, Any]:
     entry, parsed = event(notice)
-    assert (entry["Source"], entry["DetailType"]) == ("task-profiler", "Task Run Ended")
+    assert entry["Source"] == "task-profiler"
+    assert entry["DetailType"] == "Task Run Ended"
     return parsed
 
 
@@ -107,7 +108,8 @@ def test_the_detail_of_a_run_with_a_report() -> None:
         "cost": {"usd": 0.0123, "priceBasis": "fargate"},
     }
     assert set(links) == {"logStream", "ecsTask", "kibana"}
-    assert (advice["vcpu"], advice["memoryMB"]) == (0.25, 2048)
+    assert advice["vcpu"] == 0.25
+    assert advice["memoryMB"] == 2048
     assert [len(reason) for reason in advice["reasons"]] == [400] * 5
 
 
@@ -127,7 +129,9 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
         "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the net"
     )
     found = run["timeBreakdown"]
-    assert (found["onCpuPercent"], found["networkPercent"], found["otherPercent"]) == (10, 90, 0)
+    assert found["onCpuPercent"] == 10
+    assert found["networkPercent"] == 90
+    assert found["otherPercent"] == 0
     assert "sleepPercent" not in found
     assert [(each["percent"], len(each["target"])) for each in found["waitingFor"]] == [
         (40, 400),
@@ -225,11 +229,13 @@ def test_the_event_of_a_stuck_run() -> None:
     line = stuck_notice()
     record = line.record
     entry, detail = event(line)
-    assert (entry["Source"], entry["DetailType"]) == ("task-profiler", "Task Run Notice")
+    assert entry["Source"] == "task-profiler"
+    assert entry["DetailType"] == "Task Run Notice"
     assert entry["Resources"] == [record.task_arn] == [detail["taskArn"]]
     assert detail["text"] == f"nightly-etl:26 has been stuck for 30 minutes. {line.notice.message}"
     assert detail["notice"] == msgspec.to_builtins(line.notice)
-    assert (detail["taskId"], detail["startedAt"]) == (record.task_id, record.started_at)
+    assert detail["taskId"] == record.task_id
+    assert detail["startedAt"] == record.started_at
     named = [detail[name] for name in ("cluster", "family", "revision", "container")]
     assert named == ["jobs", "nightly-etl", "26", "batch"]
     assert detail["metrics"]["vcpuSize"] == record.metrics.vcpu_size

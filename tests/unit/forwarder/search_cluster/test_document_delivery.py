@@ -127,7 +127,8 @@ def test_every_document_is_indexed_or_rejected_exactly_once(
     assert refused.isdisjoint(cluster.taken)
 
 
-def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_its_cause() -> None:
+def test_the_lines_are_upserts_that_are_retried() -> None:
+    """The lines are upserts that are retried and the reason of an error has its cause."""
     action, body = map(json.loads, bulk_lines(documents(1)))
     assert action == {
         "update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}
@@ -139,10 +140,8 @@ def test_the_lines_are_upserts_that_are_retried_and_the_reason_of_an_error_has_i
         "caused_by": {"type": "argument", "reason": "bad"},
     }
     (result,) = bulk_results({"items": [{"update": {"status": 400, "error": error}}]}, 1)
-    assert (result.is_poison, result.reason) == (
-        True,
-        "mapping: no field [x], because argument: bad",
-    )
+    assert result.is_poison is True
+    assert result.reason == "mapping: no field [x], because argument: bad"
 
 
 @pytest.mark.parametrize("answer", [{}, {"items": []}, {"items": [{"update": {}}]}])

@@ -85,39 +85,39 @@ SILENT: dict[str, tuple[FakeContainer, str]] = {
 def test_without_the_agents_answer_only_the_stop_signal_is_a_stop(
     stopped_box: FakeContainer, status: str, tmp_path: Path
 ) -> None:
-    world = FakeInstance(stopped_box, folder=tmp_path)
-    world.tasks["0123"] = None
-    assert world.run().record()["status"] == status
+    fakes = FakeInstance(stopped_box, folder=tmp_path)
+    fakes.tasks["0123"] = None
+    assert fakes.run().record()["status"] == status
 
 
 def test_a_stop_after_a_signal_of_another_program_is_a_stop(tmp_path: Path) -> None:
-    world = FakeInstance(
+    fakes = FakeInstance(
         by_another_program(killed_at=3.0, forced_at=12.35, exit_code=137), folder=tmp_path
     )
 
     def stopped_at_10(task: TaskMetadata) -> TaskMetadata:
-        return replace(task, desired_status="STOPPED") if world.now > 10 else task
+        return replace(task, desired_status="STOPPED") if fakes.now > 10 else task
 
-    world.change = stopped_at_10
-    assert world.run().record()["status"] == "stopped"
+    fakes.change = stopped_at_10
+    assert fakes.run().record()["status"] == "stopped"
 
 
 def test_many_signals_ask_the_agent_at_most_five_times_a_second(tmp_path: Path) -> None:
     """A program may signal a container a hundred times a second, as a way to talk to it."""
     signalled = by_another_program(signal=10, killed_at=3.0)
-    world = FakeInstance(signalled, folder=tmp_path)
-    events_of = world.events._events_of
+    fakes = FakeInstance(signalled, folder=tmp_path)
+    events_of = fakes.events._events_of
 
     def flood(of_box: FakeContainer) -> Any:
         yield from events_of(of_box)
         for number in range(100):
             at = 4 + number / 100
-            yield at, world.events._event("kill", of_box, at, signal=10)
+            yield at, fakes.events._event("kill", of_box, at, signal=10)
 
-    with patch.object(world.events, "_events_of", flood):
-        record = world.run().record()
+    with patch.object(fakes.events, "_events_of", flood):
+        record = fakes.run().record()
     assert record["status"] == "success"
-    assert len(world.asked) < 20
+    assert len(fakes.asked) < 20
 
 
 def answer(*, desired: str, container_desired: str = "RUNNING", known: str) -> TaskMetadata:
@@ -148,22 +148,22 @@ def test_a_batch_that_docker_showed_only_before_its_start_is_reported_after_its_
     tmp_path: Path,
 ) -> None:
     """Docker hangs from its start on, so that only its events show that it ran."""
-    world = FakeInstance(
+    fakes = FakeInstance(
         FakeContainer(runs=((5.0, 8.0),), killed_at=7.5, exit_code=143), folder=tmp_path
     )
 
     def created_then_hung(inspected: EcsContainer) -> EcsContainer | Unavailable:
-        if world.now < 5.1:
+        if fakes.now < 5.1:
             return replace(
                 inspected, is_running=False, started_ns=None, finished_ns=None, exit_code=None
             )
-        return Unavailable("it did not answer", timed_out=True) if world.now < 12 else inspected
+        return Unavailable("it did not answer", timed_out=True) if fakes.now < 12 else inspected
 
-    world.docker.change = created_then_hung
-    world.change = lambda task: replace(
-        task, known_status=task.desired_status if world.now > 8 else "RUNNING"
+    fakes.docker.change = created_then_hung
+    fakes.change = lambda task: replace(
+        task, known_status=task.desired_status if fakes.now > 8 else "RUNNING"
     )
-    record = world.run().record()
+    record = fakes.run().record()
     assert record["status"] == "stopped"
     assert record["exitCode"] == 143
     assert record["metrics"]["durationMs"] == 3000

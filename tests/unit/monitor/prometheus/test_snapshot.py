@@ -17,112 +17,110 @@ from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.linux.host import InstanceReading
 from tests.fakes import FakeClock, seconds
 from tests.monitor_world import MIB, OWN
-from tests.prometheus_world import BATCH, TASK, SnapshotWorld
+from tests.prometheus_world import BATCH, TASK, ScrapedTask
 from tests.scripted_gpus import ScriptedSource, reading
 from tests.values import present
 
 
 def test_a_container_by_its_last_sample() -> None:
-    world = SnapshotWorld()
-    (first,) = world.tick().containers
+    fakes = ScrapedTask()
+    (first,) = fakes.tick().containers
     assert first == ContainerSnapshot(
-        container=present(world.sampler.task).containers[0],
-        sample=SnapshotWorld.reading(1),
+        container=present(fakes.sampler.task).containers[0],
+        sample=ScrapedTask.reading(1),
         vcpu_used=0.5,
         limits=ResourceLimits(vcpu=2.0, memory_bytes=512 * MIB),
     )
-    (second,) = world.tick().containers
-    assert (second.sample.cpu_ns, second.vcpu_used) == (seconds(1), 0.5)
+    (second,) = fakes.tick().containers
+    assert second.sample.cpu_ns == seconds(1)
+    assert second.vcpu_used == 0.5
 
 
 def test_statistics_that_stand_still_keep_their_last_step() -> None:
     """Fargate renews them every 10 s."""
-    world = SnapshotWorld()
-    world.source.stats_at = lambda at: {"b": world.reading(at // 10 * 10)}
-    assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
+    fakes = ScrapedTask()
+    fakes.source.stats_at = lambda at: {"b": fakes.reading(at // 10 * 10)}
+    assert [fakes.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
 
 
 def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move() -> None:
-    world = SnapshotWorld()
-    world.source.stats_at = lambda at: {"b": world.reading(min(at, 5))} if at < 70 else {}
-    assert len(world.tick(65).containers) == 1
-    assert world.tick().containers == ()
-    world.sampler.interval_ns = seconds(30)
-    assert len(world.builder.take().containers) == 1  # held for three intervals
-    world.sampler.interval_ns = seconds(1)
-    world.source.stats_at = lambda at: {"b": world.reading(at)} if at < 70 else {}
-    assert [len(world.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
+    fakes = ScrapedTask()
+    fakes.source.stats_at = lambda at: {"b": fakes.reading(min(at, 5))} if at < 70 else {}
+    assert len(fakes.tick(65).containers) == 1
+    assert fakes.tick().containers == ()
+    fakes.sampler.interval_ns = seconds(30)
+    assert len(fakes.builder.take().containers) == 1  # held for three intervals
+    fakes.sampler.interval_ns = seconds(1)
+    fakes.source.stats_at = lambda at: {"b": fakes.reading(at)} if at < 70 else {}
+    assert [len(fakes.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
 
 
 def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
-    world = SnapshotWorld()
-    world.tick(3)
-    usual, world.source.stats_at = world.source.stats_at, lambda _at: Unavailable("refused")
-    assert len(world.tick(10).containers) == 1
-    gone = world.tick()
-    assert (gone.containers, gone.sources["task-metadata-v4"], gone.read_failures) == (
-        (),
-        False,
-        11,
-    )
-    assert gone.task is world.sampler.task
-    world.source.stats_at = usual
-    back = world.tick()
-    assert (back.sources["task-metadata-v4"], back.containers[0].container.name) == (True, "batch")
+    fakes = ScrapedTask()
+    fakes.tick(3)
+    usual, fakes.source.stats_at = fakes.source.stats_at, lambda _at: Unavailable("refused")
+    assert len(fakes.tick(10).containers) == 1
+    gone = fakes.tick()
+    assert gone.containers == ()
+    assert gone.sources["task-metadata-v4"] is False
+    assert gone.read_failures == 11
+    assert gone.task is fakes.sampler.task
+    fakes.source.stats_at = usual
+    back = fakes.tick()
+    assert back.sources["task-metadata-v4"] is True
+    assert back.containers[0].container.name == "batch"
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
-    world = SnapshotWorld()
-    world.source.stats_at = lambda at: {
-        "b": world.reading(at, network_rx_bytes=5, network_tx_bytes=6)
+    fakes = ScrapedTask()
+    fakes.source.stats_at = lambda at: {
+        "b": fakes.reading(at, network_rx_bytes=5, network_tx_bytes=6)
     }
-    world.answer, task = Unavailable("refused"), world.answer
-    now = world.tick()
+    fakes.answer, task = Unavailable("refused"), fakes.answer
+    now = fakes.tick()
     assert (now.task, now.containers) == (
         None,
         (),
     )  # before the task is known, there is only the monitor
-    world.answer = task
-    now = world.tick()
+    fakes.answer = task
+    now = fakes.tick()
     assert not now.containers[0].container.shares_network
-    assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
+    assert now.task_rx_bytes is None
+    assert now.task_tx_bytes is None
 
 
 def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
     """The containers' samples of it are of different moments, and one of them may end."""
     both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
-    world = SnapshotWorld(task=replace(TASK, containers=both))
+    fakes = ScrapedTask(task=replace(TASK, containers=both))
     answers = [{"b": 10, "m": 12}, {"b": 15, "m": 12}, {"m": 14}, {"m": 20}]
 
     def stats_at(at: float) -> StatsReading:
         return {
-            docker_id: world.reading(at, network_rx_bytes=rx)
+            docker_id: fakes.reading(at, network_rx_bytes=rx)
             for docker_id, rx in answers.pop(0).items()
         }
 
-    world.source.stats_at = stats_at
-    snapshots = [world.tick() for _ in range(4)]
+    fakes.source.stats_at = stats_at
+    snapshots = [fakes.tick() for _ in range(4)]
     assert [one.task_rx_bytes for one in snapshots] == [12, 15, 15, 20]
     assert all(one.container.shares_network for now in snapshots for one in now.containers)
 
 
 def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
-    world = SnapshotWorld()
-    assert (world.tick(25).instance, world.instance_reads) == (
-        InstanceReading(memory_size_bytes=1),
-        3,
-    )
-    world.instance = Unavailable("no /proc")
-    snapshot = world.tick(10)
-    assert (snapshot.instance, snapshot.sources["instance"]) == (None, False)
+    fakes = ScrapedTask()
+    assert fakes.tick(25).instance == InstanceReading(memory_size_bytes=1)
+    assert fakes.instance_reads == 3
+    fakes.instance = Unavailable("no /proc")
+    snapshot = fakes.tick(10)
+    assert snapshot.instance is None
+    assert snapshot.sources["instance"] is False
     for launch_type in ("FARGATE", None):  # without an instance nothing is read of it
-        world = SnapshotWorld(task=replace(TASK, launch_type=launch_type))
-        snapshot = world.tick()
-        assert (snapshot.instance, world.instance_reads, "instance" in snapshot.sources) == (
-            None,
-            0,
-            False,
-        )
+        fakes = ScrapedTask(task=replace(TASK, launch_type=launch_type))
+        snapshot = fakes.tick()
+        assert snapshot.instance is None
+        assert fakes.instance_reads == 0
+        assert "instance" not in snapshot.sources
 
 
 def shown(snapshot: Snapshot) -> list[str]:
@@ -132,37 +130,43 @@ def shown(snapshot: Snapshot) -> list[str]:
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
     source = ScriptedSource(reading("GPU-a", "GPU-b", percent=40), Unavailable("lost"))
     watch = GpuCollector(source, GpuScope(()), FakeClock(), Log(), seconds(1), is_required=False)
-    world = SnapshotWorld(watch)
-    assert "nvml" not in world.tick().sources
+    fakes = ScrapedTask(watch)
+    assert "nvml" not in fakes.tick().sources
     watch.tick()
-    now = world.tick()
-    assert (shown(now), now.sources["nvml"]) == (["GPU-a", "GPU-b"], True)
+    now = fakes.tick()
+    assert shown(now) == ["GPU-a", "GPU-b"]
+    assert now.sources["nvml"] is True
     watch.tick()
-    assert len(shown(world.tick(10))) == 2
-    gone = world.tick()
-    assert (gone.gpus, gone.sources["nvml"]) == (None, False)
+    assert len(shown(fakes.tick(10))) == 2
+    gone = fakes.tick()
+    assert gone.gpus is None
+    assert gone.sources["nvml"] is False
 
 
 def test_neuron_cores_vanish_with_the_reports() -> None:
     silent = Mock(restarts=0, pid=None, outage=None, failure=None)
     silent.name = "neuron-monitor"
     watch = NeuronCollector(silent, 1, Log(), is_required=False)
-    world, hear = SnapshotWorld(watch), watch._on_report
-    assert world.tick().neuron is None
+    fakes, hear = ScrapedTask(watch), watch._on_report
+    assert fakes.tick().neuron is None
     hear(
         NeuronReport(
             runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1
         )
     )
-    now = present(world.tick().neuron)
-    assert (now.utilization_percent, now.completed) == ({0: 60.0}, 5)
+    now = present(fakes.tick().neuron)
+    assert now.utilization_percent == {0: 60.0}
+    assert now.completed == 5
     hear(NeuronReport(device_count=1))
-    idle = present(world.tick().neuron)
-    assert (idle.utilization_percent, idle.completed) == ({}, 5)
-    gone = world.tick(11)
-    assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
+    idle = present(fakes.tick().neuron)
+    assert idle.utilization_percent == {}
+    assert idle.completed == 5
+    gone = fakes.tick(11)
+    assert gone.neuron is None
+    assert gone.sources["neuron-monitor"] is False
     hear(NeuronReport(device_count=1))
-    assert world.tick().sources["neuron-monitor"]
+    assert fakes.tick().sources["neuron-monitor"]
     silent.failure = ThreadFailure(0, "KeyError: 'cores'")
-    gone = world.tick()  # a collector that has stopped is down at once
-    assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
+    gone = fakes.tick()  # a collector that has stopped is down at once
+    assert gone.neuron is None
+    assert gone.sources["neuron-monitor"] is False

@@ -82,12 +82,10 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     assert own.is_entered_at_once
     own.on_started(answer)
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
-    assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (
-        True,
-        True,
-        1_000_000,
-        2,
-    )
+    assert own.is_used is True
+    assert own.has_cpu_accounting is True
+    assert own.cpu_ns() == 1_000_000
+    assert own.oom_kills() == 2
     assert own.memory() == MemoryReading(
         used_bytes=860_000_000 - 10_485_760,
         cache_bytes=10_485_760,
@@ -125,11 +123,9 @@ def test_no_group_remains_where_it_would_hide_a_limit_or_cannot_be_entered(
     own, filesystem = _made(
         child, tmp_path, _V2, "u/user/job.scope", files={f"u/user/{limit}": f"{value}\n"}
     )
-    assert (own.is_used, own.is_entered_at_once, filesystem.removed) == (
-        False,
-        False,
-        filesystem.made,
-    )
+    assert own.is_used is False
+    assert own.is_entered_at_once is False
+    assert filesystem.removed == filesystem.made
     assert not open_files(tmp_path)
 
 
@@ -138,30 +134,31 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     own, _ = _made(V2_FILES, tmp_path / "cpu", _V2, scope)
     own.enter()
     own.on_started(own.start_counting())
-    assert (own.has_cpu_accounting, own.cpu_ns(), own.memory(), own.memory_peak_bytes()) == (
-        True,
-        0,
-        None,
-        None,
-    )
+    assert own.has_cpu_accounting is True
+    assert own.cpu_ns() == 0
+    assert own.memory() is None
+    assert own.memory_peak_bytes() is None
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
     own, _ = _made({**V2_FILES, **V2_MEMORY_FILES}, tmp_path / "memory", _V2, scope, files=files)
     assert own.memory_peak_bytes() == 870_000_000
     assert own.memory() is not None
 
 
-def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not_changed(
+def test_a_group_that_distributes_cpu_or_io_is_not_changed(
     tmp_path: Path,
 ) -> None:
+    """A group that distributes CPU or I/O or does not list this process is not changed."""
     scope = "u/user/job.scope"
     for handed_down in ("cpu memory", "io"):
         files = {f"{scope}/cgroup.subtree_control": handed_down}
         own, filesystem = _made(V2_FILES, tmp_path / handed_down, _V2, scope, files=files)
-        assert (own.is_used, filesystem.made) == (False, [])
+        assert own.is_used is False
+        assert filesystem.made == []
     own, filesystem = _made(
         V2_FILES, tmp_path / "1", _V2, files={f"{scope}/cgroup.procs": "1\n2\n"}
     )
-    assert (own.is_used, filesystem.made) == (False, [])
+    assert own.is_used is False
+    assert filesystem.made == []
     for group in ("/../other", "/user/gone.scope"):
         _, filesystem = _made(
             V2_FILES, tmp_path / group.replace("/", "_"), (f"0::{group}\n", _V2[1]), "u"
@@ -172,19 +169,23 @@ def test_a_group_that_distributes_cpu_or_io_or_does_not_list_this_process_is_not
     assert filesystem.made == []
 
 
-def test_what_the_kernel_refuses_changes_nothing_and_a_group_that_was_not_joined_is_removed(
+def test_what_the_kernel_refuses_changes_nothing(
     tmp_path: Path,
 ) -> None:
+    """What the kernel refuses changes nothing and a group that was not joined is removed."""
     own, _ = _made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
     own.enter()
     own.on_started(own.start_counting())
-    assert (own.is_used, own.has_cpu_accounting) == (False, False)
+    assert own.is_used is False
+    assert own.has_cpu_accounting is False
     assert (own.cpu_ns(), own.memory(), own.oom_kills(), own.memory_peak_bytes()) == (None,) * 4
     own.remove(_sleeps.append)
     own, filesystem = _made(V1_FILES, tmp_path, _V1, "m/job", "c")
     own.on_started(b"5 01")
     assert filesystem.removed == [tmp_path / "m/job" / _NAME]
-    assert (own.has_cpu_accounting, own.memory(), own.contains(_OWN_PID)) == (True, None, False)
+    assert own.has_cpu_accounting is True
+    assert own.memory() is None
+    assert own.contains(_OWN_PID) is False
 
 
 _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9 9 9 9 9\n"
@@ -226,7 +227,8 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
             entrance.write_text("")
 
     own.remove(nap)
-    assert (len(naps), filesystem.removed) == (3, [entrance.parent])
+    assert len(naps) == 3
+    assert filesystem.removed == [entrance.parent]
 
 
 # --- delegation ------------------------------------------------------------------------------
@@ -277,4 +279,5 @@ def test_a_group_that_is_not_exclusive_is_not_changed(
     filesystem = FakeCgroupFilesystem(V2_FILES)
     before = (group / "cgroup.subtree_control").read_text()
     assert delegate_controller(str(group), _OWN_PID, "aside", "memory", filesystem) is None
-    assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
+    assert (group / "cgroup.subtree_control").read_text() == before
+    assert filesystem.made == []

@@ -112,7 +112,8 @@ def test_the_limits_and_the_kills(
     write_files(tmp_path, {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts})
     write_files(tmp_path / "sys/fs/cgroup", files)
     groups = read_own_cgroups(str(tmp_path))
-    assert (groups.limits(), groups.oom_kills()) == (limits, kills)
+    assert groups.limits() == limits
+    assert groups.oom_kills() == kills
 
 
 sizes = st.integers(0, 2**50)
@@ -211,7 +212,9 @@ def test_the_counters_of_either_version(
         kernel_bytes=None if files is V2_GROUP_FILES else 860_000_000 - 847_000_000 - 12_582_912,
     )
     cpu_ns = 1_276_795_000 if files is V2_GROUP_FILES else 99208
-    assert (reading.peak_bytes, reading.oom_kills, reading.cpu_ns) == (870_000_000, 2, cpu_ns)
+    assert reading.peak_bytes == 870_000_000
+    assert reading.oom_kills == 2
+    assert reading.cpu_ns == cpu_ns
 
 
 @pytest.fixture
@@ -255,7 +258,9 @@ def test_a_reading_during_the_removal_lacks_some_counters(
     (top / "memory.peak").write_text(V2_GROUP_FILES["memory.peak"])
     _empty(top, "memory.stat")
     without_cache = present(group.read())
-    assert (whole.has_mark, without_mark.has_mark, without_cache.has_mark) == (True, False, False)
+    assert whole.has_mark is True
+    assert without_mark.has_mark is False
+    assert without_cache.has_mark is False
     assert without_mark.memory == whole.memory
     assert without_cache.peak_bytes == whole.peak_bytes
 
@@ -264,15 +269,19 @@ def test_version_2_shows_when_no_process_is_left(
     group: ContainerCgroup, top: Path, tmp_path: Path
 ) -> None:
     alive = group.read()
-    assert (present(alive).is_empty, group.events_descriptor is not None) == (False, True)
+    assert present(alive).is_empty is False
+    assert group.events_descriptor is not None
     (top / "cgroup.events").write_text("populated 0\nfrozen 0\n")
     ended = present(group.read())
-    assert (ended.is_empty, ended.has_mark) == (True, True)
+    assert ended.is_empty is True
+    assert ended.has_mark is True
     assert group.events_descriptor is None
     process(tmp_path, V1_CGROUP, V1_MOUNTS, V1_GROUP_FILES, pid=8)  # version 1 does not show it
     with closing(found(tmp_path, pid=8)) as other:
         reading = present(other.read())
-    assert (reading.is_empty, reading.has_mark, other.events_descriptor) == (None, True, None)
+    assert reading.is_empty is None
+    assert reading.has_mark is True
+    assert other.events_descriptor is None
 
 
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:
@@ -286,9 +295,8 @@ def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> 
     assert not open_files(tmp_path)
 
 
-def test_the_containers_own_group_is_the_one_with_its_id_and_one_outside_of_the_mount_is_its_top() -> (
-    None
-):
+def test_the_containers_own_group_is_the_one_with_its_id() -> None:
+    """The container's own group is the one with its id and one outside of the mount is its top."""
     assert container_group(f"/ecs/0123/{ID}/worker/1", ID) == f"/ecs/0123/{ID}"
     assert (
         container_group(f"/ecstasks.slice/docker-{ID}.scope", ID)

@@ -67,7 +67,9 @@ def test_running_and_ended_containers() -> None:
     )
     assert container(RECORDED["ended"]) == ended
     killed = container(RECORDED["out_of_memory"])
-    assert (killed.oom_killed, killed.exit_code, killed.memory_limit_bytes) == (True, 137, 20 << 20)
+    assert killed.oom_killed is True
+    assert killed.exit_code == 137
+    assert killed.memory_limit_bytes == 20 << 20
 
 
 def test_a_container_that_never_started_or_was_started_again_has_no_exit_code() -> None:
@@ -80,7 +82,9 @@ def test_a_container_that_never_started_or_was_started_again_has_no_exit_code() 
         "FinishedAt": never,
     }
     decoded = container({**RECORDED["running"], "State": created})
-    assert (decoded.started_ns, decoded.finished_ns, decoded.exit_code) == (None, None, None)
+    assert decoded.started_ns is None
+    assert decoded.finished_ns is None
+    assert decoded.exit_code is None
     again = RECORDED["ended"]["State"] | {"Running": True}
     assert container({**RECORDED["ended"], "State": again}).exit_code is None
 
@@ -97,7 +101,8 @@ def test_only_the_stream_of_awslogs_is_kept_of_the_log_options() -> None:
     assert decoded.log_options == options
     splunk = {"Type": "splunk", "Config": {"splunk-token": CANARY}}
     decoded = container({**RECORDED["running"], "HostConfig": host | {"LogConfig": splunk}})
-    assert (decoded.log_driver, decoded.log_options) == ("splunk", {})
+    assert decoded.log_driver == "splunk"
+    assert decoded.log_options == {}
 
 
 def test_the_gpus_of_a_container() -> None:

@@ -75,14 +75,14 @@ def task(document: object) -> TaskMetadata:
 
 def test_reads_fargate_v4() -> None:
     decoded = task(FARGATE_V4)
-    assert (decoded.arn, decoded.family, decoded.revision, decoded.launch_type) == (
-        ARN,
-        "nightly-etl",
-        "9",
-        "FARGATE",
-    )
-    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, 512 * MIB)
-    assert (decoded.ephemeral_storage_used_mib, decoded.ephemeral_storage_size_mib) == (427, 20496)
+    assert decoded.arn == ARN
+    assert decoded.family == "nightly-etl"
+    assert decoded.revision == "9"
+    assert decoded.launch_type == "FARGATE"
+    assert decoded.vcpu_limit == 0.25
+    assert decoded.memory_limit_bytes == 512 * MIB
+    assert decoded.ephemeral_storage_used_mib == 427
+    assert decoded.ephemeral_storage_size_mib == 20496
     assert not decoded.is_stop_requested
     assert decoded.containers == (
         ContainerMetadata(
@@ -107,7 +107,8 @@ def test_reads_fargate_v4() -> None:
         json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode()
     )
     assert isinstance(own, ContainerMetadata)
-    assert (own.name, own.restart_count) == ("task-monitor", 2)
+    assert own.name == "task-monitor"
+    assert own.restart_count == 2
 
 
 def test_reads_v3_without_the_fields_of_v4() -> None:
@@ -124,14 +125,16 @@ def test_reads_v3_without_the_fields_of_v4() -> None:
         for one in (FARGATE_V4, BATCH)
     )
     decoded = task({**v3, "Containers": [PAUSE_V3, batch]})
-    assert (decoded.launch_type, decoded.vcpu_limit, decoded.memory_limit_bytes) == (
-        None,
-        None,
-        None,
-    )
+    assert decoded.launch_type is None
+    assert decoded.vcpu_limit is None
+    assert decoded.memory_limit_bytes is None
     pause, container = decoded.containers
-    assert (pause.type, pause.vcpu_share, pause.memory_limit_bytes) == ("CNI_PAUSE", None, None)
-    assert (container.log_driver, container.log_options, container.arn) == (None, {}, None)
+    assert pause.type == "CNI_PAUSE"
+    assert pause.vcpu_share is None
+    assert pause.memory_limit_bytes is None
+    assert container.log_driver is None
+    assert container.log_options == {}
+    assert container.arn is None
 
 
 def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent() -> None:
@@ -256,7 +259,8 @@ def test_the_batch_is_the_wanted_container_or_the_only_other_one() -> None:
     )
     for containers, requested, own, names, said in cases:
         choice = select_batch(listing(*containers), requested=requested, own=own)
-        assert (choice.names, choice.problem is None) == (names, said is None)
+        assert choice.names == names
+        assert (choice.problem is None) == (said is None)
         assert all(text in (choice.problem or "") for text in said or ())
 
 

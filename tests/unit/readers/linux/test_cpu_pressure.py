@@ -1,7 +1,8 @@
 from profiler.readers.linux.cpu_pressure import CpuPressure, CpuWaitLimits
 
 
-def test_a_throttled_group_waited_at_least_the_mean_and_at_most_the_sum_of_its_cpus() -> None:
+def test_a_throttled_group_waited_at_least_the_mean_of_its_cpus() -> None:
+    """A throttled group waited at least the mean and at most the sum of its CPUs."""
     before = CpuPressure(waited_ns=5, throttled_ns=100, cpus=4)
     limits = CpuPressure(waited_ns=7, throttled_ns=500, cpus=4).limits_since(before)
     assert limits == CpuWaitLimits(least_ns=100, most_ns=402)

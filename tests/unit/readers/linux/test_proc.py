@@ -104,10 +104,8 @@ def test_what_an_interpreter_runs() -> None:
         (("/usr/bin/sort", "data.py"), "sort", None),
     )
     for words, process, family in cases:
-        assert (name_with_script(words[0].rpartition("/")[2], words[1:]), what_runs(words)) == (
-            process,
-            family,
-        )
+        assert name_with_script(words[0].rpartition("/")[2], words[1:]) == process
+        assert what_runs(words) == family
 
 
 @pytest.mark.parametrize(

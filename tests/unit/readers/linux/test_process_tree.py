@@ -55,9 +55,10 @@ def test_new_processes_are_found_whatever_thread_has_started_them() -> None:
                 os.kill(pid, 9)
 
 
-def test_a_child_that_moves_to_another_list_while_the_lists_are_read_is_not_lost(
+def test_a_child_that_moves_between_lists_meanwhile_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A child that moves to another list while the lists are read is not lost."""
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as process:
         while len(before := tree.identities()) < 2:
@@ -210,9 +211,8 @@ def test_growth_and_new_processes_are_seen() -> None:
         assert quick.has_changed
 
 
-def test_memory_that_a_fork_shares_is_not_counted_twice_and_with_too_many_threads_nothing_is_known() -> (
-    None
-):
+def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
+    """Memory that a fork shares is not counted twice and with too many threads nothing is known."""
     tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
     with _process() as process:
         process("50")

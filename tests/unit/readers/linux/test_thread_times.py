@@ -100,7 +100,8 @@ def test_only_processes_and_threads_that_ran_are_read_and_asked_again(machine: F
     shutil.rmtree(machine.folder / "7")
     for reading in (first, process()):
         sample = machine.read(reading, at=2)
-        assert (sample.growth, sample.waits) == ([], {Wait("sleep"): 1})
+        assert sample.growth == []
+        assert sample.waits == {Wait("sleep"): 1}
     machine.read()
     machine.thread(7, call=LOCKED)
     machine.thread(7, 8)
@@ -171,14 +172,17 @@ def test_a_thread_on_a_cpu_and_a_zombie_wait_for_nothing(machine: FakeMachine) -
     machine.thread(7, 8, call=LOCKED)
     sample = machine.read(process(state="R", threads=2))
     assert sample.waits == {Wait("lock"): 1}
-    assert (sample.sees_calls, sample.is_partial, sample.has_running) == (True, False, True)
+    assert sample.sees_calls is True
+    assert sample.is_partial is False
+    assert sample.has_running is True
     machine.thread(7, run=2)
     assert not machine.read(process(cpu=2, threads=2), at=3).has_running
     for pid in (18, 9):
         machine.thread(pid, call=IN_A_PAGE_FAULT, state="Z")
     machine.thread(9, 10, call=LOCKED)  # the other threads of a process may go on
     sample = machine.read(process(18, state="Z"), process(9, state="Z", threads=2), at=9)
-    assert (sample.waits, sample.has_running) == ({Wait("lock"): 1}, False)
+    assert sample.waits == {Wait("lock"): 1}
+    assert sample.has_running is False
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
@@ -204,7 +208,8 @@ def test_without_the_system_call_the_state_shows_the_disk(
     machine.thread(8, 9, state=state)
     sample = machine.read(process(state=state), process(8, threads=2, state="S"))
     assert sample.waits == Counter(expected * 3)
-    assert (sample.has_refused, sample.sees_calls) == (True, False)
+    assert sample.has_refused is True
+    assert sample.sees_calls is False
 
 
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(
@@ -228,7 +233,8 @@ def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "open", refuse)
     sample = machine.read(process(state="D"), process(8))
     assert sample.waits == {Wait("disk"): 1, Wait("sleep"): 1}
-    assert (sample.has_refused, sample.sees_calls) == (True, True)
+    assert sample.has_refused is True
+    assert sample.sees_calls is True
     assert not machine.read(process(8), at=2).has_refused
 
 
@@ -253,7 +259,8 @@ def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     assert growth_of(machine.read(process(cpu=1.2), at=6)) == [(seconds(0.1), seconds(0.5))]
     machine.thread(7, run=1.3, wait=9)
     last = machine.reader.read_last(seconds(6.1))
-    assert (growth_of(last), last.waits) == ([(seconds(0.1), 0)], {})
+    assert growth_of(last) == [(seconds(0.1), 0)]
+    assert last.waits == {}
     machine.thread(8, call="running\n")  # one that was not blocked may have waited for long
     for at in (7, 8):
         machine.read(process(8, state="R"), at=at)
@@ -299,7 +306,9 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
         grown = {each.thread: each.steps for each in sample.growth or ()}
         most = max(most, *grown.values())
         steps.update(grown)
-    assert (len(steps), most > 1, min(steps.values()) > 39 - 10) == (81, True, True)
+    assert len(steps) == 81
+    assert most > 1
+    assert min(steps.values()) > 39 - 10
 
 
 def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(

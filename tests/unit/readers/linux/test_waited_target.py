@@ -402,9 +402,10 @@ def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(
     assert process.polls([3, 4, 5], timeout=5) == Wait("network")
 
 
-def test_a_table_is_read_up_to_the_wanted_socket_and_the_known_ones_are_bounded(
+def test_a_table_is_read_up_to_the_wanted_socket(
     process: FakeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A table is read up to the wanted socket and the known ones are bounded."""
     process.opens(fd3="socket:[9003]")
     process.table("tcp", *(inet_line("0100007F:1538", 9000 + number) for number in range(5000)))
     read, sizes = os.read, []

@@ -47,7 +47,10 @@ def noisy(random: Random, runs: int, noise: float = 0.02, middle: float = 100) -
 def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> None:
     a, b = [100.0, 101, 99, 102, 98], [110.0, 111, 109, 112, 108]
     more, less = median_change(a, b), median_change(b, a)
-    assert (more.a, more.b, more.verdict, less.verdict) == (100, 110, "more", "less")
+    assert more.a == 100
+    assert more.b == 110
+    assert more.verdict == "more"
+    assert less.verdict == "less"
     assert more.change_percent == pytest.approx(10)
     low, high = interval(more)
     assert 5 < low < 10 < high < 15
@@ -118,7 +121,8 @@ def test_the_interval_holds_the_change_and_agrees_with_the_verdict(
     low, high = interval(change)
     assert -100 <= low <= high
     assert low - 1e-6 <= present(change.change_percent) <= high + 1e-6 * (1 + abs(high))
-    assert (change.verdict == "more", change.verdict == "less") == (low > 1e-7, high < -1e-7)
+    assert (change.verdict == "more") == (low > 1e-7)
+    assert (change.verdict == "less") == (high < -1e-7)
     assert change.runs_needed is not None
     assert change.runs_needed >= 5
     if change.verdict == "too few runs":
@@ -135,7 +139,8 @@ def test_the_interval_holds_the_change_and_agrees_with_the_verdict(
 def test_an_outlier_demands_few_more_runs(step: float, needed: int, outlier: float) -> None:
     usual = [100 + step * number for number in range(5)]
     change = median_change([*usual[:4], outlier], usual)
-    assert (change.verdict, change.runs_needed) == ("too few runs", needed)
+    assert change.verdict == "too few runs"
+    assert change.runs_needed == needed
 
 
 DISTRIBUTIONS: dict[str, Callable[[Random], float]] = {
@@ -202,10 +207,13 @@ def test_a_set_is_a_family_or_one_of_its_revisions_or_labels() -> None:
     old = runs_of("nightly", revision="25", labels={"branch": "main", "host": "a"})
     new = runs_of("nightly", first=10, revision="26", labels={"branch": "pr=1@x", "host": "a"})
     (a, b), remarks = read("nightly@25", "nightly@branch=pr=1@x", *old, *new, *WEEKLY)
-    assert (ids(a), remarks) == (["nightly-2", "nightly-1", "nightly-0"], [])
+    assert ids(a) == ["nightly-2", "nightly-1", "nightly-0"]
+    assert remarks == []
     assert ids(b) == ["nightly-12", "nightly-11", "nightly-10"]
     (a, b), _ = read("nightly", "weekly", *old, *new, *WEEKLY)
-    assert (len(a.reports), len(b.reports), a.has_more) == (6, 3, False)
+    assert len(a.reports) == 6
+    assert len(b.reports) == 3
+    assert a.has_more is False
 
 
 def test_only_successes_of_a_name_count_and_the_others_are_counted() -> None:
@@ -232,10 +240,13 @@ def test_the_newest_successes_count_and_no_more_is_read() -> None:
     source = ListedRuns(nights)
     (a, b), _ = read_run_sets(source, ("nightly", "weekly"), RunFilter(), 5)
     assert ids(a) == [f"nightly-{number}" for number in (29, 28, 27, 26, 25)]
-    assert (a.has_more, a.left_out_text, b.has_more) == (True, "all but the newest 5", True)
+    assert a.has_more is True
+    assert a.left_out_text == "all but the newest 5"
+    assert b.has_more is True
     assert source.read == 12
     (a, b), _ = read("nightly", "weekly", *runs_of("nightly", 5), *WEEKLY, last=5)
-    assert (a.has_more, a.left_out_text) == (False, "")
+    assert a.has_more is False
+    assert a.left_out_text == ""
 
 
 def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
@@ -245,7 +256,8 @@ def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
         report(2, task_id="xyz3"),
     ]
     (a, b), _ = read("abc,abd2/batch, abc1", "xyz3", *runs)
-    assert (ids(a), ids(b)) == (["abc1", "abd2"], ["xyz3"])
+    assert ids(a) == ["abc1", "abd2"]
+    assert ids(b) == ["xyz3"]
     for text, kind, sentence in (
         ("ab", TaskProfilerError, "ids of 2 runs in the list begin with 'ab': give more of the id"),
         ("zzz", TaskProfilerError, "No run or family 'zzz' in the list"),
@@ -305,7 +317,8 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
         ):
             read(text, "weekly", *runs, *WEEKLY, container="x")
     (a, b), _ = read("nightly", "t9", *runs, container="load")
-    assert ([record.container.name for record in a.records], ids(b)) == (["load"] * 3, ["t9"])
+    assert [record.container.name for record in a.records] == ["load"] * 3
+    assert ids(b) == ["t9"]
     assert [record.cost is not None for record in a.records] == [
         False,
         True,
@@ -352,7 +365,8 @@ def test_the_seven_metrics_are_those_of_the_record() -> None:
     }
     bare = report(metrics=dict.fromkeys(Metrics.__struct_fields__)).record
     assert [metric.read(bare) for metric in COMPARED_METRICS] == [None] * 7
-    assert (is_measured(record), is_measured(bare)) == (True, False)
+    assert is_measured(record) is True
+    assert is_measured(bare) is False
 
 
 @given(
@@ -361,7 +375,8 @@ def test_the_seven_metrics_are_those_of_the_record() -> None:
 def test_names_and_values_have_any_character(name: str, suffix: str) -> None:
     mine = runs_of(name, revision=suffix)
     (a, b), _ = read(name, "other", *mine, *runs_of("other"))
-    assert (len(a.reports), len(b.reports)) == (3, 3)
+    assert len(a.reports) == 3
+    assert len(b.reports) == 3
     (a, _), _ = read(
         f"{name}@{suffix}",
         "other",

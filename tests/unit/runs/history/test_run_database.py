@@ -80,11 +80,9 @@ def change(file: Path, *statements: str) -> None:
 def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> None:
     """A missing file has no runs and is not created."""
     one = report("a")
-    assert (ids(history), next(history.steps([one])), file.parent.exists()) == (
-        [],
-        StepSeries(),
-        False,
-    )
+    assert ids(history) == []
+    assert next(history.steps([one])) == StepSeries()
+    assert file.parent.exists() is False
     keep(history, one)
     assert list(history.runs(RunFilter())) == [(encode(one), one, None)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
@@ -260,7 +258,7 @@ def in_progress(family: str = "etl", status: Status = "unknown") -> Report:
     return report(family, family=family, status=status)
 
 
-class World:
+class RecordedHistory:
     def __init__(self, history: Path, **environment: str) -> None:
         self.clock = FakeClock()
         self.history = history
@@ -299,18 +297,19 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "history.sqlite3")
+def fakes(tmp_path: Path) -> RecordedHistory:
+    return RecordedHistory(tmp_path / "history.sqlite3")
 
 
-def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: World) -> None:
+def test_a_kill_loses_at_most_a_tenth_of_the_run(fakes: RecordedHistory) -> None:
+    """A kill loses at most a tenth of the run and at most a minute."""
     written: list[int] = []
     for second in range(3601):
-        before = world.built
-        world.keep()
-        if world.built > before:
+        before = fakes.built
+        fakes.keep()
+        if fakes.built > before:
             written.append(second)
-        world.clock.advance(1)
+        fakes.clock.advance(1)
     assert written[:11] == list(range(11))
     assert all(
         later - earlier <= max(1.0, min(60.0, earlier / 10 + 1))
@@ -319,48 +318,51 @@ def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: Wor
     assert len(written) < 110
 
 
-def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World) -> None:
-    world.series = RunSeries(START_NS, seconds(1), 10)
-    world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
-    world.keep()
-    world.store.add_abandoned_runs()
-    assert (world.stored(), world.listed()) == ([], [("running", SHOWN)])
-    world.kill()
+def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(fakes: RecordedHistory) -> None:
+    fakes.series = RunSeries(START_NS, seconds(1), 10)
+    fakes.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
+    fakes.keep()
+    fakes.store.add_abandoned_runs()
+    assert fakes.stored() == []
+    assert fakes.listed() == [("running", SHOWN)]
+    fakes.kill()
     for _ in range(2):
-        world.store.add_abandoned_runs()
-    assert (world.stored(), world.listed()) == ([("unknown", 3)], [("unknown", SHOWN)])
-    assert list(world.store.running()) == []
+        fakes.store.add_abandoned_runs()
+    assert fakes.stored() == [("unknown", 3)]
+    assert fakes.listed() == [("unknown", SHOWN)]
+    assert list(fakes.store.running()) == []
 
 
-def test_the_end_of_a_run_replaces_what_was_written_down_and_adds_the_runs_of_killed_profilers(
-    world: World,
+def test_the_end_of_a_run_replaces_what_was_written_down(
+    fakes: RecordedHistory,
 ) -> None:
+    """The end of a run replaces what was written down and adds the runs of killed profilers."""
     killed = in_progress("killed")
-    world.store.keep_running(encode(killed), killed, b"[[1000,0.5,1]]")
-    world.kill()
-    world.keep()
+    fakes.store.keep_running(encode(killed), killed, b"[[1000,0.5,1]]")
+    fakes.kill()
+    fakes.keep()
     ended = in_progress(status="success")
-    assert world.recorder.add(encode(ended), ended, None) is None
-    assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
-    world.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
-    assert sorted(status for status, _ in world.listed()) == ["success", "unknown"], (
+    assert fakes.recorder.add(encode(ended), ended, None) is None
+    assert sorted(fakes.stored()) == [("success", 0), ("unknown", 1)]
+    fakes.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
+    assert sorted(status for status, _ in fakes.listed()) == ["success", "unknown"], (
         "each run is listed once"
     )
-    world.kill()
-    world.store.add_abandoned_runs()
-    assert sorted(world.stored()) == [("success", 0), ("unknown", 1)]
-    assert list(world.store.running()) == []
+    fakes.kill()
+    fakes.store.add_abandoned_runs()
+    assert sorted(fakes.stored()) == [("success", 0), ("unknown", 1)]
+    assert list(fakes.store.running()) == []
 
 
-def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> None:
+def test_an_error_in_the_report_so_far_does_not_reach_the_run(fakes: RecordedHistory) -> None:
     def fail() -> tuple[Report, RunSeries | None]:
         raise ZeroDivisionError
 
-    world.recorder.keep_so_far(fail)
-    world.clock.advance(60)
-    world.keep()
-    assert world.built == 0
-    assert world.recorder.add(encode(in_progress()), report(), None) is None
+    fakes.recorder.keep_so_far(fail)
+    fakes.clock.advance(60)
+    fakes.keep()
+    assert fakes.built == 0
+    assert fakes.recorder.add(encode(in_progress()), report(), None) is None
 
 
 @pytest.mark.parametrize(

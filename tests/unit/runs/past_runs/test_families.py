@@ -48,9 +48,8 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     assert listed.read == 10
 
 
-def test_the_last_success_is_of_the_same_account_and_region_and_if_possible_of_the_same_cluster() -> (
-    None
-):
+def test_the_last_success_is_of_the_same_account_and_region() -> None:
+    """The last success is of the same account and region and if possible of the same cluster."""
     here = {"account_id": "1", "region": "eu-west-1", "cluster": "jobs"}
     failed = past(9, task_id="failed", status="failure", **here)
     runs = [
@@ -72,7 +71,8 @@ def test_reading_stops_when_the_only_family_is_complete(last: int, read: int) ->
     listed = ListedRuns(past(n) for n in range(9))
     only = filter_of(FamilyKey("nightly", None, "us-east-1"))
     (evidence,) = read_families(listed, only, last).families.values()
-    assert (present(evidence).outcomes.runs, listed.read) == (min(last, 9), read)
+    assert present(evidence).outcomes.runs == min(last, 9)
+    assert listed.read == read
 
 
 @pytest.mark.parametrize("status", ["running", "failure", "pausing"])
@@ -114,7 +114,8 @@ def test_the_last_20_successes_of_each_family_count_and_a_family_is_read_once() 
     assert usual.of(NIGHTLY) == UsualDuration(median_ms=19_500, p95_ms=28_050, runs=20)
     assert source.read == 20, "no more is read than needed"
     usual.read([NIGHTLY, OTHER])
-    assert (usual.of(OTHER), next(opened)) == (None, 2)
+    assert usual.of(OTHER) is None
+    assert next(opened) == 2
     assert not usual.lacks([NIGHTLY, OTHER])
 
 
@@ -191,15 +192,9 @@ def test_the_record_of_a_document_is_the_evidence_with_the_price_on_spot() -> No
     ):  # the whole line, or its record alone
         families = families_in(document(record, task=task))
         found = present(families.families[FamilyKey("nightly", None, "us-east-1")])
-        assert (
-            found.outcomes.runs,
-            found.latest.container.name,
-            present(found.latest.cost).usd,
-        ) == (
-            1,
-            "batch",
-            0.006,
-        )
+        assert found.outcomes.runs == 1
+        assert found.latest.container.name == "batch"
+        assert present(found.latest.cost).usd == 0.006
         assert families.notes == ()
 
 
@@ -262,7 +257,8 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     task: dict[str, Any] = {"id": "a", "family": "nightly", "launch_type": "FARGATE"}
     task |= {"size": {"vcpu": 1, "memory_mb": 2048}}
     found = present(*families_in(document(None, usage=usage, task=task)).families.values())
-    assert (found.needs.required_memory_mb, found.needs.required_vcpu) == (400.5, 0.3)
+    assert found.needs.required_memory_mb == 400.5
+    assert found.needs.required_vcpu == 0.3
     assert found.latest.task_size == TaskSize(vcpu=1, memory_mb=2048)
     assert json.dumps(found.latest.metrics.duration_ms) == "60000", "as in the record of the run"
 
@@ -270,9 +266,11 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     usage = {**usage, "cpu": {"size": "many", "used": {"p95": {}}}, "duration_ms": "long"}
     task = {**task, "stop_code": 5, "status": ["success"], "out_of_memory": "perhaps"}
     found = present(*families_in(document(None, usage=usage, task=task)).families.values())
-    assert (found.needs.required_memory_mb, found.needs.required_vcpu) == (400.5, None)
+    assert found.needs.required_memory_mb == 400.5
+    assert found.needs.required_vcpu is None
     found = present(*families_in(document(encode(report()).decode(), task=task)).families.values())
-    assert (found.latest.status, found.latest.likely_out_of_memory) == ("success", False)
+    assert found.latest.status == "success"
+    assert found.latest.likely_out_of_memory is False
 
 
 @pytest.mark.parametrize(
@@ -302,4 +300,5 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
 ) -> None:
     cluster = PlayedCluster(families=families)
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
-    assert (cluster.found_by_search, cluster.family_pages) == (searches, family_pages)
+    assert cluster.found_by_search == searches
+    assert cluster.family_pages == family_pages

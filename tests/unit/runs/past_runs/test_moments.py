@@ -122,9 +122,8 @@ def test_the_words_of_each_kind() -> None:
     )
 
 
-def test_two_steps_are_no_stretch_a_gap_ends_one_and_a_flat_memory_near_its_limit_stands_out() -> (
-    None
-):
+def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
+    """Two steps are no stretch a gap ends one and a flat memory near its limit stands out."""
     assert texts(record([1.0] * 10, size=64)) == [], "one busy vCPU of many is not idle"
     for cpu in ([2.0, 2.0, 1.0, 0.0, 0.0, 1.0], [0.0, 0.0, None, 0.0, 0.0]):
         assert texts(record(cpu)) == []
@@ -218,7 +217,8 @@ def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) ->
     )
 
 
-def test_a_record_of_schema_1_2_has_own_code_as_far_as_short_names_show_it() -> None:
+def test_a_record_of_schema_1_2_has_own_code_by_short_names() -> None:
+    """A record of schema 1.2 has own code as far as short names show it."""
     own = ("job.py", "etl/load.py", "/app/etl/load.py", "<string>", "library/python/load.py")
     for file in (*own, "socket.py", "concurrent/futures/thread.py", "<frozen runpy>"):
         assert frame_of(f"f ({file}:7)").is_own is frame_of(f"f ({file})").is_own is (file in own)

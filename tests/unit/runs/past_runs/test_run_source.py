@@ -121,7 +121,8 @@ def test_a_batch_that_ended_before_a_sidecar_has_the_cost_of_the_task(
     last = replace(side, report=replace(side.report, record=replace(side.report.record, cost=cost)))
     (found, *_) = find_runs(ListedRuns([batch, last]), RunFilter(run=name))
     assert batch.report.record.cost is None
-    assert (found.report.record.container.name, found.report.record.cost) == ("batch", cost)
+    assert found.report.record.container.name == "batch"
+    assert found.report.record.cost == cost
 
 
 def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
