@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.aggregation.time_series import Column, rounded_column
 from profiler.record.activity_model import ProcessSeries
+from profiler.record.equal_steps import Column, rounded_column
 from profiler.record.record_model import Series
 from profiler.record.units import MIB
 

@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
-from profiler.aggregation.time_series import RunSeries, length_of, padded, with_longer_steps
+from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.equal_steps import length_of, padded, with_longer_steps
 from profiler.record.process_rows import OTHER_PROCESSES, is_notable_cpu
 from profiler.record.record_model import Series
 

@@ -4,7 +4,7 @@ When the run outgrows the buffer, neighbouring steps are merged and the step dou
 kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
@@ -13,25 +13,22 @@ from msgspec.structs import replace
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.record.equal_steps import (
+    Column,
+    length_of,
+    measured_columns,
+    padded,
+    rounded_column,
+    with_longer_steps,
+)
 from profiler.record.record_model import Number, Series
 from profiler.record.units import MIB, as_number
 
-_SIGNIFICANT_DIGITS = 3
 # The most steps that are shorter than the sampling interval.
 _MAX_FINE_STEPS = 120
-_MEMORY_COLUMN = "memory_used_mb"
-_COLUMNS = (
-    "vcpu_used",
-    _MEMORY_COLUMN,
-    "gpu_utilization_percent",
-    "neuron_utilization_percent",
-    "cpu_wait",
-)
 _Cell = TypeVar("_Cell")
 # (nanoseconds on a CPU or waiting for one, nanoseconds covered), or (sum, number of readings).
 _Sum: TypeAlias = tuple[float, int]
-
-Column: TypeAlias = tuple[float | None, ...]
 
 
 class DeviceReadings(Struct):
@@ -286,7 +283,7 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     added = other.copy(min_step_ms=min_step_ms).values()
     if added is None:
         return series
-    columns = {name: values for name, values in _columns(added) if name in names}
+    columns = {name: values for name, values in measured_columns(added) if name in names}
     if not columns:
         return series
     if series is None:
@@ -295,56 +292,3 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
         return series
     series = replace(with_longer_steps(series, added.step_ms), **columns)
     return padded(series, length_of(series))
-
-
-def _columns(series: Series) -> Iterator[tuple[str, Column]]:
-    """The names and values of the columns that were measured."""
-    for name in _COLUMNS:
-        values = getattr(series, name)
-        if values is not None:
-            yield name, values
-
-
-def with_longer_steps(series: Series, step_ms: float) -> Series:
-    """The series in steps of a multiple of its own: their mean, of the memory the maximum."""
-    count = round(step_ms / series.step_ms)
-    columns: dict[str, Any] = {}
-    for name, values in _columns(series):
-        columns[name] = _merged(values, count, use_maximum=name == _MEMORY_COLUMN)
-    return replace(series, step_ms=as_number(step_ms) or series.step_ms, **columns)
-
-
-def padded(series: Series, length: int) -> Series:
-    """The series with None at the end of its columns, up to this number of steps."""
-    columns: dict[str, Any] = {}
-    for name, values in _columns(series):
-        columns[name] = values + (None,) * (length - len(values))
-    return replace(series, **columns)
-
-
-def length_of(series: Series) -> int:
-    """The number of steps of the longest column."""
-    return max((len(values) for _, values in _columns(series)), default=0)
-
-
-def _merged(values: Column, count: int, *, use_maximum: bool) -> Column:
-    merged: list[float | None] = []
-    for first in range(0, len(values), count):
-        known = [value for value in values[first : first + count] if value is not None]
-        if not known:
-            merged.append(None)
-        elif use_maximum:
-            merged.append(_rounded(max(known)))
-        else:
-            merged.append(_rounded(sum(known) / len(known)))
-    return tuple(merged)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-
-
-def rounded_column(values: Iterable[float | None]) -> Column | None:
-    """Rounded to three significant digits; None if no step was measured."""
-    rounded = tuple(None if value is None else _rounded(value) for value in values)
-    return None if rounded.count(None) == len(rounded) else rounded

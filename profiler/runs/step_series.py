@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_series import RunSeries, length_of, means, padded
+from profiler.aggregation.time_series import RunSeries, means
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.equal_steps import length_of, padded
 from profiler.record.record_model import Distribution, Interval, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS
 
