@@ -32,15 +32,18 @@ def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
             "ELASTICSEARCH_AWS_AUTH must be es (a domain of Amazon OpenSearch Service) or aoss "
             "(OpenSearch Serverless)."
         )
+    if named:
+        return named
     match = _AMAZON.match(url)
-    has_user = bool(environment.get("ELASTICSEARCH_USER", "").strip())
-    return named or (match[2].lower() if match and not has_user else None)
+    if match is None or environment.get("ELASTICSEARCH_USER", "").strip():
+        return None
+    return match[2].lower()
 
 
 def signing_region(url: str) -> str | None:
     """The Region in an address of Amazon."""
     match = _AMAZON.match(url)
-    return match and match[1].lower()
+    return None if match is None else match[1].lower()
 
 
 class AwsSignature(Struct, eq=False):

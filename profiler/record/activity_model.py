@@ -170,10 +170,8 @@ def decode_stacks(line: bytes) -> StacksLine | None:
 
     None: it is another line, or it is damaged.
     """
-    from profiler.record.impossible_values import (
-        decode_leniently,
-        without_impossible,
-    )  # only for readers
+    # Only readers import it.
+    from profiler.record.impossible_values import decode_leniently, without_impossible
 
     stacks = decoded(partial(decode_leniently, StacksLine), line)
     if stacks is None:

@@ -387,9 +387,8 @@ class Record(Model, frozen=True, kw_only=True):
     log_group: str | None = None
     log_stream: str | None = None
     log_region: str | None = None
-    status: _AnyStatus = field(
-        default_factory=lambda: "unknown"
-    )  # a plain default would be left out of the line
+    # A plain default would be left out of the line.
+    status: _AnyStatus = field(default_factory=lambda: "unknown")
     exit_code: int | None = None
     likely_out_of_memory: bool | None = None
     out_of_memory_evidence: _AnyEvidence | None = None
@@ -520,10 +519,8 @@ def decode(line: bytes | str) -> Report:
 
     Raises msgspec.DecodeError for other lines.
     """
-    from profiler.record.impossible_values import (
-        decode_leniently,
-        without_impossible,
-    )  # only for readers
+    # Only readers import it.
+    from profiler.record.impossible_values import decode_leniently, without_impossible
 
     report = decode_leniently(Report, line)
     return without_impossible(report) or report
