@@ -210,10 +210,13 @@ def _headers_and_body(
     headers = {
         "content-type": CONTENT_TYPES[target.protocol],
         "user-agent": f"task-profiler/{__version__}",
-        **({"content-encoding": "gzip"} if target.is_compressed else {}),
-        **{name.lower(): value for name, value in target.headers},
     }
-    return headers, gzip.compress(body, mtime=0) if target.is_compressed else body
+    if target.is_compressed:
+        headers["content-encoding"] = "gzip"
+        body = gzip.compress(body, mtime=0)
+    for name, value in target.headers:
+        headers[name.lower()] = value
+    return headers, body
 
 
 def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:

@@ -367,31 +367,30 @@ def _events(run: ExportedRun) -> Iterator[Message]:
     """The moments of the run and the notices that were raised while it ran."""
     record = run.record
     started_ns = run.started_ns
-    for moment in find_moments(record) if started_ns is not None else ():
-        yield {
-            "timeUnixNano": str((started_ns or 0) + round(moment.start_ms * NS_PER_MS)),
-            "name": f"task_profiler.moment.{moment.kind}",
-            "attributes": attributes(
+    if started_ns is not None:
+        for moment in find_moments(record):
+            duration_ms = round(moment.end_ms - moment.start_ms)
+            yield _event(
+                started_ns + round(moment.start_ms * NS_PER_MS),
+                f"task_profiler.moment.{moment.kind}",
                 {
                     "task_profiler.moment.text": moment.text,
-                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms)
-                    / MS_PER_SECOND,
-                }
-            ),
-        }
+                    "task_profiler.moment.duration": duration_ms / MS_PER_SECOND,
+                },
+            )
     for notice in record.notices:
         at_ns = parse_ns(notice.at)
         if at_ns is not None:
-            yield {
-                "timeUnixNano": str(at_ns),
-                "name": "task_profiler.notice",
-                "attributes": attributes({"task_profiler.notice.kind": notice.kind}),
-            }
+            values = {"task_profiler.notice.kind": notice.kind}
+            yield _event(at_ns, "task_profiler.notice", values)
+
+
+def _event(at_ns: int, name: str, values: Mapping[str, Value]) -> Message:
+    return {"timeUnixNano": str(at_ns), "name": name, "attributes": attributes(values)}
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
-    severity = _ERROR if known_status(run.record) == "failure" else _INFO
-    number, word = severity
+    number, word = _ERROR if known_status(run.record) == "failure" else _INFO
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
         line = encode_line(
