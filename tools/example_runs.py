@@ -121,7 +121,7 @@ BATCHES = (
 
 
 class Point(NamedTuple):
-    """The usage in one step, as a row of the history (``encode_rows``)."""
+    """The usage in one step, as the history's JSON keeps it."""
 
     elapsed_ms: int
     vcpu_used: float

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import requests
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -26,7 +27,6 @@ from profiler.core.clock import SystemClock
 from profiler.forwarder.run_links import kibana_task
 from profiler.record.record_model import encode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.step_series import encode_rows
 from tools import example_documents
 from tools.example_runs import END, runs
 
@@ -97,7 +97,7 @@ def write_history(file: Path) -> str:
     history = HistoryStore(file, SystemClock())
     killed_task_id = ""
     for report, points in runs(RUNS):
-        history.add(encode(report), report, encode_rows(points), max_runs=RUNS)
+        history.add(encode(report), report, msgspec.json.encode(points), max_runs=RUNS)
         if report.record.likely_out_of_memory:
             killed_task_id = report.record.task_id
     return killed_task_id

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.aggregation.time_series import Column, rounded_column
 from profiler.record.activity_model import ProcessSeries
+from profiler.record.equal_steps import Column, rounded_column
+from profiler.record.record_model import Series
 from profiler.record.units import MIB
 
 
@@ -33,8 +34,7 @@ class RunCells(Struct, frozen=True, kw_only=True):
 
     cpu: Sequence[tuple[float, int]]
     is_read: Sequence[bool]
-    vcpu_used: Column | None
-    memory_used_mb: Column | None
+    series: Series
 
 
 def left_by(
@@ -84,7 +84,9 @@ def _cpu_column(run: RunCells, row: CommandCells) -> Column:
         if index < row.first_step or not covered_ns:
             column.append(None)
             continue
-        run_vcpu = None if run.vcpu_used is None else run.vcpu_used[index]
+        run_vcpu = None
+        if run.series.vcpu_used is not None:
+            run_vcpu = run.series.vcpu_used[index]
         if run_vcpu is None:
             run_vcpu = used_ns / covered_ns
         share = row.cpu_ns[index] / used_ns if used_ns else 0.0
@@ -98,7 +100,9 @@ def _memory_column(run: RunCells, row: CommandCells, rows: Sequence[CommandCells
         if index < row.first_step or not is_read:
             column.append(None)
             continue
-        run_mb = None if run.memory_used_mb is None else run.memory_used_mb[index]
+        run_mb = None
+        if run.series.memory_used_mb is not None:
+            run_mb = run.series.memory_used_mb[index]
         size_bytes: float = row.least_bytes[index]
         if run_mb is None:
             column.append(size_bytes / MIB)

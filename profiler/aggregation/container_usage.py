@@ -33,6 +33,7 @@ _NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
 # A rate or a memory usage is possible up to this multiple of the machine's.
 _MARGIN = 1.5
 _UNKNOWN_MACHINE = Host()
+_SIZES = ("memory_used_bytes", "memory_cache_bytes", "memory_usage_peak_bytes")
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
@@ -73,9 +74,8 @@ class ContainerUsage:
         self._finest_ns = finest_ns
         self._machine = machine
         self._clock_shift_ns = 0
-        self._moved_ns = (
-            0  # ``read`` in addition to the monotonic clock, since the wall clock was set
-        )
+        # ``read`` in addition to the monotonic clock, since the wall clock was set.
+        self._moved_ns = 0
         self.run = UsageWindow()
         self._windows: tuple[UsageWindow, ...] = (self.run,)  # and the current interval
         self._cpu_ns = MonotonicCounter()
@@ -146,13 +146,7 @@ class ContainerUsage:
                 if not (shares_network and name in _NETWORK):
                     counter.restart()
         sample = self._possible(sample, step_ns, is_new=is_new)
-        if sample.cpu_ns is None:
-            carried_ns = self._carried_ns
-            self._carried_ns = (
-                None if step_ns is None or carried_ns is None else carried_ns + step_ns
-            )
-        else:
-            self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
+        self._add_cpu(sample, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self.steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
@@ -161,8 +155,10 @@ class ContainerUsage:
                 counter.add(value)
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
-        self.last_sample, self.last_read_ns = sample, sample.read_ns
-        self.received_ns, self._epoch = received_ns, epoch
+        self.last_sample = sample
+        self.last_read_ns = sample.read_ns
+        self.received_ns = received_ns
+        self._epoch = epoch
         return True
 
     def _step(
@@ -179,23 +175,28 @@ class ContainerUsage:
         ``read`` is older than the sample's arrival. The clock was set before it if, since then,
         ``read`` has moved by an amount that differs from the monotonic clock's by nearly that much.
         """
-        pending_ns, is_set = clock_shift_ns - self._clock_shift_ns, False
+        pending_ns = clock_shift_ns - self._clock_shift_ns
+        is_set = False
         if self.last_read_ns is None or self.received_ns is None:
             step_ns = sample.read_ns - started_ns if started_ns is not None else 0
             is_set = step_ns > pending_ns
         else:
             step_ns = sample.read_ns - self.last_read_ns
-            self._moved_ns += (
-                step_ns - (received_ns - self.received_ns) if pending_ns else -self._moved_ns
-            )
+            if pending_ns:
+                self._moved_ns += step_ns - (received_ns - self.received_ns)
+            else:
+                self._moved_ns = 0
             is_set = abs(self._moved_ns - pending_ns) < abs(self._moved_ns)
         if is_set:
             step_ns -= pending_ns
-            self._clock_shift_ns, self._moved_ns = clock_shift_ns, 0
+            self._clock_shift_ns = clock_shift_ns
+            self._moved_ns = 0
         if step_ns <= 0:
             return None, None
-        attempt_ns = step_ns if attempt_started_ns is None else sample.read_ns - attempt_started_ns
-        return step_ns, min(attempt_ns, step_ns) if attempt_ns > 0 else step_ns
+        attempt_ns = step_ns
+        if attempt_started_ns is not None and sample.read_ns > attempt_started_ns:
+            attempt_ns = min(sample.read_ns - attempt_started_ns, step_ns)
+        return step_ns, attempt_ns
 
     def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
         """Whether the CPU time of a new container can have begun at its start: agents may
@@ -211,10 +212,9 @@ class ContainerUsage:
         """The sample without memory, or growth of the CPU time, that is beyond the whole
         machine.
         """
-        cpu_ns, (vcpu, memory_bytes) = (
-            sample.cpu_ns,
-            (self._machine.vcpu, self._machine.memory_bytes),
-        )
+        cpu_ns = sample.cpu_ns
+        vcpu = self._machine.vcpu
+        memory_bytes = self._machine.memory_bytes
         if cpu_ns is not None and vcpu is not None:
             growth_ns = self._cpu_ns.growth(cpu_ns)
             if growth_ns is None:
@@ -222,60 +222,66 @@ class ContainerUsage:
             if growth_ns > vcpu * ((step_ns or 0) + (self._carried_ns or 0) + _MAX_LATENESS_NS):
                 self.impossible += 1
                 sample = replace(sample, cpu_ns=None)
-        sizes = (
-            sample.memory_used_bytes,
-            sample.memory_cache_bytes,
-            sample.memory_usage_peak_bytes,
-        )
-        if (
-            memory_bytes is None
-            or max(sizes[0] or 0, sizes[1] or 0, sizes[2] or 0) <= _MARGIN * memory_bytes
-        ):
+        if memory_bytes is None:
+            return sample
+        limit_bytes = _MARGIN * memory_bytes
+        impossible: dict[str, None] = {}
+        for name in _SIZES:
+            if (getattr(sample, name) or 0) > limit_bytes:
+                impossible[name] = None
+        if not impossible:
             return sample
         self.impossible += 1
-        used, cache, peak = (
-            size if size is not None and size <= _MARGIN * memory_bytes else None for size in sizes
-        )
-        return replace(
-            sample, memory_used_bytes=used, memory_cache_bytes=cache, memory_usage_peak_bytes=peak
-        )
+        return replace(sample, **impossible)
 
     def _add_cpu(
         self,
-        cpu_ns: int,
-        read_ns: int,
+        sample: ContainerSample,
         step_ns: int | None,
         attempt_ns: int | None,
         *,
         is_new: bool,
     ) -> None:
+        """Add the CPU time of a step; one without a CPU time counts with the next."""
+        cpu_ns = sample.cpu_ns
+        if cpu_ns is None:
+            if step_ns is None or self._carried_ns is None:
+                self._carried_ns = None
+            else:
+                self._carried_ns += step_ns
+            return
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
             growth_ns = cpu_ns
-        elif (
-            growth_ns == cpu_ns and attempt_ns != step_ns
-        ):  # reset: nothing is known of the time before the start
-            step_ns, self._carried_ns = attempt_ns, 0
-        carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
+        elif growth_ns == cpu_ns and attempt_ns != step_ns:
+            # A reset: nothing is known of the time before the start.
+            step_ns = attempt_ns
+            self._carried_ns = 0
+        carried_ns = self._carried_ns
+        carried_cpu_ns = self._carried_cpu_ns
         self._carried_ns = self._carried_cpu_ns = 0
         if growth_ns is None or step_ns is None or carried_ns is None:
             return
-        step_ns, growth_ns = step_ns + carried_ns, growth_ns + carried_cpu_ns
+        step_ns += carried_ns
+        growth_ns += carried_cpu_ns
         is_short = is_from_start and step_ns < _MIN_FIRST_STEP_FRACTION * self._nominal_step_ns
         vcpu = growth_ns / step_ns
         # A rate beyond the machine comes from a clock that was set back within the step, or from
         # late counters.
         if is_short or (self._machine.vcpu is not None and vcpu > _MARGIN * self._machine.vcpu):
-            self._carried_ns, self._carried_cpu_ns = step_ns, growth_ns
+            self._carried_ns = step_ns
+            self._carried_cpu_ns = growth_ns
             return
         for window in self._windows:
             window.vcpu.add(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
-        self.last_vcpu, self._last_vcpu_read_ns, self._ended_step_ns = vcpu, read_ns, step_ns
+        self.last_vcpu = vcpu
+        self._last_vcpu_read_ns = sample.read_ns
+        self._ended_step_ns = step_ns
         if self.series is not None:
-            end_ns = read_ns - self._clock_shift_ns
+            end_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
@@ -297,7 +303,8 @@ class ContainerUsage:
         if sample.memory_used_bytes is None:
             return
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
-            self.memory_max_bytes, self.memory_max_at_ns = sample.memory_used_bytes, sample.read_ns
+            self.memory_max_bytes = sample.memory_used_bytes
+            self.memory_max_at_ns = sample.read_ns
             self.memory_max_kernel_bytes = sample.memory_kernel_bytes
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
@@ -329,11 +336,14 @@ class ContainerUsage:
     @property
     def last_read_by_start_ns(self) -> int | None:
         """The time of the last sample by the wall clock as it was set at the start of the run."""
-        return None if self.last_read_ns is None else self.last_read_ns - self._clock_shift_ns
+        if self.last_read_ns is None:
+            return None
+        return self.last_read_ns - self._clock_shift_ns
 
     def take_ended_step_ns(self) -> int:
         """The length of the step of ``last_vcpu``; 0 if no step has ended since the last call."""
-        ended_ns, self._ended_step_ns = self._ended_step_ns, 0
+        ended_ns = self._ended_step_ns
+        self._ended_step_ns = 0
         return ended_ns
 
     def add_devices(self, readings: DeviceReadings, now_ns: int, *, around_ns: int = 0) -> None:
@@ -350,13 +360,15 @@ class ContainerUsage:
 
     def keep_totals_only(self) -> None:
         """Keep the totals of the run only: no time series."""
-        self._series_points, self.series = 0, None
+        self._series_points = 0
+        self.series = None
 
     def end_interval(self) -> UsageWindow:
         """End the current interval; returns the usage since the last call, at first since the
         start.
         """
-        interval, self._windows = self._windows[-1], (self.run, UsageWindow())
+        interval = self._windows[-1]
+        self._windows = (self.run, UsageWindow())
         return interval
 
     @property
@@ -385,5 +397,8 @@ def vcpu_between(before: ContainerSample | None, sample: ContainerSample) -> flo
     """
     if before is None or before.cpu_ns is None or sample.cpu_ns is None:
         return None
-    step_ns, growth_ns = sample.read_ns - before.read_ns, sample.cpu_ns - before.cpu_ns
-    return growth_ns / step_ns if step_ns > 0 and growth_ns >= 0 else None
+    step_ns = sample.read_ns - before.read_ns
+    growth_ns = sample.cpu_ns - before.cpu_ns
+    if step_ns > 0 and growth_ns >= 0:
+        return growth_ns / step_ns
+    return None

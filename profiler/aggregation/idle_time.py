@@ -88,16 +88,16 @@ class IdleTime:
 
     def add(self, reading: NoticeReading) -> bool:
         """Add the counters of a moment; returns whether the batch is stuck."""
-        at_ns, own_line_ns = reading.at_ns, reading.own_line_ns
-        cpu_ns, network_bytes, block_bytes = (
-            reading.cpu_ns,
-            reading.network_bytes,
-            reading.block_bytes,
-        )
+        at_ns = reading.at_ns
+        own_line_ns = reading.own_line_ns
+        cpu_ns = reading.cpu_ns
+        network_bytes = reading.network_bytes
+        block_bytes = reading.block_bytes
         if cpu_ns is None or network_bytes is None or block_bytes is None:
             self._before = self.since_ns = None
             return False
-        before, now = self._before, (at_ns, cpu_ns, network_bytes, block_bytes)
+        before = self._before
+        now = (at_ns, cpu_ns, network_bytes, block_bytes)
         if before is not None and at_ns <= before[0]:
             return False
         self._before = now
@@ -131,30 +131,26 @@ class IdleTime:
     def _is_quiet(
         self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool
     ) -> bool:
-        step_ns, vcpu = now[0] - before[0], (now[1] - before[1]) / (now[0] - before[0])
+        step_ns = now[0] - before[0]
+        vcpu = (now[1] - before[1]) / (now[0] - before[0])
         if vcpu >= QUIET_VCPU:
             return False
-        network_bytes, block_bytes = now[2] - before[2] if is_seen else 0, now[3] - before[3]
-        network, block = (
-            NS_PER_SECOND * network_bytes / step_ns,
-            NS_PER_SECOND * block_bytes / step_ns,
-        )
+        network_bytes = now[2] - before[2] if is_seen else 0
+        block_bytes = now[3] - before[3]
+        network = NS_PER_SECOND * network_bytes / step_ns
+        block = NS_PER_SECOND * block_bytes / step_ns
         if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
-        self.vcpu, self.network, self.block = (
-            max(self.vcpu, vcpu),
-            max(self.network, network),
-            max(self.block, block),
-        )
+        self.vcpu = max(self.vcpu, vcpu)
+        self.network = max(self.network, network)
+        self.block = max(self.block, block)
         self._burst_ns += step_ns
         self._burst_bytes += network_bytes + block_bytes
         self._burst_cpu_ns += now[1] - before[1]
         if self._burst_ns < _BURST_STEP_NS:
             return True
-        rate, vcpu = (
-            NS_PER_SECOND * self._burst_bytes / self._burst_ns,
-            self._burst_cpu_ns / self._burst_ns,
-        )
+        rate = NS_PER_SECOND * self._burst_bytes / self._burst_ns
+        vcpu = self._burst_cpu_ns / self._burst_ns
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
         if is_seen:
             self._usual.append(rate)

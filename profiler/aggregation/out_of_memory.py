@@ -1,4 +1,4 @@
-"""Whether processes were killed for lack of memory: the kernel's count of kills, and the verdict."""
+"""Whether processes were killed for lack of memory: the kernel's count, and the verdict."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from profiler.aggregation.statistics import MonotonicCounter
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, Metrics, PeakSource, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
+from profiler.record.task_needs import uncached_peak_mb
 from profiler.record.units import mebibytes
 
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the
@@ -52,11 +53,9 @@ def out_of_memory(
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
         return OutOfMemory()
-    share = (
-        memory_max_bytes / memory_size_bytes
-        if memory_max_bytes is not None and memory_size_bytes
-        else None
-    )
+    share = None
+    if memory_max_bytes is not None and memory_size_bytes:
+        share = memory_max_bytes / memory_size_bytes
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:
@@ -77,11 +76,11 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
     """Whether the usage came within 5 % of the limit, not by cache: a child may have been killed
     between samples.
     """
-    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    peak_mb = uncached_peak_mb(metrics)
+    size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb:
         return False
-    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
-    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
+    return peak_mb >= _NEAR_LIMIT_FRACTION * size_mb
 
 
 def may_have_missed_a_kill(record: Record) -> bool:
@@ -126,24 +125,29 @@ class OomKillTracker(Struct):
         ``ended`` have ended since the last reading; ``missed_pids`` started and ended in between.
         """
         kind: _Kill = "in container"
-        before, self._host_before = self._host_before, on_host
+        before = self._host_before
+        self._host_before = on_host
         if in_container is not None:
             growth = self._in_container.add(in_container)
             new_kills = in_container if growth is None else growth
         else:  # the container's counter is not readable
             kind = "main process" if has_main_ended else "on host"
-            new_kills = 0 if on_host is None or before is None else max(on_host - before, 0)
+            if on_host is None or before is None:
+                new_kills = 0
+            else:
+                new_kills = max(on_host - before, 0)
         pending = self._pending + new_kills
         victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
         attributed = len(victims) or min(pending, missed_pids)
-        attributed_on_host = (
-            0 if in_container is not None else min(attributed, self._pending_on_host + new_kills)
-        )
+        if in_container is not None:
+            attributed_on_host = 0
+        else:
+            attributed_on_host = min(attributed, self._pending_on_host + new_kills)
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
         shown = (
-            (kind, Process(name=one.name, max_memory_used_mb=mebibytes(one.rss_bytes)))
-            for one in victims
+            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.rss_bytes)))
+            for victim in victims
         )
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]
         self._pending = min(new_kills, pending - attributed)
@@ -160,4 +164,6 @@ class OomKillTracker(Struct):
             kinds += ["main process"]
         count = (self._in_container.total or 0) + sum(self.host_kills[kind] for kind in kinds)
         victims = tuple(process for kind, process in self._victims if kind in kinds)
-        return MemoryKills(count=count, processes=victims) if count else None
+        if count:
+            return MemoryKills(count=count, processes=victims)
+        return None

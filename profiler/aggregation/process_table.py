@@ -24,7 +24,8 @@ _MAX_SHOWN_OVER_TIME = 8
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
 # A warning is worth more than a mark: see is_notable_cpu.
-_MIN_MISSING_NS, _MIN_MISSING_SHARE = 50 * NS_PER_MS, 0.05
+_MIN_MISSING_NS = 50 * NS_PER_MS
+_MIN_MISSING_SHARE = 0.05
 _UNREAD = "The CPU time of each process is a lower bound: processes ended before {} of it was read."
 
 # A reading of a process with the name of its entry.
@@ -41,7 +42,10 @@ class _ProcessName(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        words = self.command if self.arguments is None else f"{self.command} {self.arguments}"
+        if self.arguments is None:
+            words = self.command
+        else:
+            words = f"{self.command} {self.arguments}"
         return truncate_text(words, MAX_TEXT_LENGTH)
 
 
@@ -52,6 +56,7 @@ class _Total(Struct, frozen=True, gc=False):
     cpu_ns: int = 0
 
     def plus(self, cpu_ns: int, count: int = 1) -> "_Total":
+        """The total with further processes; 0: with more CPU time of the same."""
         return _Total(self.count + count, self.cpu_ns + cpu_ns)
 
 

@@ -59,16 +59,14 @@ class TreeCpu(Struct):
         now = {process.identity: process for process in processes}
         before = self._previous
         by_pid = {process.pid: process for process in before.values()}
-        gone = [
-            (process, by_pid.get(process.parent_pid))
-            for identity, process in before.items()
-            if identity not in now
-        ]
-        handed_over_ns = max(reaped_ns - self._reaped_ns, 0) + sum(
-            max(process.children_cpu_ns - before[identity].children_cpu_ns, 0)
-            for identity, process in now.items()
-            if identity in before
-        )
+        gone: list[tuple[ProcessReading, ProcessReading | None]] = []
+        handed_over_ns = max(reaped_ns - self._reaped_ns, 0)
+        for identity, process in before.items():
+            after = now.get(identity)
+            if after is None:
+                gone.append((process, by_pid.get(process.parent_pid)))
+            else:
+                handed_over_ns += max(after.children_cpu_ns - process.children_cpu_ns, 0)
         gone += [(process, None) for process in self._settle(now, before, handed_over_ns)]
         unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
@@ -78,7 +76,8 @@ class TreeCpu(Struct):
         )
         if is_last:
             self._settle(now, {}, 0)
-        self._previous, self._reaped_ns = now, reaped_ns
+        self._previous = now
+        self._reaped_ns = reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
         self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
         return self.total_ns
@@ -94,25 +93,27 @@ class TreeCpu(Struct):
 
         Returns the processes whose parent has ended since, perhaps after it waited.
         """
-        last, lost, unknown = self._gone, list[ProcessReading](), list[ProcessReading]()
+        last = self._gone
+        lost = list[ProcessReading]()
+        unknown = list[ProcessReading]()
         undecided = list[ProcessReading]()
         for process, parent in last.processes:
-            after = (
-                None if parent is None else now.get(parent.identity) or before.get(parent.identity)
-            )
+            after = None
+            if parent is not None:
+                after = now.get(parent.identity) or before.get(parent.identity)
             is_orphan = after is not None and after.state == _ZOMBIE and last.has_adopted
             if parent is None or after is None or is_orphan or not process.faults:
                 unknown.append(process)
             elif after.children_faults == parent.children_faults:
                 # The count of a present parent was read after the end of its child; that of a
                 # zombie is final.
-                (lost if parent.identity in now or after.state == _ZOMBIE else undecided).append(
-                    process
-                )
-        self.has_lost = self.has_lost or bool(lost)
-        self.lost_blocks = sum(
-            (process.blocks or BlockBytes() for process in lost), self.lost_blocks
-        )
+                if parent.identity in now or after.state == _ZOMBIE:
+                    lost.append(process)
+                else:
+                    undecided.append(process)
+        for process in lost:
+            self.has_lost = True
+            self.lost_blocks += process.blocks or BlockBytes()
         unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(
             unknown, last.handed_over_ns + handed_over_ns
         )
@@ -149,32 +150,34 @@ class TreeMemory(Struct):
         shares = [
             process.share_bytes for process in now.values() if process.share_bytes is not None
         ]
-        before, self._previous = self._previous, now
+        before = self._previous
+        self._previous = now
         if not shares:
             return None
-        held = {  # at both ends of the step: nothing by a new process
-            identity: min(before[identity].share_bytes or 0, process.share_bytes or 0)
-            if identity in before
-            else 0
-            for identity, process in now.items()
-        }
-        held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
-        with_new_marks = (
-            (
-                _high_water_bytes(before.get(identity), process) + held_bytes - held[identity],
-                holders + (held[identity] == 0),
-            )
-            for identity, process in now.items()
-            # A lower mark means that the process has executed another program.
-            if process.peak_bytes
-            not in (None, before[identity].peak_bytes if identity in before else None)
-        )
+        held = dict.fromkeys(now, 0)  # at both ends of the step: nothing by a new process
+        for identity in now.keys() & before.keys():
+            held[identity] = min(before[identity].share_bytes or 0, now[identity].share_bytes or 0)
+        held_bytes = sum(held.values())
+        holders = sum(size > 0 for size in held.values())
         # The processes together held at least as much as each of them.
         mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
         self.largest_mark_bytes = max(self.largest_mark_bytes or 0, mark_bytes)
-        peak_bytes, number = max((sum(shares), len(shares)), (mark_bytes, 1), *with_new_marks)
+        # The memory and the number of its processes, by the shares and by each new mark.
+        possible = [(sum(shares), len(shares)), (mark_bytes, 1)]
+        for identity, process in now.items():
+            last = before.get(identity)
+            # A lower mark means that the process has executed another program.
+            if process.peak_bytes is None:
+                continue
+            if last is not None and process.peak_bytes == last.peak_bytes:
+                continue
+            own_bytes = _high_water_bytes(last, process)
+            number = holders + (held[identity] == 0)
+            possible.append((own_bytes + held_bytes - held[identity], number))
+        peak_bytes, number = max(possible)
         if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
-            self.peak_bytes, self.peak_processes = peak_bytes, number
+            self.peak_bytes = peak_bytes
+            self.peak_processes = number
         return sum(shares)
 
 
@@ -185,12 +188,17 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int
     the others' shares have changed by the same amount. Therefore the larger number and the
     difference are both subtracted.
     """
-    ends = [
-        max((end.rss_bytes or 0) - (end.share_bytes or 0), 0)
-        for end in (before, now)
-        if end is not None
-    ]
-    return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
+    others_bytes = _others_bytes(now)
+    change_bytes = 0
+    if before is not None:
+        change_bytes = abs(_others_bytes(before) - others_bytes)
+        others_bytes = max(_others_bytes(before), others_bytes)
+    return max((now.peak_bytes or 0) - others_bytes - change_bytes, 0)
+
+
+def _others_bytes(process: ProcessReading) -> int:
+    """The pages of a process that the shares of other processes count."""
+    return max((process.rss_bytes or 0) - (process.share_bytes or 0), 0)
 
 
 class GroupTotal(Struct):
@@ -221,7 +229,10 @@ class GroupTotal(Struct):
         if is_exact:
             self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
             mapped_bytes = tree_bytes - sum(process.anonymous_bytes or 0 for process in present)
-            counted_bytes = mapped_bytes if group.mapped_bytes is None else group.mapped_bytes
+            if group.mapped_bytes is None:
+                counted_bytes = mapped_bytes
+            else:
+                counted_bytes = group.mapped_bytes
             # Anonymous memory is not compared: it may have been freed between the two readings.
             self.uncounted_bytes = max(self.uncounted_bytes, mapped_bytes - counted_bytes)
         return self.between(
@@ -235,16 +246,17 @@ class GroupTotal(Struct):
         held_bytes = max(
             largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0))
         )
-        return held_bytes if lacks_memory(group.used_bytes, held_bytes) else group.used_bytes
+        if lacks_memory(group.used_bytes, held_bytes):
+            return held_bytes
+        return group.used_bytes
 
     def of_group(self, group: MemoryReading) -> int | None:
         """The group's memory; None if it is not the total, and before the first reading."""
-        used_bytes, missing_bytes = group.used_bytes, self._missing_bytes
-        return (
-            None
-            if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes)
-            else used_bytes
-        )
+        used_bytes = group.used_bytes
+        missing_bytes = self._missing_bytes
+        if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes):
+            return None
+        return used_bytes
 
 
 def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:
@@ -299,11 +311,14 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     @property
     def bound_bytes(self) -> int | None:
         """The mark, with the memory that the group did not count if that is notable."""
-        size_bytes, uncounted_bytes = self.size_bytes, self.uncounted_bytes
+        size_bytes = self.size_bytes
+        uncounted_bytes = self.uncounted_bytes
         is_notable = size_bytes is not None and lacks_memory(
             size_bytes, size_bytes + uncounted_bytes
         )
-        return size_bytes + uncounted_bytes if size_bytes is not None and is_notable else size_bytes
+        if size_bytes is not None and is_notable:
+            return size_bytes + uncounted_bytes
+        return size_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page

@@ -35,6 +35,7 @@ class RecentWaits(Struct):
     _spans: list[_Span] = field(default_factory=list)
 
     def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
+        """Add the nanoseconds of each wait in a step; merges two spans if there are too many."""
         spans = self._spans
         if not spans or end_ns - spans[-1].start_ns > _MIN_SPAN_NS:
             spans.append(_Span(start_ns, end_ns))
@@ -55,7 +56,9 @@ class RecentWaits(Struct):
         kinds: Counter[str] = Counter()
         for span in self._spans:
             part_ns = span.end_ns - max(span.start_ns, since_ns)
-            for wait, time_ns in span.waits.items() if part_ns > 0 else ():
+            if part_ns <= 0:
+                continue
+            for wait, time_ns in span.waits.items():
                 waits[wait] += time_ns * part_ns // (span.end_ns - span.start_ns)
         for wait, time_ns in waits.items():
             kinds[wait.kind] += time_ns

@@ -1,6 +1,6 @@
 """The only place that decides what a record says, from the evidence of all sources."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -43,6 +43,7 @@ from profiler.record.record_model import (
     Sampling,
     with_warnings,
 )
+from profiler.record.task_needs import size_of
 from profiler.record.units import CPU_SECONDS_DIGITS
 
 if TYPE_CHECKING:
@@ -188,13 +189,12 @@ class RecordDraft:
             may_have_missed = may_have_missed_a_kill(record) or any(
                 item.may_have_missed for item in kills
             )
-        hits = [evidence.limit_hits for evidence in seen]
         return out_of_memory(
             self._end,
             memory_max_bytes=_charged_bytes(seen, peak),
             memory_size_bytes=self.sizes.memory_bytes,
             peak_source=peak.source,
-            limit_hits=max_known(*hits, None),
+            limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
             memory_kills=counted,
             may_have_missed_a_kill=may_have_missed,
         )
@@ -292,16 +292,17 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
         names += _MEMORY_SERIES
     metrics = _copy_fields(record.metrics, readings.metrics, names)
     if has_cpu and metrics.slowdown_at_vcpu is None:
-        vcpu_size = None if record.task_size is None else record.task_size.vcpu
         metrics = with_cpu_demand(
             metrics,
             readings.demand,
-            vcpu_size=vcpu_size or metrics.vcpu_size,
+            vcpu_size=size_of(record).vcpu or metrics.vcpu_size,
             max_threads=metrics.max_pids,
         )
     interval = record.interval
     if interval is not None and readings.interval is not None:
-        of_interval = (*names, "cpu_seconds") if has_cpu else names
+        of_interval = names
+        if has_cpu:
+            of_interval += ("cpu_seconds",)
         interval = _copy_fields(interval, readings.interval, of_interval)
     sampling = record.sampling
     if sampling is not None and names:
@@ -324,12 +325,19 @@ def _is_finer(readings: ProcessReadings, sampling: Sampling | None) -> bool:
 
 def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     """Return the target with the named fields of the source that it has and that are not None."""
-    values: Mapping[str, Any] = {name: getattr(source, name, None) for name in names}
-    return replace(target, **{name: value for name, value in values.items() if value is not None})
+    values: dict[str, Any] = {}
+    for name in names:
+        value = getattr(source, name, None)
+        if value is not None:
+            values[name] = value
+    return replace(target, **values)
 
 
 def _memory(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
-    return [item for evidence in seen for item in evidence.memory]
+    items: list[MemoryEvidence] = []
+    for evidence in seen:
+        items += evidence.memory
+    return items
 
 
 def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
@@ -344,8 +352,7 @@ def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | Non
 
 
 def _counted_kills(kills: Iterable[KillEvidence]) -> int | None:
-    counts = [item.own_count for item in kills if item.own_count is not None]
-    return max(counts, default=None)
+    return max_known(*(item.own_count for item in kills))
 
 
 def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:

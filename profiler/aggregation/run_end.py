@@ -30,7 +30,9 @@ def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunE
     if not shift_ns or end.until_ns is None or started_ns is None:
         return end
     until_ns = end.until_ns - shift_ns
-    return end if until_ns < started_ns else replace(end, until_ns=until_ns)
+    if until_ns < started_ns:
+        return end
+    return replace(end, until_ns=until_ns)
 
 
 def was_stopped(

@@ -74,7 +74,8 @@ class GrowthToLimit:
                     "d", [pick(values[place : place + 2]) for place in range(0, len(values), 2)]
                 )
             index = max(at_ns - self._started_ns, 0) // self._step_ns
-        lows, highs = self._lows, self._highs
+        lows = self._lows
+        highs = self._highs
         if index >= len(lows):
             lows.extend((inf,) * (index + 1 - len(lows)))
             highs.extend((-inf,) * (index + 1 - len(highs)))
@@ -108,11 +109,9 @@ class GrowthToLimit:
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
-        return (
-            GrowthFit(since_ns, used, size, per_minute, minutes_left)
-            if minutes_left <= _MINUTES_LEFT
-            else None
-        )
+        if minutes_left <= _MINUTES_LEFT:
+            return GrowthFit(since_ns, used, size, per_minute, minutes_left)
+        return None
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:
@@ -123,9 +122,9 @@ def _growth(levels: Sequence[float], length_ns: int) -> float:
         return 0
     steps = [after - before for before, after in pairwise(levels)]
     mean = sum(steps) / len(steps)
-    return (
-        sum(steps) * NS_PER_MINUTE / length_ns if mean > 0 and min(steps) >= _MIN_PART * mean else 0
-    )
+    if mean > 0 and min(steps) >= _MIN_PART * mean:
+        return sum(steps) * NS_PER_MINUTE / length_ns
+    return 0
 
 
 class NoticeFinding(Struct, frozen=True, kw_only=True):
@@ -160,7 +159,9 @@ class RunNotices:
         self._expected_seconds = expected_seconds
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
-        self._idle = IdleTime(window_ns, max_step_ns=max_step_ns) if window_ns else None
+        self._idle: IdleTime | None = None
+        if window_ns:
+            self._idle = IdleTime(window_ns, max_step_ns=max_step_ns)
         self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
         self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
@@ -168,8 +169,12 @@ class RunNotices:
     def add(self, reading: NoticeReading) -> list[NoticeFinding]:
         """Add a reading; returns the conditions that are met for the first time."""
         findings: list[NoticeFinding] = []
-        at_ns, idle, memory, disk = reading.at_ns, self._idle, self._memory, self._disk
-        used, used_mb = reading.memory_used_bytes, reading.disk_used_mb
+        at_ns = reading.at_ns
+        idle = self._idle
+        memory = self._memory
+        disk = self._disk
+        used = reading.memory_used_bytes
+        used_mb = reading.disk_used_mb
         if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck(idle, idle.since_ns, at_ns))
@@ -194,7 +199,8 @@ class RunNotices:
 
         No reading is necessary.
         """
-        expected_seconds, elapsed_ns = self._expected_seconds, now_ns - self._started_ns
+        expected_seconds = self._expected_seconds
+        elapsed_ns = now_ns - self._started_ns
         if expected_seconds is None or elapsed_ns <= expected_seconds * NS_PER_SECOND:
             return []
         self._expected_seconds = None
@@ -226,10 +232,16 @@ class RunNotices:
         """
         from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
-        wait = None if finding.waited_since_ns is None else longest_wait(finding.waited_since_ns)
-        message, words = finding.message, None
+        wait = None
+        if finding.waited_since_ns is not None:
+            wait = longest_wait(finding.waited_since_ns)
+        message = finding.message
+        words = None
         if wait is not None:
-            words = f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)
+            if wait.target:
+                words = f"{wait.kind} {wait.target}"
+            else:
+                words = wait_in_words(wait.kind)
             message += f"; it has waited mostly for {words}"
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         return Notice(
@@ -260,7 +272,9 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
 
 def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -> NoticeFinding:
     minutes = (at_ns - growth.since_ns) / NS_PER_MINUTE
-    used, size, per_minute = growth.used / per_mb, growth.size / per_mb, growth.per_minute / per_mb
+    used = growth.used / per_mb
+    size = growth.size / per_mb
+    per_minute = growth.per_minute / per_mb
     return NoticeFinding(
         kind=kind,
         since_ns=growth.since_ns,
@@ -281,4 +295,6 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
 
 
 def _minutes(count: float) -> str:
-    return format_duration(60_000 * count) if count < 1 else format_count(round(count), "minute")
+    if count < 1:
+        return format_duration(60_000 * count)
+    return format_count(round(count), "minute")

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
-from profiler.aggregation.time_series import RunSeries, columns_of, padded_column
+from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.equal_steps import length_of, padded, with_longer_steps
 from profiler.record.process_rows import OTHER_PROCESSES, is_notable_cpu
 from profiler.record.record_model import Series
-from profiler.record.units import as_number
 
 _MAX_COMMANDS = 32
 # This many commands with the most CPU time, and with the most memory, are never dropped.
@@ -78,6 +78,7 @@ class _Command(Struct):
         )
 
     def cells(self, length: int, first_step: int = 0) -> CommandCells:
+        """The values of so many steps, unknown before ``first_step``."""
         least = [size or 0 for size in self.series.memory.padded(length)]
         most = [size or 0 for size in self.most.memory.padded(length)]
         return CommandCells(
@@ -184,13 +185,13 @@ class SeriesByCommand(Generic[_Key]):
             return series
         step_ns = whole.series.step_ns
         step_ms = step_ns / NS_PER_MS
-        columns = columns_of(series, step_ms)
-        length = max([whole.series.length, *(len(values) for values in columns.values())])
+        series = with_longer_steps(series, step_ms)
+        length = max(whole.series.length, length_of(series))
+        series = padded(series, length)
         of_run = RunCells(
             cpu=whole.series.cpu.padded(length),
             is_read=[size is not None for size in whole.series.memory.padded(length)],
-            vcpu_used=padded_column(columns.get("vcpu_used"), length),
-            memory_used_mb=padded_column(columns.get("memory_used_mb"), length),
+            series=series,
         )
         rows = {}
         for key, text in shown.items():
@@ -200,13 +201,7 @@ class SeriesByCommand(Generic[_Key]):
         others = self._others(whole, list(rows.values()), shown, length)
         if others is not None:
             rows[OTHER_PROCESSES] = others
-        padded = {name: padded_column(values, length) for name, values in columns.items()}
-        return replace(
-            series,
-            step_ms=as_number(step_ms) or series.step_ms,
-            processes=process_rows(of_run, rows),
-            **padded,
-        )
+        return replace(series, processes=process_rows(of_run, rows))
 
     def _others(
         self, whole: _Command, rows: Sequence[CommandCells], shown: Collection[_Key], length: int

@@ -27,7 +27,9 @@ class CpuDemand:
         self._time_ns = 0
         self._cpu_ns = 0.0
         # The sizes of Fargate are always followed, so that the task's size can also be found later.
-        self._saturated_ns = dict.fromkeys((*VCPU_SIZES, vcpu_size) if vcpu_size else VCPU_SIZES, 0)
+        self._saturated_ns: dict[float, int] = dict.fromkeys(VCPU_SIZES, 0)
+        if vcpu_size:
+            self._saturated_ns[vcpu_size] = 0
         self._least_vcpu = SATURATED_SHARE * min(self._saturated_ns)
         # By how much each step would have been longer.
         self._longer_ns = dict.fromkeys(VCPU_SIZES, 0.0)
@@ -35,6 +37,7 @@ class CpuDemand:
         self._level_ns: dict[int, int] = {}
 
     def add(self, vcpu_used: float, held_ns: int) -> None:
+        """Add a step: the vCPUs that all containers of the task used in it."""
         if held_ns <= 0:
             return
         self._time_ns += held_ns
@@ -71,22 +74,22 @@ class CpuDemand:
         # The number of vCPUs that the task used when it computed, p of the formulas: the smallest
         # whole number that was never exceeded, if that was reached for 5 % of the time. A larger
         # number was reached for less time, so none qualifies if this one does not.
-        limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
         level = max(1, math.ceil(self._max_vcpu / _EXCEEDED))
         reached_ns = sum(held_ns for reached, held_ns in self._level_ns.items() if reached >= level)
-        is_sustained = reached_ns >= _MIN_TIME_SHARE * self._time_ns
-        parallelism = min(
-            [float(level) if is_sustained else (vcpu_size or max(self._max_vcpu, 1.0)), *limits]
-        )
+        parallelism = vcpu_size or max(self._max_vcpu, 1.0)
+        if reached_ns >= _MIN_TIME_SHARE * self._time_ns:
+            parallelism = float(level)
+        for limit in (vcpu_size, max_threads):
+            if limit:
+                parallelism = min(parallelism, float(limit))
         mean_vcpu = self._cpu_ns / self._time_ns
         bounds = {}
         for size in VCPU_SIZES:
             least = 1 + self._longer_ns[size] / self._time_ns
-            most = (
-                max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
-                if size < parallelism
-                else least
-            )
+            if size < parallelism:
+                most = max(least, 1 + mean_vcpu * (1 / size - 1 / parallelism))
+            else:
+                most = least
             if most > _NO_SLOWDOWN:
                 bounds[size] = SlowdownBounds(min=round(least, _DIGITS), max=round(most, _DIGITS))
         return bounds

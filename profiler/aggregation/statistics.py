@@ -94,6 +94,7 @@ class TimeWeightedStatistics:
         return Distribution(avg=avg, p50=p50, p95=p95, p99=p99, max=most)
 
     def median(self) -> float | None:
+        """The value that was not exceeded for half of the time; None before the first value."""
         return self._quantile(0.5) if self._weight_ns else None
 
     def _quantile(self, quantile: float) -> float:
@@ -124,6 +125,7 @@ class MeanAndMaximum:
         self.maximum: float | None = None
 
     def add(self, value: float, weight: int = 1) -> None:
+        """Add a reading; one without weight does not count."""
         if weight > 0:
             self.total += value * weight
             self.weight += weight
@@ -131,6 +133,7 @@ class MeanAndMaximum:
                 self.maximum = value
 
     def merge(self, other: "MeanAndMaximum") -> None:
+        """Count the readings of another one, too."""
         self.total += other.total
         self.weight += other.weight
         self.maximum = max_known(self.maximum, other.maximum)
@@ -158,11 +161,14 @@ class RecentByBatch:
             recent.add(value)
 
     def take(self, batch: str) -> MeanAndMaximum:
+        """The values since the last call for this batch."""
         taken = self._by_batch.get(batch, self._unclaimed)
-        self._unclaimed, self._by_batch[batch] = MeanAndMaximum(), MeanAndMaximum()
+        self._unclaimed = MeanAndMaximum()
+        self._by_batch[batch] = MeanAndMaximum()
         return taken
 
     def forget(self, batch: str) -> None:
+        """The batch has ended."""
         self._by_batch.pop(batch, None)
 
 
@@ -204,7 +210,9 @@ class MonotonicCounter:
 
     @property
     def total(self) -> int | None:
-        return None if self._last is None else self._before_reset + self._last
+        if self._last is None:
+            return None
+        return self._before_reset + self._last
 
 
 def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:

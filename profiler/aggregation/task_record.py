@@ -17,7 +17,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import min_known
+from profiler.core.optional_math import known, min_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
@@ -87,14 +87,15 @@ def container_limits(
     The container's own memory limit, else the task's.
     """
     memory_bytes = container.memory_limit_bytes or task.memory_limit_bytes
-    stats_bytes = (
-        None if usage is None else usage.memory_limit_bytes
-    )  # above the machine's memory: unlimited
-    if memory_bytes is None and stats_bytes and stats_bytes <= (host.memory_bytes or 0):
-        memory_bytes = stats_bytes
-    return ResourceLimits(
-        vcpu=host.vcpu if task.vcpu_limit is None else task.vcpu_limit, memory_bytes=memory_bytes
-    )
+    if memory_bytes is None and usage is not None:
+        stats_bytes = usage.memory_limit_bytes
+        # A limit above the machine's memory means that there is none.
+        if stats_bytes and stats_bytes <= (host.memory_bytes or 0):
+            memory_bytes = stats_bytes
+    vcpu = task.vcpu_limit
+    if vcpu is None:
+        vcpu = host.vcpu
+    return ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes)
 
 
 def _usage_fields(
@@ -129,15 +130,16 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
     limits = Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
     if usage is None:
         return limits
+    source: PeakSource | None = None
+    if usage.memory_max_bytes is not None:
+        source = "sampled"
     return replace(
         limits,
         max_memory_used_mb=mebibytes(usage.memory_max_bytes),
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
-        memory_peak_source=None if usage.memory_max_bytes is None else "sampled",
+        memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
-        max_memory_used_at=None
-        if usage.memory_max_at_ns is None
-        else format_ms(usage.memory_max_at_ns),
+        max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
         **usage.traffic(),
@@ -157,13 +159,13 @@ def with_peak(
         and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB
     ):
         size_bytes = sizes.memory_bytes
-    percent = (
-        None
-        if size_bytes is None or not sizes.memory_bytes
-        else round(100 * size_bytes / sizes.memory_bytes, 3)
-    )
+    percent = None
+    if size_bytes is not None and sizes.memory_bytes:
+        percent = round(100 * size_bytes / sizes.memory_bytes, 3)
     peak_mb = mebibytes(size_bytes)
-    sampled_mb = None if metrics.memory_used_mb is None else metrics.memory_used_mb.max
+    sampled_mb = None
+    if metrics.memory_used_mb is not None:
+        sampled_mb = metrics.memory_used_mb.max
     has_time = (
         peak_mb is not None
         and sampled_mb is not None
@@ -185,17 +187,16 @@ def within_total(
     """The processes, each with at most the memory peak of all together; the only one
     (``is_one``) has it.
     """
-    return tuple(  # the kernel's mark of a process can be a little higher than its control group's
-        replace(
-            process,
-            max_memory_used_mb=total_mb
-            if is_one
-            else min_known(process.max_memory_used_mb, total_mb),
-        )
-        if process.max_memory_used_mb is not None
-        else process
-        for process in processes
-    )
+    rows = []
+    for process in processes:
+        peak_mb = process.max_memory_used_mb
+        if peak_mb is not None and is_one:
+            peak_mb = total_mb
+        elif peak_mb is not None:
+            # The kernel's mark of a process can be a little higher than its control group's.
+            peak_mb = min_known(peak_mb, total_mb)
+        rows.append(replace(process, max_memory_used_mb=peak_mb))
+    return tuple(rows)
 
 
 def with_cpu_demand(
@@ -205,25 +206,27 @@ def with_cpu_demand(
     been.
     """
     slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
+    bounds = None
+    if slowdown is not None:
+        bounds = {f"{size:g}": bounds_of_size for size, bounds_of_size in slowdown.items()}
     return replace(
         metrics,
         vcpu_saturated_percent=demand.saturated_percent(vcpu_size),
-        slowdown_at_vcpu=None
-        if slowdown is None
-        else {f"{size:g}": bounds for size, bounds in slowdown.items()},
+        slowdown_at_vcpu=bounds,
     )
 
 
-def _with_max(distribution: Distribution | None, peak: float | None) -> Distribution | None:
+def _with_max(distribution: Distribution | None, maximum: float | None) -> Distribution | None:
     """The distribution with another maximum, which no other of its values exceeds."""
-    if distribution is None or peak is None:
+    if distribution is None or maximum is None:
         return distribution
-    values = {
-        name: min_known(value, float(peak))
-        for name, value in asdict(distribution).items()
-        if value is not None
-    }
-    return Distribution(**{**values, "max": float(peak)})
+    peak = float(maximum)
+    values: dict[str, float] = {}
+    for name, value in asdict(distribution).items():
+        if value is not None:
+            values[name] = min(value, peak)
+    values["max"] = peak
+    return Distribution(**values)
 
 
 def build_interval(
@@ -249,7 +252,9 @@ def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     """Add the share of the run up to the last reading of its CPU time, by the wall clock of its
     start.
     """
-    started_ns, metrics, sampling = parse_ns(record.started_at), record.metrics, record.sampling
+    started_ns = parse_ns(record.started_at)
+    metrics = record.metrics
+    sampling = record.sampling
     if (
         None in (until_ns, started_ns, metrics.cpu_seconds)
         or sampling is None
@@ -272,18 +277,22 @@ def build_sampling(
     missed: int,
 ) -> Sampling:
     """The statistics of the sampling itself."""
-    longest_ms, median_ms = (
-        (usage.steps_ms.maximum, usage.steps_ms.median()) if usage else (None, None)
-    )
-    return Sampling(
+    sampling = Sampling(
         interval_ms=as_number(interval_ns / NS_PER_MS),
-        samples=usage.samples if usage else 0,
-        duplicates=usage.duplicates if usage else 0,
+        samples=0,
+        duplicates=0,
         failures=failures,
         missed_ticks=missed,
-        longest_gap_ms=None if longest_ms is None else round(longest_ms),
-        stats_period_ms=None if median_ms is None else round(median_ms),
         sources=tuple(sources),
+    )
+    if usage is None:
+        return sampling
+    return replace(
+        sampling,
+        samples=usage.samples,
+        duplicates=usage.duplicates,
+        longest_gap_ms=known(round, usage.steps_ms.maximum),
+        stats_period_ms=known(round, usage.steps_ms.median()),
     )
 
 
@@ -328,12 +337,6 @@ def run_of_task(
     sizes: ResourceLimits,
 ) -> Record:
     """The record of one batch container without measurements: identity, sizes and times."""
-    started_at = None
-    if container.started_ns is not None:
-        started_at = format_ms(container.started_ns)
-    finished_at = None
-    if end.finished_ns is not None:
-        finished_at = format_ms(end.finished_ns)
     return Record(
         task_id=task_id(task.arn),
         task_arn=task.arn,
@@ -349,8 +352,8 @@ def run_of_task(
         container=_container_of(container),
         status=end.status,
         exit_code=end.exit_code,
-        started_at=started_at,
-        finished_at=finished_at,
+        started_at=known(format_ms, container.started_ns),
+        finished_at=known(format_ms, end.finished_ns),
         metrics=_sizes_and_times(container, task, end, sizes),
         task_size=task_size_of(task),
         visible=visible_of(host),

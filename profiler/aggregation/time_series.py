@@ -4,36 +4,31 @@ When the run outgrows the buffer, neighbouring steps are merged and the step dou
 kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.record_model import Series
+from profiler.record.equal_steps import (
+    Column,
+    length_of,
+    measured_columns,
+    padded,
+    rounded_column,
+    with_longer_steps,
+)
+from profiler.record.record_model import Number, Series
 from profiler.record.units import MIB, as_number
 
-_SIGNIFICANT_DIGITS = 3
 # The most steps that are shorter than the sampling interval.
 _MAX_FINE_STEPS = 120
-_MEMORY_COLUMN = "memory_used_mb"
-_COLUMNS = (
-    "vcpu_used",
-    _MEMORY_COLUMN,
-    "gpu_utilization_percent",
-    "neuron_utilization_percent",
-    "cpu_wait",
-)
 _Cell = TypeVar("_Cell")
 # (nanoseconds on a CPU or waiting for one, nanoseconds covered), or (sum, number of readings).
 _Sum: TypeAlias = tuple[float, int]
-
-Column: TypeAlias = tuple[float | None, ...]
-SeriesRow: TypeAlias = tuple[
-    int, float | None, int | None, int | None, int | None, float | None, float | None
-]
 
 
 class DeviceReadings(Struct):
@@ -68,11 +63,13 @@ class _Column(Struct, Generic[_Cell]):
     cells: list[_Cell] = field(default_factory=list)
 
     def add(self, index: int, cell: _Cell) -> None:
+        """Combine a cell with what the step has; the column grows up to it."""
         if index >= len(self.cells):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
         self.cells[index] = self.combine(self.cells[index], cell)
 
     def padded(self, length: int) -> list[_Cell]:
+        """The cells of so many steps, the last ones empty."""
         return self.cells + [self.empty] * (length - len(self.cells))
 
 
@@ -88,30 +85,32 @@ class RunSeries:
         self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None
     ) -> None:
         self._started_ns = started_ns
-        self._interval_ns = self.step_ns = max(step_ns, 1)
+        self._interval_ns = max(step_ns, 1)
+        self.step_ns = self._interval_ns
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
             self.step_ns //= 2
         self._capacity = 2 * points
         self.cpu: _Column[_Sum] = _Column((0, 0), _add)  # with the time that it was measured for
         self.memory: _Column[int | None] = _Column(None, max_known)
-        self._gpu: _Column[_Sum] = _Column((0.0, 0), _add)
-        self._gpus_memory: _Column[float | None] = _Column(None, max_known)
-        self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
-        self._read: _Column[int | None] = _Column(None, sum_known)
-        self._written: _Column[int | None] = _Column(None, sum_known)
+        self.gpu: _Column[_Sum] = _Column((0.0, 0), _add)
+        self.gpus_memory: _Column[float | None] = _Column(None, max_known)
+        self.neuron: _Column[_Sum] = _Column((0.0, 0), _add)
+        self.read: _Column[int | None] = _Column(None, sum_known)
+        self.written: _Column[int | None] = _Column(None, sum_known)
         self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
-        cpu: tuple[_Column[Any], ...] = (self.cpu, self.cpu_wait)
-        self.columns = (
-            *cpu,
+        self.columns: tuple[_Column[Any], ...] = (
+            self.cpu,
+            self.cpu_wait,
             self.memory,
-            self._gpu,
-            self._gpus_memory,
-            self._neuron,
-            self._read,
-            self._written,
+            self.gpu,
+            self.gpus_memory,
+            self.neuron,
+            self.read,
+            self.written,
         )
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
+        """Spread the CPU time that was used between two moments by the wall clock."""
         self.spread(self.cpu, start_ns, end_ns, cpu_ns)
 
     def spread(
@@ -134,7 +133,8 @@ class RunSeries:
         if first == last:  # nearly always, once the steps have doubled a few times
             column.add(last, (sum_ns, 0 if is_late else end_ns - start_ns))
             return
-        length_ns, spread_ns = end_ns - start_ns, 0
+        length_ns = end_ns - start_ns
+        spread_ns = 0
         for index in range(first, last + 1):
             cell_start_ns = max(start_ns, self._started_ns + index * self.step_ns)
             cell_end_ns = min(end_ns, self._started_ns + (index + 1) * self.step_ns)
@@ -159,15 +159,14 @@ class RunSeries:
         """
         self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
         margin_ns = min(self.step_ns, held_ns) // 2
-        first, last = self._index(at_ns - held_ns + margin_ns), self._index(at_ns - margin_ns)
+        first = self._index(at_ns - held_ns + margin_ns)
+        last = self._index(at_ns - margin_ns)
         count = last - first + 1
-        for column, size_bytes in ((self._read, read_bytes), (self._written, written_bytes)):
+        for column, size_bytes in ((self.read, read_bytes), (self.written, written_bytes)):
             for place in range(count):
-                share = (
-                    None
-                    if size_bytes is None
-                    else size_bytes * (place + 1) // count - size_bytes * place // count
-                )
+                share = None
+                if size_bytes is not None:
+                    share = size_bytes * (place + 1) // count - size_bytes * place // count
                 column.add(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
@@ -178,45 +177,32 @@ class RunSeries:
         last = self._index(at_ns + reach_ns)
         for index in range(self._index(at_ns - reach_ns), last + 1):
             for column, percents in (
-                (self._gpu, readings.gpu_percent),
-                (self._neuron, readings.neuron_percent),
+                (self.gpu, readings.gpu_percent),
+                (self.neuron, readings.neuron_percent),
             ):
                 if percents.weight:
                     column.add(index, (percents.total, percents.weight))
             if readings.gpus_memory_bytes is not None:
-                self._gpus_memory.add(index, readings.gpus_memory_bytes)
+                self.gpus_memory.add(index, readings.gpus_memory_bytes)
+
+    def memory_mb(self, length: int) -> Column:
+        """The memory of each step."""
+        return tuple(None if size is None else size / MIB for size in self.memory.padded(length))
 
     def values(self) -> Series | None:
         """The series so far; None before the first measurement."""
         length = self.length
         if not length:
             return None
-        memory = (None if size is None else size / MIB for size in self.memory.padded(length))
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=rounded_column(_means(self.cpu, length)),
-            memory_used_mb=rounded_column(tuple(memory)),
-            gpu_utilization_percent=rounded_column(_means(self._gpu, length)),
-            neuron_utilization_percent=rounded_column(_means(self._neuron, length)),
-            cpu_wait=rounded_column(_means(self.cpu_wait, length)),
+            vcpu_used=rounded_column(means(self.cpu, length)),
+            memory_used_mb=rounded_column(self.memory_mb(length)),
+            gpu_utilization_percent=rounded_column(means(self.gpu, length)),
+            neuron_utilization_percent=rounded_column(means(self.neuron, length)),
+            cpu_wait=rounded_column(means(self.cpu_wait, length)),
         )
-
-    def steps(self) -> Iterator[SeriesRow]:
-        """The end of each step in ns after the start, vCPU, memory, bytes read and written,
-        GPUs' percent and bytes.
-        """
-        length = self.length
-        columns = (
-            _means(self.cpu, length),
-            self.memory.padded(length),
-            self._read.padded(length),
-            self._written.padded(length),
-            _means(self._gpu, length),
-            self._gpus_memory.padded(length),
-        )
-        for index, cells in enumerate(zip(*columns, strict=True)):
-            yield (index + 1) * self.step_ns, *cells
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
         """The series so far, which does not grow any more with this one: its steps are merged up
@@ -238,12 +224,12 @@ class RunSeries:
         The steps have bytes whose files were deleted later, before they reached a disk. No counter
         shows which steps wrote them.
         """
-        counted_bytes = sum(size for size in self._written.cells if size is not None)
+        counted_bytes = sum(size for size in self.written.cells if size is not None)
         if counted_bytes <= total_bytes:
             return
-        for index, size_bytes in enumerate(self._written.cells):
+        for index, size_bytes in enumerate(self.written.cells):
             if size_bytes is not None:
-                self._written.cells[index] = size_bytes * total_bytes // counted_bytes
+                self.written.cells[index] = size_bytes * total_bytes // counted_bytes
 
     def absorb(self, other: "RunSeries") -> None:
         """Count the measurements of another series of the same run.
@@ -273,14 +259,17 @@ class RunSeries:
         return max(index, 0)
 
     def merge(self) -> None:
+        """Merge each two neighbouring steps."""
         self.step_ns *= 2
         for column in self.columns:
             cells = column.cells
-            last = cells[-1:] if len(cells) % 2 else []
-            column.cells = [*map(column.combine, cells[::2], cells[1::2]), *last]
+            column.cells = list(map(column.combine, cells[::2], cells[1::2]))
+            if len(cells) % 2:
+                column.cells.append(cells[-1])
 
 
-def _means(column: _Column[_Sum], length: int) -> Column:
+def means(column: _Column[_Sum], length: int) -> Column:
+    """The mean of each step; None where nothing was measured."""
     return tuple(total / weight if weight else None for total, weight in column.padded(length))
 
 
@@ -288,50 +277,18 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     """Replace columns of a series with those of another series of the same run; the shorter
     steps are merged.
     """
-    columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
-    if columns is None:
+    min_step_ms: Number = 0
+    if series is not None:
+        min_step_ms = series.step_ms
+    added = other.copy(min_step_ms=min_step_ms).values()
+    if added is None:
         return series
-    taken = {name: values for name in names if (values := getattr(columns, name)) is not None}
-    if not taken or (series is not None and series.started_at != columns.started_at):
+    columns = {name: values for name, values in measured_columns(added) if name in names}
+    if not columns:
         return series
-    merged = {**({} if series is None else columns_of(series, columns.step_ms)), **taken}
-    length = max(map(len, merged.values()))
-    padded: dict[str, Any] = {
-        name: padded_column(values, length) for name, values in merged.items()
-    }
-    return Series(started_at=columns.started_at, step_ms=columns.step_ms, **padded)
-
-
-def columns_of(series: Series, step_ms: float) -> dict[str, Column]:
-    """The columns of a series by their names, averaged over longer steps (memory: the maximum)."""
-    factor = round(step_ms / series.step_ms)
-    return {
-        name: _coarsen(values, factor, use_maximum=name == _MEMORY_COLUMN)
-        for name in _COLUMNS
-        if (values := getattr(series, name)) is not None
-    }
-
-
-def padded_column(values: Column | None, length: int) -> Column | None:
-    """The values, followed by None up to ``length``."""
-    return None if values is None else values + (None,) * (length - len(values))
-
-
-def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
-    parts = [values[index : index + factor] for index in range(0, len(values), factor)]
-    known = [[value for value in part if value is not None] for part in parts]
-    return tuple(
-        _rounded(max(part) if use_maximum else sum(part) / len(part)) if part else None
-        for part in known
-    )
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-
-
-def rounded_column(values: Column) -> Column | None:
-    """Rounded to three significant digits; None if no step was measured."""
-    if all(value is None for value in values):
-        return None
-    return tuple(None if value is None else _rounded(value) for value in values)
+    if series is None:
+        series = Series(started_at=added.started_at, step_ms=added.step_ms)
+    elif series.started_at != added.started_at:
+        return series
+    series = replace(with_longer_steps(series, added.step_ms), **columns)
+    return padded(series, length_of(series))

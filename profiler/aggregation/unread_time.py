@@ -31,8 +31,8 @@ class UnreadTime(Struct):
     """The sums over these steps.
 
     ``known_ns`` was on a CPU, or seen to wait for one. ``possible_ns`` is the most that other
-    threads can have waited, ``certain_ns`` the least. Each of the ``samples`` showed a thread that could run
-    (``working_samples``), or the wait to which ``blocked_ns`` adds the length of the step.
+    threads can have waited, ``certain_ns`` the least. Each of the ``samples`` showed a thread that
+    could run (``working_samples``), or the wait to which ``blocked_ns`` adds the length of the step.
     """
 
     length_ns: int = 0
@@ -54,10 +54,12 @@ class UnreadTime(Struct):
         self.certain_ns += min(certain_ns, left_ns)
 
     def add_working_sample(self) -> None:
+        """Add a sample that showed a thread that could run."""
         self.samples += 1
         self.working_samples += 1
 
     def add_blocked_sample(self, waits: Mapping[Wait, int]) -> None:
+        """Add a sample that showed only waits, with the part of the step of each."""
         self.samples += 1
         self.blocked_ns.update(waits)
 
@@ -65,6 +67,9 @@ class UnreadTime(Struct):
         return replace(self, blocked_ns=self.blocked_ns.copy())
 
     def parts(self) -> UnreadParts:
+        """Divide what was not read: by the samples, within the limits that the kernel's pressure
+        leaves.
+        """
         left_ns = self.length_ns - self.known_ns
         least, most = proportion_limits(self.working_samples, self.samples)
         waiting_ns = min(max(round(least * self.length_ns) - self.known_ns, 0), left_ns)

@@ -32,15 +32,18 @@ def signing_service(url: str, environment: Mapping[str, str]) -> str | None:
             "ELASTICSEARCH_AWS_AUTH must be es (a domain of Amazon OpenSearch Service) or aoss "
             "(OpenSearch Serverless)."
         )
-    found = _AMAZON.match(url)
-    has_user = bool(environment.get("ELASTICSEARCH_USER", "").strip())
-    return named or (found[2].lower() if found and not has_user else None)
+    if named:
+        return named
+    match = _AMAZON.match(url)
+    if match is None or environment.get("ELASTICSEARCH_USER", "").strip():
+        return None
+    return match[2].lower()
 
 
 def signing_region(url: str) -> str | None:
     """The Region in an address of Amazon."""
-    found = _AMAZON.match(url)
-    return found and found[1].lower()
+    match = _AMAZON.match(url)
+    return None if match is None else match[1].lower()
 
 
 class AwsSignature(Struct, eq=False):

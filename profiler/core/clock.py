@@ -77,6 +77,7 @@ class CpuBudget(Struct):
     _last_cost_ns: int = 0
 
     def allows(self, now_ns: int, *, is_urgent: bool = True) -> bool:
+        """Whether work may begin now."""
         return self._left_ns(now_ns) >= (0 if is_urgent else self._last_cost_ns)
 
     def add_cost(self, cost_ns: int, now_ns: int) -> None:
@@ -108,7 +109,10 @@ class ClockJumpDetector(Struct):
         if self._clock.monotonic_ns() - before_ns > NS_PER_SECOND:
             return 0
         offset_ns = wall_ns - before_ns
-        moved_ns = 0 if self._offset_ns is None else offset_ns - self._offset_ns
+        if self._offset_ns is None:
+            moved_ns = 0
+        else:
+            moved_ns = offset_ns - self._offset_ns
         self._offset_ns = offset_ns
         if (
             abs(moved_ns) < 5 * NS_PER_SECOND

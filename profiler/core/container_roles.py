@@ -90,7 +90,11 @@ def container_roles(
     that is neither the monitor, nor injected, nor a log router, nor known to be not essential.
     """
     is_listed = any(container.name == requested for container in containers)
-    candidates = (requested,) if requested is not None and is_listed else _candidates(containers)
+    candidates: Sequence[str]
+    if requested is not None and is_listed:
+        candidates = (requested,)
+    else:
+        candidates = _candidates(containers)
     chosen = frozenset(candidates)
     by_name = (container.name for container in containers if container.name == MONITOR_NAME)
     by_command = (container.name for container in containers if container.starts_monitor)

@@ -15,7 +15,9 @@ CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 # Whose log stream gets the report.
 ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
-EC2, FARGATE = "EC2", "FARGATE"  # as launch types
+# The launch types.
+EC2 = "EC2"
+FARGATE = "FARGATE"
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 # The subscription filter in the events of `task-profiler replay`. The forwarder sends no
 # notifications for them.
@@ -64,7 +66,9 @@ def arn_part(arn: str | None, position: int) -> str | None:
     ``arn`` is not an ARN.
     """
     parts = (arn or "").split(":", _ARN_PARTS - 1)
-    return parts[position] or None if len(parts) == _ARN_PARTS else None
+    if len(parts) == _ARN_PARTS:
+        return parts[position] or None
+    return None
 
 
 def arn_region(arn: str | None) -> str | None:

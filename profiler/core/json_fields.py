@@ -41,7 +41,9 @@ def text(value: Json) -> str | None:
 
 def count(value: Json) -> int | None:
     """``value`` if it is an integer from 0 to 2^63 - 1, else None."""
-    return value if type(value) is int and 0 <= value <= MAX_COUNT else None
+    if type(value) is int and 0 <= value <= MAX_COUNT:
+        return value
+    return None
 
 
 def number(value: Json) -> float | None:

@@ -39,6 +39,5 @@ class JsonLog(Log):
         processors.add_log_level(None, level, event_dict)
         processors.TimeStamper(fmt="iso", utc=True)(None, level, event_dict)
         write = self._output.keep if level == "error" else self._output.write
-        write(
-            msgspec.json.encode(event_dict, enc_hook=repr) + b"\n"
-        )  # there is no other place to report a lost line
+        # There is no other place to report a lost line.
+        write(msgspec.json.encode(event_dict, enc_hook=repr) + b"\n")

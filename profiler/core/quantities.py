@@ -15,8 +15,10 @@ def parse_memory_mb(text: str) -> float:
     """Parse ``900MB``, ``900m``, ``1.5GiB`` or ``0.9g``: MB are MiB. Raises ValueError, whose
     text is a sentence.
     """
-    found = _SIZE.fullmatch(text)
-    size_mb = 0.0 if found is None else round(float(found[1]) * _MB_PER_UNIT[found[2].lower()], 3)
+    match = _SIZE.fullmatch(text)
+    size_mb = 0.0
+    if match is not None:
+        size_mb = round(float(match[1]) * _MB_PER_UNIT[match[2].lower()], 3)
     if size_mb <= 0:
         raise ValueError(
             f"{text!r} is not a size above 0: write a number with MB or GB, as in 900MB or 1.5GB."

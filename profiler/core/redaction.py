@@ -6,7 +6,8 @@ from collections.abc import Sequence
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
 _SECRET_NAME = re.compile(
-    r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|signature",
+    r"pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
+    r"|credential|auth|signature",
     re.IGNORECASE,
 )
 _NAMED_VALUE = re.compile(r"(-{0,2}[\w.-]+[=:])(.+)", re.DOTALL)

@@ -60,7 +60,8 @@ class SignalHandler:
         """
         watched = (source.fileno(), self._has_ended_wait)
         if watched != self._watched:  # the same connection is waited for again and again
-            self._watched, self._source_poll = watched, select.poll()
+            self._watched = watched
+            self._source_poll = select.poll()
             self._source_poll.register(source, select.POLLIN)
             if self._pipe is not None and not self._has_ended_wait:
                 self._source_poll.register(self._pipe[0], select.POLLIN)

@@ -120,6 +120,7 @@ class WakeEvent:
         os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
+        """Let the next wait last again."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
 
@@ -168,7 +169,7 @@ class StoppableThread:
     def _run_to_end(self) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001  whatever it is, the other numbers go on and the record names it
+        except Exception as error:  # noqa: BLE001  the other numbers go on; the record names it
             text = " ".join(f"{type(error).__name__}: {error}".split())
             self.failure = ThreadFailure(self._clock.wall_ns(), text[:200])
 

@@ -25,7 +25,9 @@ def parse_ns(text: object) -> int | None:
     """Parse an RFC 3339 time of 1970 to 2200, with up to 9 fractional digits; else None:
     Docker's "never" is year 1.
     """
-    match = re.fullmatch(_RFC3339, text, re.ASCII) if isinstance(text, str) else None
+    match = None
+    if isinstance(text, str):
+        match = re.fullmatch(_RFC3339, text, re.ASCII)
     if match is None:
         return None
     seconds_text, fraction, offset = match.groups()
@@ -49,10 +51,13 @@ def parse_datetime(text: str | None) -> datetime | None:
     """
     try:
         moment = datetime.fromisoformat(text or "")
-        moment = moment.astimezone(UTC) if moment.tzinfo is not None else moment
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo is not None and _MIN_YEAR <= moment.year <= _MAX_YEAR else None
+    if moment.tzinfo is not None and _MIN_YEAR <= moment.year <= _MAX_YEAR:
+        return moment
+    return None
 
 
 def instant_of_local(local: datetime) -> datetime:
@@ -79,14 +84,16 @@ def local_time(moment_ns: int) -> datetime:
 
 def format_local(moment_ns: int | None) -> str | None:
     """Format as ``2026-11-20 06:00``, the time of this machine; None if it is unknown."""
-    return None if moment_ns is None else f"{local_time(moment_ns):%Y-%m-%d %H:%M}"
+    if moment_ns is None:
+        return None
+    return f"{local_time(moment_ns):%Y-%m-%d %H:%M}"
 
 
 def with_local_times(text: str) -> str:
     """A sentence with the time of this machine for each time of a record."""
 
-    def local(found: re.Match[str]) -> str:
-        return format_local(parse_ns(found[0])) or found[0]
+    def local(time_text: re.Match[str]) -> str:
+        return format_local(parse_ns(time_text[0])) or time_text[0]
 
     return re.sub(_RFC3339, local, text, flags=re.ASCII)
 

@@ -99,7 +99,9 @@ _REJECTION = re.compile(rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f]\x08(?!\x00)", re.DOTA
 
 def encode(signal: Signal, message: Message, protocol: Protocol) -> bytes:
     """Encode the export request of a signal."""
-    return msgspec.json.encode(message) if protocol == "http/json" else _encode(signal, message)
+    if protocol == "http/json":
+        return msgspec.json.encode(message)
+    return _encode(signal, message)
 
 
 def _encode(kind: str, message: Message) -> bytes:

@@ -113,12 +113,10 @@ class OtlpExporter(Struct, eq=False):
     clock: Clock
     jitter: Callable[[], float]  # a number from 0 to 1, which spreads the pauses of many exporters
     sign: Sign | None = None
-    lacks_signals: bool = (
-        False  # the last export was accepted but for signals that the backend does not take at all
-    )
-    is_unauthorized: bool = (
-        False  # the backend refused the sender of all signals of the last export
-    )
+    # The last export was accepted but for signals that the backend does not take at all.
+    lacks_signals: bool = False
+    # The backend refused the sender of all signals of the last export.
+    is_unauthorized: bool = False
 
     def deadline_ns(self, seconds: float) -> int:
         return self.clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
@@ -151,21 +149,21 @@ class OtlpExporter(Struct, eq=False):
                 else:
                     refused[signal] = answer
             left_seconds = self._left_seconds(deadline_ns) - _MIN_SECONDS
-            pauses = {
-                signal: one.pause_seconds
-                for signal, one in refused.items()
-                if one.pause_seconds <= left_seconds
-            }
-            if not pauses or usual_seconds > left_seconds:
+            waiting = []
+            pause_seconds = usual_seconds
+            for signal, refusal in refused.items():
+                if refusal.pause_seconds <= left_seconds:
+                    waiting.append(signal)
+                    pause_seconds = max(pause_seconds, refusal.pause_seconds)
+            if not waiting or usual_seconds > left_seconds:
                 break
-            waiting = list(pauses)
-            self.clock.sleep(max(usual_seconds, *pauses.values()))
+            self.clock.sleep(pause_seconds)
             usual_seconds *= 2
         is_accepted = len(refused) < len(requests)
-        statuses = {one.status for one in refused.values()}
+        statuses = {refusal.status for refusal in refused.values()}
         self.lacks_signals = is_accepted and statuses <= _UNAVAILABLE
         self.is_unauthorized = not is_accepted and statuses <= _UNAUTHORIZED
-        return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
+        return _sentences(targets, {signal: refusal.reason for signal, refusal in refused.items()})
 
     def _left_seconds(self, deadline_ns: int) -> float:
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
@@ -183,12 +181,8 @@ class OtlpExporter(Struct, eq=False):
             answer = self.transport(target.url, headers, body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
-        content_type = answer.headers.get("content-type", "").lower()
-        if answer.status in _OK and content_type.startswith("text/html"):
-            return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
-            is_partial = is_rejection(answer.body, content_type)
-            return _Refused("the server rejected a part of it: see its log") if is_partial else None
+            return _rejected(answer)
         if answer.status in _REDIRECTS:
             return _Refused(
                 f"the server answered {answer.status}, a redirect: set the final address"
@@ -199,6 +193,16 @@ class OtlpExporter(Struct, eq=False):
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
+def _rejected(answer: HttpAnswer) -> _Refused | None:
+    """Why the request failed in spite of its status; None if it did not."""
+    content_type = answer.headers.get("content-type", "").lower()
+    if content_type.startswith("text/html"):
+        return _Refused("the answer is a web page: check the address")
+    if is_rejection(answer.body, content_type):
+        return _Refused("the server rejected a part of it: see its log")
+    return None
+
+
 def _headers_and_body(
     signal: Signal, target: Target, message: Message
 ) -> tuple[Mapping[str, str], bytes]:
@@ -206,10 +210,13 @@ def _headers_and_body(
     headers = {
         "content-type": CONTENT_TYPES[target.protocol],
         "user-agent": f"task-profiler/{__version__}",
-        **({"content-encoding": "gzip"} if target.is_compressed else {}),
-        **{name.lower(): value for name, value in target.headers},
     }
-    return headers, gzip.compress(body, mtime=0) if target.is_compressed else body
+    if target.is_compressed:
+        headers["content-encoding"] = "gzip"
+        body = gzip.compress(body, mtime=0)
+    for name, value in target.headers:
+        headers[name.lower()] = value
+    return headers, body
 
 
 def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:

@@ -74,7 +74,9 @@ def read_targets(
     Raises UsageError, which names the variable, never its value.
     """
     reader = _Reader(environment, prefix)
-    default = None if is_configured(environment, prefix) else default_endpoint
+    default = None
+    if not is_configured(environment, prefix):
+        default = default_endpoint
     targets = {
         signal: reader.target(signal, default, signs_for_aws=signs_for_aws) for signal in SIGNALS
     }
@@ -110,6 +112,7 @@ class _Reader(Struct):
     _prefix: str
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
+        """Where a signal goes, and how; None without an address. Raises UsageError."""
         url, setting = self._signal_value(signal, "ENDPOINT")
         url = url or default or ""
         is_own = setting != f"{self._prefix}_ENDPOINT"
@@ -172,6 +175,9 @@ def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tup
             "for example, https://xray.REGION.amazonaws.com."
         )
     # The name of a VPC endpoint belongs to one service.
-    service = match["service"] if is_own or match["before"] else _AWS_SERVICES[signal]
+    if is_own or match["before"]:
+        service = match["service"]
+    else:
+        service = _AWS_SERVICES[signal]
     host = f"{match['before']}{service}.{match['region']}{match['after']}"
     return parts._replace(netloc=host).geturl(), AwsService(name=service, region=match["region"])

@@ -9,6 +9,7 @@ process, error).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct
 
@@ -31,7 +32,8 @@ _MAX_TEXT = 4096
 _MAX_LABELS = 64
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
 _TRACEPARENT = re.compile(
-    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?",
+    r"(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+    r"(?:-.*)?",
     re.DOTALL,
 )
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
@@ -191,16 +193,14 @@ def span_id(task_id: str, span: str) -> str:
 
 def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
-    texts = (
-        value
-        for values in labels
-        for name, value in (values or {}).items()
-        if name.lower() == "traceparent"
-    )
-    for match in map(_TRACEPARENT.fullmatch, map(str.strip, texts)):
-        if match is not None:
-            trace, span, flags = match.groups()
-            return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
+    for values in labels:
+        for name, value in (values or {}).items():
+            match = None
+            if name.lower() == "traceparent":
+                match = _TRACEPARENT.fullmatch(value.strip())
+            if match is not None:
+                trace, span, flags = match.groups()
+                return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
     return None
 
 
@@ -222,9 +222,8 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     stop_category: str | None = None
     is_complete: bool = True  # the record covers the whole run
-    context: Mapping[str, str] | None = (
-        None  # the batch's labels or a command's environment: may have a TRACEPARENT
-    )
+    # The batch's labels or a command's environment: may have a TRACEPARENT.
+    context: Mapping[str, str] | None = None
     resource: Mapping[str, str] = {}  # the user's attributes, which take precedence
     part: str = ""  # distinguishes the runs of one task
     observed_ns: int
@@ -310,12 +309,10 @@ def _spans(
     run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]
 ) -> list[Message]:
     record = run.record
-    kinds = (("label", record.labels or {}), ("tag", record.tags or {}))
-    named = [
-        (f"task_profiler.{kind}.{name}", value)
-        for kind, values in kinds
-        for name, value in values.items()
-    ]
+    named: list[tuple[str, str]] = []
+    for kind, values in (("label", record.labels or {}), ("tag", record.tags or {})):
+        for name, value in values.items():
+            named.append((f"task_profiler.{kind}.{name}", value))
     if parent is None:
         is_below = {}
     else:
@@ -370,26 +367,26 @@ def _events(run: ExportedRun) -> Iterator[Message]:
     """The moments of the run and the notices that were raised while it ran."""
     record = run.record
     started_ns = run.started_ns
-    for moment in find_moments(record) if started_ns is not None else ():
-        yield {
-            "timeUnixNano": str((started_ns or 0) + round(moment.start_ms * NS_PER_MS)),
-            "name": f"task_profiler.moment.{moment.kind}",
-            "attributes": attributes(
+    if started_ns is not None:
+        for moment in find_moments(record):
+            duration_ms = round(moment.end_ms - moment.start_ms)
+            yield _event(
+                started_ns + round(moment.start_ms * NS_PER_MS),
+                f"task_profiler.moment.{moment.kind}",
                 {
                     "task_profiler.moment.text": moment.text,
-                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms)
-                    / MS_PER_SECOND,
-                }
-            ),
-        }
+                    "task_profiler.moment.duration": duration_ms / MS_PER_SECOND,
+                },
+            )
     for notice in record.notices:
         at_ns = parse_ns(notice.at)
         if at_ns is not None:
-            yield {
-                "timeUnixNano": str(at_ns),
-                "name": "task_profiler.notice",
-                "attributes": attributes({"task_profiler.notice.kind": notice.kind}),
-            }
+            values = {"task_profiler.notice.kind": notice.kind}
+            yield _event(at_ns, "task_profiler.notice", values)
+
+
+def _event(at_ns: int, name: str, values: Mapping[str, Value]) -> Message:
+    return {"timeUnixNano": str(at_ns), "name": name, "attributes": attributes(values)}
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
@@ -431,23 +428,19 @@ def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
         ),
     ]
     for name, unit, divisor, values in measured:
-        points = [
-            {
-                **(
-                    {"asInt": str(round(value / divisor))}
-                    if unit == "By"
-                    else {"asDouble": float(value / divisor)}
-                ),
-                "timeUnixNano": str(at_ns),
-                **(
-                    {"attributes": attributes({f"{name}.direction": direction})}
-                    if direction
-                    else {}
-                ),
-            }
-            for direction, value in values.items()
-            if value is not None
-        ]
+        points: list[Message] = []
+        for direction, value in values.items():
+            if value is None:
+                continue
+            point: dict[str, Any] = {}
+            if unit == "By":
+                point["asInt"] = str(round(value / divisor))
+            else:
+                point["asDouble"] = float(value / divisor)
+            point["timeUnixNano"] = str(at_ns)
+            if direction:
+                point["attributes"] = attributes({f"{name}.direction": direction})
+            points.append(point)
         if points:
             yield {
                 "name": f"task_profiler.run.{name}",

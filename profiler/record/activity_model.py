@@ -158,7 +158,10 @@ def is_stacks_line(line: bytes) -> bool:
     Decoding it would take longer than decoding a report.
     """
     head = line[:_MAX_END_BYTES].lstrip()
-    ends = head if len(line) <= _MAX_END_BYTES else head + line[-_MAX_END_BYTES:]
+    if len(line) <= _MAX_END_BYTES:
+        ends = head
+    else:
+        ends = head + line[-_MAX_END_BYTES:]
     return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
 
 
@@ -167,10 +170,10 @@ def decode_stacks(line: bytes) -> StacksLine | None:
 
     None: it is another line, or it is damaged.
     """
-    from profiler.record.impossible_values import (
-        decode_leniently,
-        without_impossible,
-    )  # only for readers
+    # Only readers import it.
+    from profiler.record.impossible_values import decode_leniently, without_impossible
 
     stacks = decoded(partial(decode_leniently, StacksLine), line)
-    return None if stacks is None else without_impossible(stacks)
+    if stacks is None:
+        return None
+    return without_impossible(stacks)

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
 from profiler.record.activity_model import Stacks, TimeBreakdown
-from profiler.record.record_model import Monitor, Record, Report, encode
+from profiler.record.record_model import GpuIdle, Monitor, Neuron, Record, Report, Series, encode
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -19,9 +20,8 @@ MAX_CONTAINERS = 20
 MAX_GPUS = 32
 MAX_NEURON_CORES = 128
 MAX_WARNINGS = 20
-MAX_WARNING_LENGTH = (
-    3000  # enough for a warning that lists all settings, each with a bad value and the valid ones
-)
+# Enough for a warning that lists all settings, each with a bad value and the valid ones.
+MAX_WARNING_LENGTH = 3000
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
 MAX_FUNCTIONS = 10
@@ -56,7 +56,9 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
         return _encode_within(report, MAX_LINE_BYTES)
     added = b"," + msgspec.json.encode(members)[1:-1]
     line = _encode_within(report, MAX_LINE_BYTES - len(added))[:-1] + added + b"}"
-    return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
+    if len(line) < MAX_LINE_BYTES:
+        return line
+    return _encode_within(report, MAX_LINE_BYTES)
 
 
 def without_lists(record: Record) -> Record:
@@ -84,8 +86,8 @@ def short_line(line: bytes) -> bytes:
 def _encode_within(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
-    series = shortened.record.series
-    without_commands: dict[str, object] = {"series": series and replace(series, processes=())}
+    series = known(_without_commands, shortened.record.series)
+    without_commands: dict[str, object] = {"series": series}
     for empty_part in (without_commands, *_REMOVABLE_PARTS):
         if len(line) < limit_bytes:
             break
@@ -96,22 +98,33 @@ def _encode_within(report: Report, limit_bytes: int) -> bytes:
     return line
 
 
+def _without_commands(series: Series) -> Series:
+    return replace(series, processes=())
+
+
 def _within_limits(record: Record) -> Record:
-    idle = record.gpu_idle
     shortened = replace(
         record,
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
         processes=_with_short(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
-        neuron=record.neuron
-        and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
-        monitor=record.monitor and _truncate_warnings(record.monitor),
-        time_breakdown=record.time_breakdown and _truncate_targets(record.time_breakdown),
-        gpu_idle=idle
-        and replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for)),
-        stacks=record.stacks and _truncate_stacks(record.stacks),
+        neuron=known(_truncate_cores, record.neuron),
+        monitor=known(_truncate_warnings, record.monitor),
+        time_breakdown=known(_truncate_targets, record.time_breakdown),
+        gpu_idle=known(_truncate_idle, record.gpu_idle),
+        stacks=known(_truncate_stacks, record.stacks),
     )
-    return shortened if shortened == record else replace(shortened, truncated=True)
+    if shortened == record:
+        return shortened
+    return replace(shortened, truncated=True)
+
+
+def _truncate_cores(neuron: Neuron) -> Neuron:
+    return replace(neuron, cores=neuron.cores[:MAX_NEURON_CORES])
+
+
+def _truncate_idle(idle: GpuIdle) -> GpuIdle:
+    return replace(idle, waiting_for=known(_truncate_targets, idle.waiting_for))
 
 
 def _truncate_warnings(monitor: Monitor) -> Monitor:
@@ -130,31 +143,31 @@ def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
     """The stacks within their limits; of a long stack the innermost functions."""
-    moments = (
-        replace(
-            moment,
-            stack=tuple(map(_short, moment.stack[-MAX_FRAMES:])),
-            own=moment.own[-MAX_FRAMES:],
-        )
-        for moment in stacks.moments[:MAX_MOMENTS]
-    )
+    moments = []
+    for moment in stacks.moments[:MAX_MOMENTS]:
+        stack = tuple(map(_short, moment.stack[-MAX_FRAMES:]))
+        moments.append(replace(moment, stack=stack, own=moment.own[-MAX_FRAMES:]))
     top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
     return replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
 
 
 def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:
     """The rows, with these texts of theirs within the limit."""
-    return tuple(
-        replace(row, **{name: _short(getattr(row, name), limit) for name in names}) for row in rows
-    )
+    shortened = []
+    for row in rows:
+        texts = {name: _short(getattr(row, name), limit) for name in names}
+        shortened.append(replace(row, **texts))
+    return tuple(shortened)
 
 
 def _short(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:
-    return text and truncate_text(text, limit)
+    return None if text is None else truncate_text(text, limit)
 
 
 def truncate_text(text: str, limit: int) -> str:
     """Cut a text that has more characters than the limit; the last character is then an
     ellipsis.
     """
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"

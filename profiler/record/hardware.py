@@ -3,14 +3,14 @@ and advice on them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.activity_model import TimeBreakdown
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
     Distribution,
     Gpu,
@@ -85,10 +85,11 @@ def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals | None:
     return GpuTotals(
         count=len(gpus),
         idle=sum(map(is_idle, gpus)),
-        **{
-            name: _combine([getattr(gpu, name) for gpu in gpus])
-            for name in GpuTotals.__struct_fields__[2:]
-        },
+        utilization_percent=_combine(gpu.utilization_percent for gpu in gpus),
+        sm_active_percent=_combine(gpu.sm_active_percent for gpu in gpus),
+        tensor_active_percent=_combine(gpu.tensor_active_percent for gpu in gpus),
+        dram_active_percent=_combine(gpu.dram_active_percent for gpu in gpus),
+        memory_used_mb=_combine(gpu.memory_used_mb for gpu in gpus),
     )
 
 
@@ -98,17 +99,19 @@ def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
         return None
     return NeuronTotals(
         cores=len(neuron.cores),
-        utilization_percent=_combine([core.utilization_percent for core in neuron.cores]),
+        utilization_percent=_combine(core.utilization_percent for core in neuron.cores),
         device_memory_used_mb=neuron.device_memory_used_mb or _NOT_MEASURED,
     )
 
 
-def _combine(distributions: Sequence[Distribution | None]) -> Distribution:
-    measured = [distribution for distribution in distributions if distribution is not None]
-    return Distribution(
-        avg=mean_known(*(distribution.avg for distribution in measured)),
-        max=max_known(*(distribution.max for distribution in measured)),
-    )
+def _combine(distributions: Iterable[Distribution | None]) -> Distribution:
+    averages = []
+    maxima = []
+    for distribution in distributions:
+        if distribution is not None:
+            averages.append(distribution.avg)
+            maxima.append(distribution.max)
+    return Distribution(avg=mean_known(*averages), max=max_known(*maxima))
 
 
 def is_idle(gpu: Gpu) -> bool:
@@ -277,8 +280,12 @@ def gpu_advice(record: Record) -> Iterator[str]:
     too large.
     """
     never_used = idle_advice(record.gpus)
-    texts = (never_used,) if never_used else (_data_advice(record), _size_advice(record.gpus))
-    yield from (text for text in texts if text is not None)
+    if never_used:
+        yield never_used
+        return
+    for text in (_data_advice(record), _size_advice(record.gpus)):
+        if text is not None:
+            yield text
 
 
 def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
@@ -290,14 +297,19 @@ def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
 
 def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
     """A part with its share and its longest target."""
-    done = "used the CPU" if kind == _ON_CPU and not _is_one_cpu(record) else _ACTIVITIES[kind]
+    if kind == _ON_CPU and not _is_one_cpu(record):
+        done = "used the CPU"
+    else:
+        done = _ACTIVITIES[kind]
     share = format_percent(percent)
-    targets = [
-        one for one in times.waiting_for if one.kind == kind != one.target and one.percent > 0
-    ]
-    if not targets:
+    longest: WaitTarget | None = None
+    for target in times.waiting_for:
+        if target.kind != kind or target.target == kind or target.percent <= 0:
+            continue
+        if longest is None or target.percent > longest.percent:
+            longest = target
+    if longest is None:
         return f"{done} ({share})"
-    longest = max(targets, key=lambda target: target.percent)
     if longest.percent * 2 >= percent:
         return f"{done} ({share}: {longest.target})"
     return f"{done} ({share}, {format_percent(longest.percent)} for {longest.target})"

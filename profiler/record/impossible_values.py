@@ -80,9 +80,8 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
         if before is None:
             continue
         limit_here = limit if own_limit is None else own_limit
-        if (
-            type(before) in _NUMBERS and 0 < before <= limit_here
-        ):  # most of them: a call would take as long again
+        # Most of them are such numbers: a call would take as long again.
+        if type(before) in _NUMBERS and 0 < before <= limit_here:
             continue
         after = _possible(name, before, limit_here)
         if after is before:
@@ -96,17 +95,20 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 @cache
 def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]:
     """The fields to look at: position, name, limit (None: the parent's), whether it is required."""
-    return tuple(
-        (
-            position,
-            field.name,
-            next((limit for ending, limit in _LIMITS if field.name.endswith(ending)), None),
-            field.required,
-        )
-        for position, field in enumerate(fields(kind))
-        if field.name not in _NOT_CHECKED
-        and (field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type))
-    )
+    checked = []
+    for position, field in enumerate(fields(kind)):
+        if field.name in _NOT_CHECKED:
+            continue
+        if field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type):
+            checked.append((position, field.name, _own_limit(field.name), field.required))
+    return tuple(checked)
+
+
+def _own_limit(name: str) -> float | None:
+    for ending, limit in _LIMITS:
+        if name.endswith(ending):
+            return limit
+    return None
 
 
 def _may_hold_numbers(annotation: object) -> bool:
@@ -127,13 +129,14 @@ def _possible(name: str, value: object, limit: float) -> object:
     """
     if isinstance(value, Struct):
         return without_impossible(value, limit)
-    if isinstance(value, _NUMBERS):
-        return value if 0 <= value <= limit and (value or name not in _MUST_BE_POSITIVE) else None
     if isinstance(value, tuple):
         return _possible_items(value, limit)
-    if isinstance(value, str) and name.endswith(_TIME_ENDING):
-        return value if parse_datetime(value) is not None else None
-    return value
+    is_possible = True
+    if isinstance(value, _NUMBERS):
+        is_possible = 0 <= value <= limit and bool(value or name not in _MUST_BE_POSITIVE)
+    elif isinstance(value, str) and name.endswith(_TIME_ENDING):
+        is_possible = parse_datetime(value) is not None
+    return value if is_possible else None
 
 
 def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, ...]:
@@ -144,13 +147,20 @@ def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, .
     if not values or isinstance(values[0], str):
         return values
     if isinstance(values[0], Struct):
-        kept = [without_impossible(item, limit) for item in values if isinstance(item, Struct)]
-        is_same = all(after is before for after, before in zip(kept, values, strict=True))
-        return values if is_same else tuple(item for item in kept if item is not None)
+        kept = []
+        is_same = True
+        for before in cast("tuple[Struct, ...]", values):
+            after = without_impossible(before, limit)
+            is_same = is_same and after is before
+            if after is not None:
+                kept.append(after)
+        return values if is_same else tuple(kept)
     numbers = cast("Sequence[float]", values)
     try:
         are_possible = min(numbers) >= 0 and max(numbers) <= limit
     except TypeError:  # some are None, which is slower to find out first
         known = cast("list[float]", [value for value in values if value is not None])
         are_possible = not known or (min(known) >= 0 and max(known) <= limit)
-    return values if are_possible else tuple(_possible("", value, limit) for value in values)
+    if are_possible:
+        return values
+    return tuple(_possible("", value, limit) for value in values)

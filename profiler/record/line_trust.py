@@ -55,7 +55,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.record.activity_model import StacksLine
 from profiler.record.family_identity import matches_any
 from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import CHECKPOINT, Report, ReportHead
+from profiler.record.record_model import CHECKPOINT, Record, RecordHead, Report, ReportHead
 
 MAX_CLOCK_DIFFERENCE = timedelta(days=1)
 MAX_RUN_LENGTH = timedelta(days=60)
@@ -96,7 +96,9 @@ class TaskStream(Struct, frozen=True):
 def task_of_stream(log_stream: str) -> TaskStream | None:
     """Return whose stream it is; None if the name is not ``PREFIX/CONTAINER/TASK-ID``."""
     match = _TASK_STREAM.fullmatch(log_stream)
-    return None if match is None else TaskStream(match[1], match[2])
+    if match is None:
+        return None
+    return TaskStream(match[1], match[2])
 
 
 def is_container_id(log_stream: str) -> bool:
@@ -125,34 +127,37 @@ class LineClaim(Struct, frozen=True, kw_only=True):
 
 def claim_of(line: Report | NoticeLine) -> LineClaim:
     """The claim of a report, a checkpoint or a notice."""
-    record = line.record
-    return LineClaim(
-        task_id=record.task_id,
-        container=record.container.name,
-        account_id=record.account_id,
-        task_arn=record.task_arn,
-        cluster=record.cluster,
-        time=line.time,
-        started_at=record.started_at,
-        finished_at=record.finished_at,
-        init_duration_ms=record.metrics.init_duration_ms,
+    return _claim(
+        line.record,
+        line.time,
+        init_duration_ms=line.record.metrics.init_duration_ms,
         is_final=isinstance(line, Report) and line.type != CHECKPOINT,
     )
 
 
 def claim_of_head(head: ReportHead) -> LineClaim:
     """The claim of a report or checkpoint of which only the head is decoded."""
-    record = head.record
+    return _claim(head.record, head.time, is_final=head.type != CHECKPOINT)
+
+
+def _claim(
+    record: Record | RecordHead,
+    time: str | None,
+    *,
+    is_final: bool,
+    init_duration_ms: float | None = None,
+) -> LineClaim:
     return LineClaim(
         task_id=record.task_id,
         container=record.container.name,
         account_id=record.account_id,
         task_arn=record.task_arn,
         cluster=record.cluster,
-        time=head.time,
+        time=time,
         started_at=record.started_at,
         finished_at=record.finished_at,
-        is_final=head.type != CHECKPOINT,
+        init_duration_ms=init_duration_ms,
+        is_final=is_final,
     )
 
 

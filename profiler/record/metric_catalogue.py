@@ -46,7 +46,9 @@ TIME_PARTS = (
     "child",
     "other",
 )
-_NO_INTERVAL, _NO_GPUS, _NO_NEURON = Interval(), GpuTotals(), NeuronTotals()
+_NO_INTERVAL = Interval()
+_NO_GPUS = GpuTotals()
+_NO_NEURON = NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
 
@@ -122,10 +124,17 @@ def json_path(path: str) -> str | None:
     devices together.
     """
     names = path.removeprefix("record.").split(".")
-    return None if names[0] in ("gpus", "neuron") else ".".join(map(json_name, names))
+    if names[0] in ("gpus", "neuron"):
+        return None
+    return ".".join(map(json_name, names))
 
 
-def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+def _value(
+    unit: Unit,
+    path: str,
+    document_field: str | None = None,
+    **outputs: Any,  # noqa: ANN401
+) -> Metric:
     return Metric(
         unit=unit,
         get=reader(path),
@@ -135,14 +144,24 @@ def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: 
     )
 
 
-def _emf_value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+def _emf_value(
+    unit: Unit,
+    path: str,
+    document_field: str | None = None,
+    **outputs: Any,  # noqa: ANN401
+) -> Metric:
     """A row that is also a CloudWatch metric, with the record's name."""
     return _value(
         unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs
     )
 
 
-def _gpu_total(unit: Unit, name: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+def _gpu_total(
+    unit: Unit,
+    name: str,
+    document_field: str | None = None,
+    **outputs: Any,  # noqa: ANN401
+) -> Metric:
     """A row for the sum of a counter over all GPUs.
 
     ``profiler/collectors/nvidia`` reads it, ``Gpu`` has its field.
@@ -181,7 +200,8 @@ def _latest_mean(name: str) -> Callable[[RunView], float | None]:
     """The mean over the run, or in a checkpoint since the last one: the mean of a long run
     hardly changes any more.
     """
-    whole, latest = reader(f"metrics.{name}.avg"), reader(f"interval.{name}.avg")
+    whole = reader(f"metrics.{name}.avg")
+    latest = reader(f"interval.{name}.avg")
     return lambda run: whole(run) if run.record.interval is None else latest(run)
 
 
@@ -189,7 +209,10 @@ def _waste_usd(run: RunView) -> float | None:
     """What the recommended size would have saved of this run."""
     record = run.record
     usd = None if record.cost is None else record.cost.usd
-    saving_percent = None if record.recommendation is None else record.recommendation.saving_percent
+    if record.recommendation is None:
+        saving_percent = None
+    else:
+        saving_percent = record.recommendation.saving_percent
     if usd is None or saving_percent is None or saving_percent < 0:
         return None
     return usd * saving_percent / 100
@@ -201,12 +224,38 @@ def _failed(run: RunView) -> int | None:
     A stopped run did not fail; if the end was not observed, the result is not known.
     """
     status = known_status(run.record)
-    return None if status in ("running", "unknown") else int(status == "failure")
+    if status in ("running", "unknown"):
+        return None
+    return int(status == "failure")
 
 
 def _out_of_memory(run: RunView) -> int | None:
     likely = run.record.likely_out_of_memory
-    return None if run.record.status == "running" or likely is None else int(likely)
+    if run.record.status == "running" or likely is None:
+        return None
+    return int(likely)
+
+
+def _active_percents(unit: str) -> Iterator[Metric]:
+    """The shares of the time in which a unit of the GPUs was active."""
+    return _statistics(
+        "%",
+        f"gpus.{unit}_active_percent",
+        f"usage.gpu.{unit}_active.percent",
+        names=_MEAN_AND_MAX,
+        emf={"avg": f"gpu{unit.title()}ActivePercent"},
+    )
+
+
+def _link_totals(link: str) -> Iterator[Metric]:
+    """The bytes that all GPUs together received and sent over a link."""
+    for direction, verb, done in (("rx", "receive", "received"), ("tx", "transmit", "sent")):
+        yield _gpu_total(
+            "bytes",
+            f"{link.lower()}_{direction}_bytes",
+            live_name=f"gpu_{link.lower()}_{verb}_bytes_total",
+            live_help=f"Bytes {done} over {link}. From Hopper on.",
+        )
 
 
 def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
@@ -350,17 +399,9 @@ METRICS: tuple[Metric, ...] = (
         text={"avg": "Avg GPU"},
         emf={"avg": "gpuUtilizationPercent"},
     ),
-    *(
-        metric
-        for name in ("sm", "tensor", "dram")
-        for metric in _statistics(
-            "%",
-            f"gpus.{name}_active_percent",
-            f"usage.gpu.{name}_active.percent",
-            names=_MEAN_AND_MAX,
-            emf={"avg": f"gpu{name.title()}ActivePercent"},
-        )
-    ),
+    *_active_percents("sm"),
+    *_active_percents("tensor"),
+    *_active_percents("dram"),
     _value("%", "record.gpu_idle.percent", "usage.gpu.idle.percent", emf_name="gpuIdlePercent"),
     _value("h", "record.gpu_idle.gpu_hours", "usage.gpu.idle.hours", emf_name="gpuIdleHours"),
     *_statistics(
@@ -372,16 +413,8 @@ METRICS: tuple[Metric, ...] = (
         emf={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
     ),
     _gpu_total("J", "energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
-    *(
-        _gpu_total(
-            "bytes",
-            f"{link.lower()}_{direction}_bytes",
-            live_name=f"gpu_{link.lower()}_{verb}_bytes_total",
-            live_help=f"Bytes {done} over {link}. From Hopper on.",
-        )
-        for link in ("PCIe", "NVLink")
-        for direction, verb, done in (("rx", "receive", "received"), ("tx", "transmit", "sent"))
-    ),
+    *_link_totals("PCIe"),
+    *_link_totals("NVLink"),
     # All NeuronCores, and the memory of all Neuron devices
     _value("count", "neuron.cores", "usage.neuron.cores", text_label="Neuron Cores"),
     *_statistics(

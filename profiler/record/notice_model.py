@@ -124,10 +124,8 @@ def decode_notice(line: bytes | str) -> AnyNoticeLine:
 
     Impossible values of the record count as missing. Raises msgspec.DecodeError.
     """
-    from profiler.record.impossible_values import (
-        decode_leniently,
-        without_impossible,
-    )  # only for readers
+    # Only readers import it.
+    from profiler.record.impossible_values import decode_leniently, without_impossible
 
     notice = decode_leniently(cast("type[AnyNoticeLine]", AnyNoticeLine), line)
     return without_impossible(notice) or notice

@@ -11,10 +11,12 @@ from profiler.record.units import CPU_SECONDS_DIGITS
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
 OTHER_PROCESSES = "other"
-_COUNTED_TEXT, _UNREAD_TEXT = "other programs", "other or unread programs"
+_COUNTED_TEXT = "other programs"
+_UNREAD_TEXT = "other or unread programs"
 # The kernel has the CPU time of ended children in two parts, each rounded down to 10 ms: a smaller
 # difference between the rows and the total says nothing.
-_MIN_NOTABLE_SECONDS, _MIN_NOTABLE_SHARE = 0.05, 0.01
+_MIN_NOTABLE_SECONDS = 0.05
+_MIN_NOTABLE_SHARE = 0.01
 
 
 def is_notable_cpu(part_seconds: float, whole_seconds: float) -> bool:
@@ -33,7 +35,9 @@ def shown_name(row: Process) -> str:
     """
     if not is_other_processes(row):
         return row.name
-    return _UNREAD_TEXT if row.count is None else _COUNTED_TEXT
+    if row.count is None:
+        return _UNREAD_TEXT
+    return _COUNTED_TEXT
 
 
 def are_processes_partial(rows: Sequence[Process]) -> bool:
@@ -50,8 +54,13 @@ def with_unread(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Pro
     others, which then has no count. What they have too much, which is rounding, the first one
     loses.
     """
-    named = [row for row in rows if not is_other_processes(row)]
-    hidden = next((row for row in rows if is_other_processes(row)), None)
+    named = []
+    hidden: Process | None = None
+    for row in rows:
+        if is_other_processes(row):
+            hidden = row
+        else:
+            named.append(row)
     if not named or cpu_seconds is None:
         return tuple(rows)
     excess_seconds = sum(row.cpu_seconds or 0 for row in rows) - cpu_seconds

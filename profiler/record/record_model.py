@@ -18,7 +18,7 @@ CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
-"""The source of records that are made of Container Insights' performance log events, one a minute."""
+"""The source of records that are made of Container Insights' log events, one a minute."""
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as
 # unknown. So the fields below are any text for the decoder; the closed lists above are for writers.
@@ -392,9 +392,8 @@ class Record(Model, frozen=True, kw_only=True):
     log_group: str | None = None
     log_stream: str | None = None
     log_region: str | None = None
-    status: _AnyStatus = field(
-        default_factory=lambda: "unknown"
-    )  # a plain default would be left out of the line
+    # A plain default would be left out of the line.
+    status: _AnyStatus = field(default_factory=lambda: "unknown")
     exit_code: int | None = None
     likely_out_of_memory: bool | None = None
     out_of_memory_evidence: _AnyEvidence | None = None
@@ -483,12 +482,16 @@ class ReportHead(Model, frozen=True, kw_only=True):
 
 def known_status(record: Record | RecordHead) -> Status:
     """The status of a record; ``unknown`` for a word that only a newer version knows."""
-    return cast("Status", record.status) if record.status in get_args(Status) else "unknown"
+    if record.status in get_args(Status):
+        return cast("Status", record.status)
+    return "unknown"
 
 
 def outcome(record: Record) -> str:
     """Return the status, or ``out of memory`` for a run that was probably killed for it."""
-    return "out of memory" if record.likely_out_of_memory else known_status(record)
+    if record.likely_out_of_memory:
+        return "out of memory"
+    return known_status(record)
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
@@ -496,7 +499,9 @@ def known_peak_source(metrics: Metrics) -> PeakSource | None:
     knows.
     """
     source = metrics.memory_peak_source
-    return cast("PeakSource", source) if source in get_args(PeakSource) else None
+    if source in get_args(PeakSource):
+        return cast("PeakSource", source)
+    return None
 
 
 def is_sampled_each_minute(record: Record) -> bool:
@@ -519,10 +524,8 @@ def decode(line: bytes | str) -> Report:
 
     Raises msgspec.DecodeError for other lines.
     """
-    from profiler.record.impossible_values import (
-        decode_leniently,
-        without_impossible,
-    )  # only for readers
+    # Only readers import it.
+    from profiler.record.impossible_values import decode_leniently, without_impossible
 
     report = decode_leniently(Report, line)
     return without_impossible(report) or report

@@ -49,7 +49,9 @@ def report_text(report: Report) -> str:
     """The REPORT line without its newline; values that are not known are left out."""
     record = report.record
     run = view_of(record)
-    reasons = record.recommendation.reasons if record.recommendation is not None else ()
+    advice = None
+    if record.recommendation is not None:
+        advice = _one_line(" ".join(record.recommendation.reasons)) or None
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     if is_cpu_partial(record) and texts[_CPU_TIME] is not None:
         texts[_CPU_TIME] = f"{AT_LEAST}{texts[_CPU_TIME]}"
@@ -61,7 +63,7 @@ def report_text(report: Report) -> str:
         ("Exit Code", None if record.exit_code is None else str(record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
         *((label, texts[label]) for label in _LAST_LABELS),
-        ("Advice", _one_line(" ".join(reasons)) or None),
+        ("Advice", advice),
     )
     return "\t".join(f"{label}: {text}" for label, text in fields if text is not None)
 
@@ -82,13 +84,17 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
         text = _format_number(value)
     else:
         text = f"{value:.{metric.text_digits}f}"
-    return text if metric.unit in ("vCPU", "count") else f"{text} {metric.unit}"
+    if metric.unit in ("vCPU", "count"):
+        return text
+    return f"{text} {metric.unit}"
 
 
 def _format_number(value: Number) -> str:
     """At most two digits after the point, four below 1, without trailing zeros."""
     digits = 2 if value >= 1 else 4
-    return f"{value:.{digits}f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return str(value)
 
 
 def _one_line(text: str | None) -> str | None:
@@ -106,7 +112,9 @@ def _read(metric: Metric, run: RunView) -> Number | None:
     if isinstance(value, str) or value is None:
         return None
     # The record's own numbers are rounded already.
-    return round(value, 3) if metric.record_path is None else value
+    if metric.record_path is None:
+        return round(value, 3)
+    return value
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
@@ -116,7 +124,11 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     record = report.record
     time_ns = parse_ns(report.time)
     run = view_of(record)
-    values = {name: value for name in names if (value := _read(EMF_METRICS[name], run)) is not None}
+    values: dict[str, Number] = {}
+    for name in names:
+        value = _read(EMF_METRICS[name], run)
+        if value is not None:
+            values[name] = value
     if time_ns is None or not record.family or not values:
         return {}
     directive = {

@@ -28,7 +28,9 @@ _CAUSES: Mapping[str, str] = {
     "spot": "AWS reclaimed the Spot capacity",
     "user": "A person or a program stopped the task",
     "scheduler": "The ECS scheduler stopped the task",
-    "infrastructure": "AWS stopped the task because of a problem with the underlying infrastructure",
+    "infrastructure": (
+        "AWS stopped the task because of a problem with the underlying infrastructure"
+    ),
     "image": "The container's image could not be pulled",
     "resources": "ECS could not get the resources that the task needs to start",
 }
@@ -71,7 +73,9 @@ def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = F
         return "stopped"
     if exit_code == 0:
         return "success"
-    return "failure" if exit_code is not None or has_failed else "unknown"
+    if exit_code is not None or has_failed:
+        return "failure"
+    return "unknown"
 
 
 def describe_cause(category: str | None, exit_code: int | None = None) -> str | None:

@@ -41,7 +41,9 @@ class DocumentField(Struct, frozen=True, kw_only=True):
 def _tags(run: RunView) -> list[str] | None:
     """Texts ``name=value``: an object of all names would add a field to the index for each name."""
     tags = run.record.tags
-    return [f"{name}={value}" for name, value in tags.items()] if tags else None
+    if tags:
+        return [f"{name}={value}" for name, value in tags.items()]
+    return None
 
 
 def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+
+from profiler.core.optional_math import max_known
 
 GAP = " "
 """The character of a part of the series without a measurement."""
@@ -23,7 +24,9 @@ def curve_top(highest: float, limit: float | None, least: float) -> tuple[float,
     is the limit.
     """
     top = max(highest, least)
-    return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
+    if limit and top >= MIN_SHARE_OF_LIMIT * limit:
+        return (float(limit), True)
+    return (top, False)
 
 
 def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
@@ -35,12 +38,13 @@ def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
     ``top`` are drawn with the highest block.
     """
     length = min(max(width, 0), len(values))
-    bounds = [bucket * len(values) // length for bucket in range(length + 1)] if length else [0]
-    measured = (
-        [value for value in values[start:end] if value is not None]
-        for start, end in pairwise(bounds)
-    )
-    return "".join(
-        _BLOCKS[math.floor(min(max(bucket) / top, 1) * (len(_BLOCKS) - 1) + 0.5)] if bucket else GAP
-        for bucket in measured
-    )
+    line = ""
+    for bucket in range(length):
+        start = bucket * len(values) // length
+        end = (bucket + 1) * len(values) // length
+        largest = max_known(*values[start:end])
+        if largest is None:
+            line += GAP
+        else:
+            line += _BLOCKS[math.floor(min(largest / top, 1) * (len(_BLOCKS) - 1) + 0.5)]
+    return line

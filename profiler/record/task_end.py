@@ -128,7 +128,10 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     def container(self, name: str) -> EventContainer:
         """The container; with its name alone if ECS does not list it, as after a failed start."""
-        return next((one for one in self.containers if one.name == name), EventContainer(name=name))
+        for container in self.containers:
+            if container.name == name:
+                return container
+        return EventContainer(name=name)
 
     @property
     def id(self) -> str:
@@ -136,7 +139,9 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str | None:
-        return None if self.definition_arn is None else family_of(self.definition_arn)
+        if self.definition_arn is None:
+            return None
+        return family_of(self.definition_arn)
 
     @property
     def revision(self) -> str | None:
@@ -203,11 +208,10 @@ def judge_candidates(
     exited with 0. Those that ECS stopped because another one ended do not count.
     """
     listed = [task.container(name) for name in candidates]
-    if len(listed) <= 1:
-        batch = next(iter(listed), None)
-        return determine_outcome(
-            task, batch, monitor=monitor
-        ), None if batch is None else batch.name
+    if not listed:
+        return determine_outcome(task, None, monitor=monitor), None
+    if len(listed) == 1:
+        return determine_outcome(task, listed[0], monitor=monitor), listed[0].name
     not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
     if any(container.exit_code is not None for container in not_stopped):
         ended = not_stopped
@@ -235,7 +239,9 @@ def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool
 
 
 def _has_failed(container: EventContainer) -> bool:
-    return ran_out_of_memory(container) if container.exit_code is None else container.exit_code != 0
+    if container.exit_code is None:
+        return ran_out_of_memory(container)
+    return container.exit_code != 0
 
 
 def ran_out_of_memory(container: EventContainer) -> bool:
@@ -250,12 +256,15 @@ def determine_outcome(
 
     The ``monitor``'s reason does not explain it.
     """
-    own_reason = f"{(batch.reason if batch else None) or ''} {task.reason_of_ecs}".lower()
-    reasons = " ".join(
-        [own_reason, *((container.reason or "").lower() for container in task.containers)]
-    )
+    exit_code = None
+    own_reason = f" {task.reason_of_ecs}".lower()
+    if batch is not None:
+        exit_code = batch.exit_code
+        own_reason = f"{batch.reason or ''}{own_reason}".lower()
+    reasons = own_reason
+    for container in task.containers:
+        reasons += f" {container.reason or ''}".lower()
     out_of_memory = _contains_any(own_reason, _OUT_OF_MEMORY)
-    exit_code = batch.exit_code if batch is not None else None
     stop_code = (task.stop_code or "").lower()
     nothing_ran = exit_code is None
     # The first match counts. A missing image or resource can be the cause only if nothing ran.
@@ -287,14 +296,20 @@ def determine_outcome(
 def _specific_reason(
     task: StoppedTask, batch: EventContainer | None, monitor: str | None
 ) -> str | None:
-    own = batch.reason if batch is not None and not _is_only(batch.reason, _NO_REASON) else None
+    own = None
+    not_others = {monitor}
+    if batch is not None:
+        not_others.add(batch.name)
+        if not _is_only(batch.reason, _NO_REASON):
+            own = batch.reason
     others = (
         f"{container.name}: {container.reason}"
         for container in task.containers
-        if container.reason
-        and container.name not in {monitor, None if batch is None else batch.name}
+        if container.reason and container.name not in not_others
     )
-    stated = None if _is_only(task.stopped_reason, _NO_REASON) else task.stopped_reason
+    stated = None
+    if not _is_only(task.stopped_reason, _NO_REASON):
+        stated = task.stopped_reason
     if own or (stated and not _is_only(stated, _VAGUE_REASON)):
         return own or stated
     return next(others, stated)
@@ -311,7 +326,9 @@ def _contains_any(text: str, patterns: tuple[str, ...]) -> bool:
 def _text(values: Mapping[str, object], name: str) -> str | None:
     """A text that UTF-8 can encode; None if it is empty, absent or no text."""
     value = text(values.get(name))
-    return None if value is None else without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
+    if value is None:
+        return None
+    return without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
 
 
 def _time(values: Mapping[str, object], name: str) -> datetime | None:
@@ -361,14 +378,21 @@ def unusable_values(event: object) -> tuple[str, ...]:
     replaced.
     """
     detail = mapping(mapping(event).get("detail"))
-    return tuple(
-        name
-        for values in (detail, *mappings(detail.get("containers")))
-        for name, value in values.items()
-        if (name == "exitCode" and value is not None and integer(value) is None)
-        or (name.endswith("At") and value is not None and _time(values, name) is None)
-        or (isinstance(value, str) and without_surrogates(value) != value)
-    )
+    names: list[str] = []
+    for values in (detail, *mappings(detail.get("containers"))):
+        names += [name for name in values if not _is_usable(values, name)]
+    return tuple(names)
+
+
+def _is_usable(values: Mapping[str, object], name: str) -> bool:
+    value = values[name]
+    if isinstance(value, str) and without_surrogates(value) != value:
+        return False
+    if value is None:
+        return True
+    if name == "exitCode":
+        return integer(value) is not None
+    return not name.endswith("At") or _time(values, name) is not None
 
 
 def _amount(values: Mapping[str, object], name: str) -> int | None:

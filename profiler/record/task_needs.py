@@ -19,7 +19,9 @@ def vcpu_limit(record: Record) -> Number | None:
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:
     """The vCPUs that a container used for 95 % of its time; None if that was not measured."""
-    return None if metrics is None or metrics.vcpu_used is None else metrics.vcpu_used.p95
+    if metrics is None or metrics.vcpu_used is None:
+        return None
+    return metrics.vcpu_used.p95
 
 
 def memory_of(container: OtherContainer, record: Record) -> float | None:
@@ -27,8 +29,11 @@ def memory_of(container: OtherContainer, record: Record) -> float | None:
     metrics = container.metrics or Metrics()
     if metrics.max_memory_used_mb is not None:
         return metrics.max_memory_used_mb
-    limit_mb, task_mb = metrics.memory_size_mb, size_of(record).memory_mb
-    return None if limit_mb is None or (task_mb is not None and limit_mb >= task_mb) else limit_mb
+    limit_mb = metrics.memory_size_mb
+    task_mb = size_of(record).memory_mb
+    if limit_mb is None or (task_mb is not None and limit_mb >= task_mb):
+        return None
+    return limit_mb
 
 
 def others_memory_mb(record: Record) -> float | None:
@@ -39,7 +44,9 @@ def others_memory_mb(record: Record) -> float | None:
 def needed_memory_mb(record: Record) -> float | None:
     """The sum of the peaks of all containers; None if the batch was not measured."""
     peak_mb = record.metrics.max_memory_used_mb
-    return None if peak_mb is None else peak_mb + (others_memory_mb(record) or 0)
+    if peak_mb is None:
+        return None
+    return peak_mb + (others_memory_mb(record) or 0)
 
 
 def needed_vcpu(record: Record) -> float | None:

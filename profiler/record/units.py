@@ -31,12 +31,16 @@ def as_number(value: float | None) -> Number | None:
     """Round to an int if the value is whole, else to three decimals."""
     if value is None:
         return None
-    return int(value) if float(value).is_integer() else round(value, 3)
+    if float(value).is_integer():
+        return int(value)
+    return round(value, 3)
 
 
 def mebibytes(size_bytes: float | None) -> Number | None:
     """Convert bytes to the record's MB, which are MiB."""
-    return None if size_bytes is None else as_number(size_bytes / MIB)
+    if size_bytes is None:
+        return None
+    return as_number(size_bytes / MIB)
 
 
 def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
@@ -175,7 +179,9 @@ def format_change(new: float, old: float, format_value: Callable[[float], str]) 
 
 def format_value(value: float, unit: str) -> str:
     """Format a value of the metric catalogue in its unit."""
-    return _FORMATS[unit](value) if unit in _FORMATS else f"{value:g}"
+    if unit in _FORMATS:
+        return _FORMATS[unit](value)
+    return f"{value:g}"
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {

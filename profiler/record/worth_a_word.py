@@ -78,7 +78,9 @@ def is_cpu_wait_partial(record: Record) -> bool:
     """Whether waits for a CPU that matter may be missing, of threads that ended unread: not if
     others waited little.
     """
-    covered = None if record.sampling is None else record.sampling.cpu_wait_covered_percent
+    covered = None
+    if record.sampling is not None:
+        covered = record.sampling.cpu_wait_covered_percent
     waited = record.metrics.cpu_wait_seconds
     if covered is None or waited is None or covered >= MIN_COVERED_PERCENT:
         return False
@@ -138,4 +140,6 @@ def cpu_wait_percent(metrics: Metrics) -> float | None:
     used = metrics.cpu_seconds
     if percent is None and waited is not None and used:
         percent = _PERCENT * waited / (waited + used)
-    return percent if percent is not None and 0 <= percent <= _PERCENT else None
+    if percent is not None and 0 <= percent <= _PERCENT:
+        return percent
+    return None

@@ -1,35 +1,40 @@
-"""The time series of a past run in columns, with steps of any length: from the history, the
-record or checkpoints.
-"""
+"""The time series of a past run: from the history, the record or checkpoints."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_series import RunSeries, padded_column
+from profiler.aggregation.time_series import RunSeries, means
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.equal_steps import length_of, padded
 from profiler.record.record_model import Distribution, Interval, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS
 
-# These values are always written. Later ones are omitted from the end while they are None.
-_MIN_ROW_LENGTH = 3
+# The first values of a stored step are always written: end, CPU and memory. Later ones are omitted
+# from the end while they are None.
+_MIN_STORED_VALUES = 3
+_PERCENT_DIGITS = 2
+_MAX_EQUAL_STEPS = 1000
 
 Column = Sequence[float | None]
+_Value = TypeVar("_Value", int, float)
 
 
 class StepSeries(Struct, frozen=True, kw_only=True):
-    """The measurements of each step, which ends ``ends_ms`` after the start.
+    """The measurements of steps of any length, each of which ends ``ends_ms`` after the start.
 
-    An empty column was not measured.
+    An empty column was not measured; None is a step without a measurement.
 
     CPU, GPU and Neuron utilization are means, memory is the maximum. Bytes are counted since the
-    last step whose bytes are known.
+    last step whose bytes are known. :class:`Series` is the record's form: equal steps, and fewer
+    columns.
     """
 
     ends_ms: Sequence[int] = ()
@@ -42,55 +47,78 @@ class StepSeries(Struct, frozen=True, kw_only=True):
     neuron_percent: Column = ()
 
 
-def encode_rows(rows: Iterable[Sequence[float | None]]) -> bytes:
-    """The steps as the history keeps them: the values of :class:`StepSeries` in its order, with
-    memory in bytes.
-    """
-    shortened = []
-    for row in rows:
-        length = len(row)
-        while length > _MIN_ROW_LENGTH and row[length - 1] is None:
-            length -= 1
-        shortened.append(row[:length])
-    return msgspec.json.encode(shortened)
-
-
-def rows_of(series: RunSeries, duration_ms: float | None) -> list[Sequence[float | None]]:
-    """The rows of a run; the last one ends with the run, if its duration is known."""
-    rows: list[Sequence[float | None]] = []
-    before_ms = 0.0
-    for (
-        end_ns,
-        vcpu_used,
-        memory_bytes,
-        read_bytes,
-        write_bytes,
-        gpu_percent,
-        gpus_bytes,
-    ) in series.steps():
-        end_ms = end_ns / NS_PER_MS
-        known_end_ms = round(
-            end_ms if duration_ms is None else min(end_ms, max(duration_ms, before_ms))
-        )
-        gpu = (
-            None if gpu_percent is None else round(gpu_percent, 2),
-            None if gpus_bytes is None else round(gpus_bytes),
-        )
-        vcpu = None if vcpu_used is None else round(vcpu_used, VCPU_DIGITS)
-        rows.append((known_end_ms, vcpu, memory_bytes, read_bytes, write_bytes, *gpu))
-        before_ms = end_ms
-    return rows
-
-
-def decode_rows(text: bytes) -> StepSeries:
-    """The series in the history's JSON. Raises msgspec.DecodeError for another format."""
-    rows = msgspec.json.decode(text, type=list[list[int | float | None]])
+def _of_rows(rows: Iterable[Sequence[float | None]]) -> StepSeries:
+    """The steps whose values are in the order of :class:`StepSeries`; later ones may be absent."""
     columns: dict[str, Any] = dict(
         zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False)
     )
-    for name in {"memory_mb", "gpu_memory_mb"} & columns.keys():
-        columns[name] = [None if size is None else size / MIB for size in columns[name]]
     return StepSeries(**columns)
+
+
+def encode_steps(steps: StepSeries) -> bytes:
+    """The steps as the history keeps them: a list of the values of each, with memory in bytes."""
+    in_bytes = replace(
+        steps,
+        memory_mb=_in_bytes(steps.memory_mb),
+        gpu_memory_mb=_in_bytes(steps.gpu_memory_mb),
+    )
+    columns: list[Column] = [getattr(in_bytes, name) for name in StepSeries.__struct_fields__]
+    rows = []
+    for row in zip_longest(*columns):
+        length = len(row)
+        while length > _MIN_STORED_VALUES and row[length - 1] is None:
+            length -= 1
+        rows.append(row[:length])
+    return msgspec.json.encode(rows)
+
+
+def decode_steps(text: bytes) -> StepSeries:
+    """The steps in the history's JSON. Raises msgspec.DecodeError for another format."""
+    steps = _of_rows(msgspec.json.decode(text, type=list[list[int | float | None]]))
+    return replace(
+        steps,
+        memory_mb=_in_mb(steps.memory_mb),
+        gpu_memory_mb=_in_mb(steps.gpu_memory_mb),
+    )
+
+
+def _in_bytes(column_mb: Column) -> Sequence[int | None]:
+    return [None if size_mb is None else round(size_mb * MIB) for size_mb in column_mb]
+
+
+def _in_mb(column_bytes: Column) -> Column:
+    return [None if size_bytes is None else size_bytes / MIB for size_bytes in column_bytes]
+
+
+def collected_steps(series: RunSeries, duration_ms: float | None) -> StepSeries:
+    """The steps of a run that this process measured; the last one ends with the run, if its
+    duration is known.
+    """
+    length = series.length
+    return StepSeries(
+        ends_ms=_equal_ends_ms(length, series.step_ns / NS_PER_MS, duration_ms),
+        vcpu_used=_rounded(means(series.cpu, length), VCPU_DIGITS),
+        memory_mb=series.memory_mb(length),
+        block_read_bytes=series.read.padded(length),
+        block_write_bytes=series.written.padded(length),
+        gpu_percent=_rounded(means(series.gpu, length), _PERCENT_DIGITS),
+        gpu_memory_mb=_in_mb(series.gpus_memory.padded(length)),
+    )
+
+
+def _rounded(column: Column, digits: int) -> Column:
+    return [None if value is None else round(value, digits) for value in column]
+
+
+def _equal_ends_ms(length: int, step_ms: float, duration_ms: float | None) -> list[int]:
+    """The ends of equal steps, of which the last ends with the run."""
+    ends_ms = []
+    for number in range(length):
+        end_ms = (number + 1) * step_ms
+        if duration_ms is not None:
+            end_ms = min(end_ms, max(duration_ms, number * step_ms))
+        ends_ms.append(round(end_ms))
+    return ends_ms
 
 
 def steps_of_record(record: Record) -> StepSeries:
@@ -98,22 +126,15 @@ def steps_of_record(record: Record) -> StepSeries:
     series = record.series
     if series is None:
         return StepSeries()
-    columns = {
-        "vcpu_used": series.vcpu_used or (),
-        "memory_mb": series.memory_used_mb or (),
-        "gpu_percent": series.gpu_utilization_percent or (),
-        "neuron_percent": series.neuron_utilization_percent or (),
-    }
-    length = max(map(len, columns.values()))
-    end_ms, step_ms = record.metrics.duration_ms or math.inf, series.step_ms
-    padded: dict[str, Any] = {
-        name: padded_column(values, length) for name, values in columns.items() if values
-    }
-    ends_ms = [
-        round(max(min((number + 1) * step_ms, end_ms), number * step_ms))
-        for number in range(length)
-    ]
-    return StepSeries(ends_ms=ends_ms, **padded)
+    length = length_of(series)
+    series = padded(series, length)
+    return StepSeries(
+        ends_ms=_equal_ends_ms(length, series.step_ms, record.metrics.duration_ms or math.inf),
+        vcpu_used=series.vcpu_used or (),
+        memory_mb=series.memory_used_mb or (),
+        gpu_percent=series.gpu_utilization_percent or (),
+        neuron_percent=series.neuron_utilization_percent or (),
+    )
 
 
 def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
@@ -125,34 +146,40 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     measurements. GPUs are left out: a checkpoint has their means over the whole run so far, not
     over its interval.
     """
-    by_time: dict[int, Report] = {}
+    by_end_ms: dict[int, Report] = {}
     for checkpoint in checkpoints:
-        elapsed_ms = _elapsed_ms(
-            checkpoint, (checkpoint.record.interval or Interval()).finished_at or checkpoint.time
-        )
-        if elapsed_ms is not None:
-            by_time[elapsed_ms] = checkpoint
-    read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
-    rows: list[tuple[int, float | None, float | None, int | None, int | None]] = []
-    for elapsed_ms, checkpoint in sorted(by_time.items(), key=lambda item: item[0]):
-        metrics, interval = checkpoint.record.metrics, checkpoint.record.interval or Interval()
+        interval = checkpoint.record.interval or Interval()
+        end_ms = _elapsed_ms(checkpoint, interval.finished_at or checkpoint.time)
+        if end_ms is not None:
+            by_end_ms[end_ms] = checkpoint
+    read_bytes = MonotonicCounter()
+    write_bytes = MonotonicCounter()
+    rows: list[tuple[float | None, ...]] = []
+    before_ms = 0
+    for end_ms in sorted(by_end_ms):
+        checkpoint = by_end_ms[end_ms]
+        metrics = checkpoint.record.metrics
+        interval = checkpoint.record.interval or Interval()
         begun_ms = _elapsed_ms(checkpoint, interval.started_at)
-        if begun_ms is not None and (rows[-1][0] if rows else 0) < begun_ms < elapsed_ms:
-            rows.append((begun_ms, None, None, None, None))
-        vcpu = (interval.vcpu_used or Distribution()).avg
-        memory_mb = (interval.memory_used_mb or Distribution()).max
-        read, written = (
-            _growth(read_bytes, metrics.block_read_bytes),
-            _growth(write_bytes, metrics.block_write_bytes),
+        if begun_ms is not None and before_ms < begun_ms < end_ms:
+            rows.append((begun_ms,))
+        rows.append(
+            (
+                end_ms,
+                (interval.vcpu_used or Distribution()).avg,
+                (interval.memory_used_mb or Distribution()).max,
+                _growth(read_bytes, metrics.block_read_bytes),
+                _growth(write_bytes, metrics.block_write_bytes),
+            )
         )
-        rows.append((elapsed_ms, vcpu, memory_mb, read, written))
-    columns: Iterable[Any] = zip(*rows, strict=True)
-    return StepSeries(**dict(zip(StepSeries.__struct_fields__, columns, strict=False)))
+        before_ms = end_ms
+    return _of_rows(rows)
 
 
 def _elapsed_ms(checkpoint: Report, time: str | None) -> int | None:
     """A time in milliseconds after the run's start."""
-    start_ns, at_ns = parse_ns(checkpoint.record.started_at), parse_ns(time)
+    start_ns = parse_ns(checkpoint.record.started_at)
+    at_ns = parse_ns(time)
     if start_ns is None or at_ns is None or at_ns < start_ns:
         return None
     return (at_ns - start_ns) // NS_PER_MS
@@ -175,18 +202,21 @@ def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
     if ends_ms[-1] <= 0:
         return None
     lengths_ms = [end - start for start, end in pairwise(ends_ms) if end > start]
-    step_ms = max(min(lengths_ms), ends_ms[-1] // 1000, 1)
+    step_ms = max(min(lengths_ms), ends_ms[-1] // _MAX_EQUAL_STEPS, 1)
     length = -(-ends_ms[-1] // step_ms)
-    vcpu: list[float | None] = [None] * length
-    memory: list[float | None] = [None] * length
-    unknown: Column = (None,) * len(steps.ends_ms)
-    values = zip(steps.vcpu_used or unknown, steps.memory_mb or unknown, strict=True)
-    for (start_ms, end_ms), (vcpu_used, memory_mb) in zip(pairwise(ends_ms), values, strict=True):
+    vcpu_used: list[float | None] = [None] * length
+    memory_mb: list[float | None] = [None] * length
+    for index, (start_ms, end_ms) in enumerate(pairwise(ends_ms)):
         for number in range(start_ms // step_ms, min(-(-end_ms // step_ms), length)):
-            vcpu[number] = vcpu_used
-            memory[number] = max_known(memory[number], memory_mb)
+            if steps.vcpu_used:
+                vcpu_used[number] = steps.vcpu_used[index]
+            if steps.memory_mb:
+                memory_mb[number] = max_known(memory_mb[number], steps.memory_mb[index])
     return Series(
-        started_at=started_at, step_ms=step_ms, vcpu_used=tuple(vcpu), memory_used_mb=tuple(memory)
+        started_at=started_at,
+        step_ms=step_ms,
+        vcpu_used=tuple(vcpu_used),
+        memory_used_mb=tuple(memory_mb),
     )
 
 
@@ -194,36 +224,44 @@ def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
     """Merge neighbouring steps to at most ``max_steps``: averages, maximum of memory, sum of
     bytes.
     """
-    count = len(steps.ends_ms)
-    size = -(-count // max_steps)
-    if size <= 1:
+    ends_ms = steps.ends_ms
+    count = -(-len(ends_ms) // max_steps)
+    if count <= 1:
         return steps
-    parts = [slice(first, first + size) for first in range(0, count, size)]
-    lengths_ms = [max(end - start, 0) for start, end in pairwise((0, *steps.ends_ms))]
-    merged: dict[str, Any] = {
-        name: [merge(column[part], lengths_ms[part]) for part in parts]
-        for name, merge in _MERGES.items()
-        if (column := getattr(steps, name)) and column.count(None) < count
-    }
-    return StepSeries(ends_ms=[steps.ends_ms[part][-1] for part in parts], **merged)
+    lengths_ms = [max(end - start, 0) for start, end in pairwise((0, *ends_ms))]
+    return StepSeries(
+        ends_ms=[*ends_ms[count - 1 : -1 : count], ends_ms[-1]],
+        vcpu_used=_averages(steps.vcpu_used, lengths_ms, count),
+        memory_mb=_merged(steps.memory_mb, max_known, count),
+        block_read_bytes=_merged(steps.block_read_bytes, sum_known, count),
+        block_write_bytes=_merged(steps.block_write_bytes, sum_known, count),
+        gpu_percent=_averages(steps.gpu_percent, lengths_ms, count),
+        gpu_memory_mb=_merged(steps.gpu_memory_mb, max_known, count),
+        neuron_percent=_averages(steps.neuron_percent, lengths_ms, count),
+    )
 
 
-def _average(values: Column, lengths_ms: Sequence[int]) -> float | None:
-    known = [
-        (value * length, length)
-        for value, length in zip(values, lengths_ms, strict=True)
-        if value is not None
-    ]
-    total_ms = sum(length for _, length in known)
-    return sum(part for part, _ in known) / total_ms if total_ms else None
+def _merged(
+    column: Sequence[_Value | None], merge: Callable[..., _Value | None], count: int
+) -> Sequence[_Value | None]:
+    """A value for every ``count`` steps; empty for a column without values."""
+    if column.count(None) == len(column):
+        return ()
+    return [merge(*column[first : first + count]) for first in range(0, len(column), count)]
 
 
-_MERGES: Mapping[str, Callable[[Column, Sequence[int]], float | None]] = {
-    "vcpu_used": _average,
-    "memory_mb": lambda values, _: max_known(*values),
-    "block_read_bytes": lambda values, _: sum_known(*values),
-    "block_write_bytes": lambda values, _: sum_known(*values),
-    "gpu_percent": _average,
-    "gpu_memory_mb": lambda values, _: max_known(*values),
-    "neuron_percent": _average,
-}
+def _averages(column: Column, lengths_ms: Sequence[int], count: int) -> Column:
+    """The mean of every ``count`` steps by their lengths; empty for a column without values."""
+    if column.count(None) == len(column):
+        return ()
+    times = list(zip(column, lengths_ms, strict=True))
+    averages: list[float | None] = []
+    for first in range(0, len(times), count):
+        total = 0.0
+        known_ms = 0
+        for value, length_ms in times[first : first + count]:
+            if value is not None:
+                total += value * length_ms
+                known_ms += length_ms
+        averages.append(total / known_ms if known_ms else None)
+    return averages

@@ -7,8 +7,7 @@ schedule was changed since.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from math import inf
 from operator import attrgetter
 
@@ -95,18 +94,13 @@ def judge_schedules(
     judged: dict[int, JudgedSchedule] = {}
     for key, places in groups.items():
         members = [schedules[place] for place in places]
-        judged.update(
-            zip(
-                places, judge.group(members, clusters.get(key[0], _UNREAD), tasks[key]), strict=True
-            )
-        )
-    in_order = (judged[place] for place in range(len(schedules)))
-    if since_ns is None:
-        return [replace(one, due_times=one.due_times[-1:]) for one in in_order]
-    return [
-        replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns))
-        for one in in_order
-    ]
+        results = judge.group(members, clusters.get(key[0], _UNREAD), tasks[key])
+        for place, result in zip(places, results, strict=True):
+            shown = result.due_times[-1:]
+            if since_ns is not None:
+                shown = tuple(due for due in result.due_times if due.due_ns >= since_ns)
+            judged[place] = replace(result, due_times=shown)
+    return [judged[place] for place in range(len(schedules))]
 
 
 def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
@@ -122,6 +116,24 @@ def _end(task: StartedTask) -> float:
     return inf if task.stopped_ns is None else task.stopped_ns
 
 
+def _tasks_of(slots: Sequence[TaskSlot]) -> list[StartedTask]:
+    tasks: list[StartedTask] = []
+    for slot in slots:
+        tasks += slot.tasks
+    return sorted(tasks, key=attrgetter("created_ns"))
+
+
+def _last_ends(tasks: Sequence[StartedTask]) -> dict[str, StartedTask | None]:
+    """By task: of the tasks created before it, the one that ended last."""
+    last_ends: dict[str, StartedTask | None] = {}
+    latest: StartedTask | None = None
+    for task in tasks:
+        last_ends[task.arn] = latest
+        if latest is None or _end(task) > _end(latest):
+            latest = task
+    return last_ends
+
+
 class _Judge(Struct, frozen=True, kw_only=True):
     """Judges groups of schedules: those whose tasks ECS does not distinguish."""
 
@@ -132,57 +144,57 @@ class _Judge(Struct, frozen=True, kw_only=True):
     def group(
         self, members: Sequence[Schedule], cluster: ClusterTasks, tasks: Sequence[StartedTask]
     ) -> Iterator[JudgedSchedule]:
-        rows: list[list[TaskSlot] | str] = []
-        for schedule in members:
-            try:
-                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self.now_ns
-                if self.since_ns is None:
-                    first_ns = last_due(schedule, self.now_ns)
-                else:
-                    first_ns = self.since_ns
-                dues = [
-                    *due_times(
-                        schedule, min(first_ns or context_ns, context_ns), self.now_ns + SKEW_NS + 1
-                    )
-                ]
-                is_known = bool(dues) or are_times_known(schedule)
-                if not is_known and len(members) == 1:
-                    dues = self._inferred(schedule, tasks)
-                slots = [
-                    TaskSlot(schedule=schedule, due_ns=due_ns, next_ns=next_ns, tasks=[])
-                    for due_ns, next_ns in zip_longest(dues, dues[1:])
-                ]
-                rows.append(slots if is_known or dues else _NO_ANCHOR)
-            except ScheduleExpressionError as error:
-                rows.append(str(error))
-        of_all = [slot for row in rows if not isinstance(row, str) for slot in row]
-        of_all.sort(
-            key=lambda slot: (slot.due_ns, slot.is_certain)
-        )  # the last one gets a late task
+        """The outcomes of all due times of each schedule; ``tasks`` are those of the group, in the
+        order of their creation.
+        """
+        is_alone = len(members) == 1
+        rows = [self._slots(schedule, tasks, is_alone=is_alone) for schedule in members]
+        of_all: list[TaskSlot] = []
+        for row in rows:
+            if not isinstance(row, str):
+                of_all += row
+        # The last one gets a late task.
+        of_all.sort(key=lambda slot: (slot.due_ns, slot.is_certain))
         assign_tasks(of_all, tasks, cluster.known_since_ns)
         for schedule, row in zip(members, rows, strict=True):
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
-            of_rows = sorted(
-                (task for slot in row for task in slot.tasks), key=attrgetter("created_ns")
-            )
-            own = tasks if len(members) == 1 else of_rows
-            # By task: of the tasks created before it, the one that ended last.
-            latest = (None, *accumulate(own, partial(max, key=_end)))
-            last_ends = dict(zip((task.arn for task in own), latest, strict=False))
             others = sorted({other.name for other in members if other is not schedule})
+            last_ends = _last_ends(tasks if is_alone else _tasks_of(row))
             is_restarted = _may_be_restarted(schedule, row)
-            yield JudgedSchedule(
-                schedule=schedule,
-                due_times=tuple(
-                    _without_doubt(
-                        self._due_time(slot, cluster, last_ends, others), schedule, is_restarted
-                    )
-                    for slot in row
-                    if slot.due_ns <= self.now_ns
-                ),
-            )
+            due: list[DueTime] = []
+            for slot in row:
+                if slot.due_ns <= self.now_ns:
+                    judged = self._due_time(slot, cluster, last_ends, others)
+                    due.append(_without_doubt(judged, schedule, is_restarted))
+            yield JudgedSchedule(schedule=schedule, due_times=tuple(due))
+
+    def _slots(
+        self, schedule: Schedule, tasks: Sequence[StartedTask], *, is_alone: bool
+    ) -> list[TaskSlot] | str:
+        """The due times that matter for the tasks; a sentence if they are not known."""
+        try:
+            context_ns = self.now_ns
+            if not is_alone:
+                context_ns = self._context_ns(schedule, tasks)
+            if self.since_ns is None:
+                first_ns = last_due(schedule, self.now_ns) or context_ns
+            else:
+                first_ns = self.since_ns or context_ns
+            first_ns = min(first_ns, context_ns)
+            dues = list(due_times(schedule, first_ns, self.now_ns + SKEW_NS + 1))
+            if not dues and not are_times_known(schedule):
+                if is_alone:
+                    dues = self._inferred(schedule, tasks)
+                if not dues:
+                    return _NO_ANCHOR
+        except ScheduleExpressionError as error:
+            return str(error)
+        return [
+            TaskSlot(schedule=schedule, due_ns=due_ns, next_ns=next_ns, tasks=[])
+            for due_ns, next_ns in zip_longest(dues, dues[1:])
+        ]
 
     def _context_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
         """The first due time of a schedule that explains tasks, which also others can have
@@ -198,19 +210,20 @@ class _Judge(Struct, frozen=True, kw_only=True):
         """The due times of a rule's rate: when it started tasks, and the ends of the periods
         without a task since.
         """
-        starts_ns = [
-            task.created_ns
-            for place, task in enumerate(tasks)
-            if not place or task.created_ns - tasks[place - 1].created_ns > SKEW_NS
-        ]
-        ends_ns = [*(start_ns - self.grace_ns for start_ns in starts_ns[1:]), self.now_ns]
-        return [
-            due_ns
-            for start_ns, end_ns in zip(starts_ns, ends_ns, strict=False)
-            for due_ns in due_times(
-                replace(schedule, starts_ns=start_ns), start_ns, max(end_ns, start_ns) + 1
-            )
-        ]
+        starts_ns: list[int] = []
+        before_ns: float = -inf
+        for task in tasks:
+            if task.created_ns - before_ns > SKEW_NS:
+                starts_ns.append(task.created_ns)
+            before_ns = task.created_ns
+        dues: list[int] = []
+        for start_ns, next_start_ns in zip_longest(starts_ns, starts_ns[1:]):
+            end_ns = self.now_ns
+            if next_start_ns is not None:
+                end_ns = next_start_ns - self.grace_ns
+            placed = replace(schedule, starts_ns=start_ns)
+            dues += due_times(placed, start_ns, max(end_ns, start_ns) + 1)
+        return dues
 
     def _due_time(
         self,
@@ -222,7 +235,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
         if slot.is_open:
             outcome, reason = self._without_task(slot, cluster, others)
         else:
-            outcome, reason = (None, None)
+            outcome = None
+            reason = None
         if outcome is None:
             outcome, reason = self._with_task(slot, last_ends)
         return DueTime(
@@ -300,4 +314,6 @@ def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueT
         return replace(due, outcome="unknown", reason=CHANGED)
     if due.due_ns < changed_ns + EFFECTIVE_NS:
         return replace(due, outcome="unknown", reason=_NEW)
-    return replace(due, outcome="unknown", reason=_RESTARTED) if is_restarted else due
+    if is_restarted:
+        return replace(due, outcome="unknown", reason=_RESTARTED)
+    return due

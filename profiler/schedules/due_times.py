@@ -36,7 +36,8 @@ _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_S
 _MAX_DUE_TIMES = 50
 _AHEAD_NS = 366 * NS_PER_DAY
 # Where the shortest time between two due times is looked for: each day of a month.
-_MAX_GAPS, _GAPS_AHEAD_NS = 2_000, 40 * NS_PER_DAY
+_MAX_GAPS = 2_000
+_GAPS_AHEAD_NS = 40 * NS_PER_DAY
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -63,13 +64,15 @@ class _Cron(Struct, frozen=True):
             for month in self.months:
                 if (year, month) < (since.year, since.month):
                     continue
-                for day in sorted({day for rule in self.day_rules for day in rule(year, month)}):
+                days: set[int] = set()
+                for rule in self.day_rules:
+                    days.update(rule(year, month))
+                for day in sorted(days):
                     # Local times have no zone here.
                     midnight = datetime(year, month, day)  # noqa: DTZ001
                     first = bisect_left(self.minutes_of_day, (since - midnight) / _MINUTE)
-                    yield from (
-                        midnight + minutes * _MINUTE for minutes in self.minutes_of_day[first:]
-                    )
+                    for minutes in self.minutes_of_day[first:]:
+                        yield midnight + minutes * _MINUTE
 
 
 def _parse_cron(text: str) -> _Cron:
@@ -95,10 +98,10 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
     count = last - first + 1
     values: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
-        if found is None:
+        match = re.fullmatch(r"(?:\*|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?", part)
+        if match is None:
             raise ValueError(part)
-        begin_text, end_text, step_text = found.groups()
+        begin_text, end_text, step_text = match.groups()
         begin = int(begin_text or first)
         if end_text:
             end = int(end_text)
@@ -109,27 +112,36 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
         if not (first <= begin <= last and first <= end <= last):
             raise ValueError(part)
         # FRI-MON and 22-2 go on after the end of the week or of the day.
-        steps = range(0, (end - begin) % count + 1, int(step_text or 1))
-        values.update(first + (begin - first + step) % count for step in steps)
+        for step in range(0, (end - begin) % count + 1, int(step_text or 1)):
+            values.add(first + (begin - first + step) % count)
     return tuple(sorted(values))
 
 
 def _day_of_month(text: str) -> _DayRule:
-    if found := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
-        before = int(found[1] or 0)
-        return lambda year, month: (day for day in (_length(year, month) - before,) if day > 0)
-    if found := re.fullmatch(r"(\w+)W", text, re.ASCII):
-        fixed = None if found[1] == "L" else _values(found[1], 1, 31)[0]
+    if match := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
+        before = int(match[1] or 0)
+        return lambda year, month: _before_the_end(year, month, before)
+    if match := re.fullmatch(r"(\w+)W", text, re.ASCII):
+        fixed = None
+        if match[1] != "L":
+            fixed = _values(match[1], 1, 31)[0]
         return lambda year, month: _nearest_weekday(year, month, fixed or _length(year, month))
     days = _values(text, 1, 31)
     return lambda year, month: (day for day in days if day <= _length(year, month))
 
 
+def _before_the_end(year: int, month: int, days: int) -> Iterator[int]:
+    """The day so many days before the last day of the month."""
+    day = _length(year, month) - days
+    if day > 0:
+        yield day
+
+
 def _day_of_week(text: str) -> _DayRule:
     if text == "L":
         text = "SAT"
-    if found := re.fullmatch(r"(\w+)#([1-5])|(\w+)L", text, re.ASCII):
-        weekday_text, number, last_text = found.groups()
+    if match := re.fullmatch(r"(\w+)#([1-5])|(\w+)L", text, re.ASCII):
+        weekday_text, number, last_text = match.groups()
         (weekday,) = _values(last_text or weekday_text, 1, 7, _WEEKDAY_NAMES)
         index = int(number) - 1 if number else -1
         return lambda year, month: iter(_on_weekdays(year, month, (weekday,))[index:][:1])
@@ -180,7 +192,11 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
         times: Iterable[int] = count(since_ns + (anchor_ns - since_ns) % expression, expression)
     else:
         since = _local(since_ns, zone)
-        locals_ = expression.ascending(since) if isinstance(expression, _Cron) else (expression,)
+        locals_: Iterable[datetime]
+        if isinstance(expression, _Cron):
+            locals_ = expression.ascending(since)
+        else:
+            locals_ = (expression,)
         times = (due_ns for due_ns in _instants(locals_, zone) if due_ns >= since_ns)
     return takewhile(lambda due_ns: due_ns < until_ns, times)
 
@@ -247,8 +263,10 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 @lru_cache(maxsize=1024)
 def _read_expression(expression: str) -> _Expression:
     try:
-        found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
-        name, inner = found.groups() if found else ("", "")
+        match = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
+        name = inner = ""
+        if match is not None:
+            name, inner = match.groups()
         if name == "cron":
             return _parse_cron(inner)
         if name == "at":
@@ -322,7 +340,8 @@ def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: flo
     if not gaps_ms or p95_ms <= min(gaps_ms):
         return None
     shortest_ms = min(gaps_ms)
-    takes = "takes" if median_ms > shortest_ms else "takes up to"
+    takes = f"takes up to {format_duration(p95_ms)}"
+    if median_ms > shortest_ms:
+        takes = f"takes {format_duration(median_ms)}"
     due = "due every" if shortest_ms == max(gaps_ms) else "due again after"
-    duration_ms = median_ms if median_ms > shortest_ms else p95_ms
-    return f"{takes} {format_duration(duration_ms)}, {due} {format_duration(shortest_ms)}"
+    return f"{takes}, {due} {format_duration(shortest_ms)}"

@@ -225,12 +225,11 @@ class TaskMemory(Struct):
 
     def add(self, clusters: Mapping[str, ClusterTasks]) -> dict[str, ClusterTasks]:
         """Remember the tasks of clusters. Returns the clusters with all tasks that are known."""
-        merged = {
-            arn: _merged(self._clusters.get(arn), cluster) for arn, cluster in clusters.items()
-        }
-        self._clusters |= {
-            arn: cluster for arn, cluster in merged.items() if cluster.tasks is not None
-        }
+        merged: dict[str, ClusterTasks] = {}
+        for arn, cluster in clusters.items():
+            merged[arn] = _merged(self._clusters.get(arn), cluster)
+            if merged[arn].tasks is not None:
+                self._clusters[arn] = merged[arn]
         return merged
 
 
@@ -246,13 +245,14 @@ def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
     ):
         return now
     oldest_ns = now.read_ns - _KEPT_NS
-    kept = {
-        task.arn: task
-        for task in before.tasks
-        if task.stopped_ns is not None and task.stopped_ns > oldest_ns
-    }
+    tasks: dict[str, StartedTask] = {}
+    for task in before.tasks:
+        if task.stopped_ns is not None and task.stopped_ns > oldest_ns:
+            tasks[task.arn] = task
+    for task in now.tasks:
+        tasks[task.arn] = task
     return ClusterTasks(
-        tasks=tuple((kept | {task.arn: task for task in now.tasks}).values()),
+        tasks=tuple(tasks.values()),
         read_ns=now.read_ns,
         known_since_ns=max(before.known_since_ns, oldest_ns),
     )
@@ -265,9 +265,11 @@ class RuleMemory(Struct):
 
     def add(self, schedules: Iterable[Schedule], now_ns: int) -> None:
         """Remember the rules that were read now. One that is not among them counts as new later."""
-        self._since_ns = {
-            one: self._since_ns.get(one, now_ns) for one in schedules if one.kind == "rule"
-        }
+        since_ns: dict[Schedule, int] = {}
+        for schedule in schedules:
+            if schedule.kind == "rule":
+                since_ns[schedule] = self._since_ns.get(schedule, now_ns)
+        self._since_ns = since_ns
 
     def is_settled(self, schedule: Schedule, now_ns: int) -> bool:
         """Whether CloudTrail shows every change that has an effect on earlier due times."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwright
@@ -16,7 +17,6 @@ from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwri
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.step_series import encode_rows
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
@@ -120,7 +120,7 @@ def filled_history(count: int, max_points: int) -> Iterator[Path]:
         file = Path(folder) / "history.sqlite3"
         store = HistoryStore(file, FakeClock())
         for report, points in runs(count, max_points=max_points):
-            store.add(encode(report), report, encode_rows(points), max_runs=count)
+            store.add(encode(report), report, msgspec.json.encode(points), max_runs=count)
         yield file
 
 

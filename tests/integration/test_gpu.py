@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.runs.step_series import decode_rows
+from profiler.runs.step_series import decode_steps
 from tests.fake_nvml import compile_driver
 from tests.integration.profiled import profiled
 from tests.integration.sidecar import NO_AWS, Sidecar
@@ -68,7 +68,7 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert present(record.sampling).sources[-1] == "nvml"
     with closing(sqlite3.connect(history_file)) as history:
         ((text,),) = history.execute("SELECT points FROM run WHERE task_id = ?", (record.task_id,))
-    steps = decode_rows(text)
+    steps = decode_steps(text)
     # Of the two GPUs one is idle: the mean is half of the other's 75 %.
     assert {*steps.gpu_percent} - {None} == {37.5}
     assert {*steps.gpu_memory_mb} - {None} == {2048}

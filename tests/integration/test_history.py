@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import decode
-from profiler.runs.step_series import decode_rows
+from profiler.runs.step_series import decode_steps
 from tests.command_line import run_here
 from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, run
 from tests.report_page import parsed
@@ -103,7 +103,7 @@ def test_what_was_written_stands_in_the_series_where_it_was_written(
     if total is None or total < 8 * 2**20:
         pytest.skip("the kernel counts no I/O of processes here, or tmp_path is in memory")
     written = [
-        size for size in decode_rows(_points(history_file)).block_write_bytes if size is not None
+        size for size in decode_steps(_points(history_file)).block_write_bytes if size is not None
     ]
     assert sum(written) == pytest.approx(total, abs=64 * 1024)
     assert written[-1] == 0
@@ -195,7 +195,7 @@ def test_the_next_command_closes_the_run_of_a_killed_profiler(
     assert record.metrics.cpu_seconds is not None
     assert [process.name for process in record.processes] == ["sleep"]
     assert "The profiler was killed" in present(record.monitor).warnings[0]
-    assert decode_rows(_points(history_file)).ends_ms
+    assert decode_steps(_points(history_file)).ends_ms
     assert _written(history_file) == []
     assert _lines() == [line]
     shown = _shown("show", "long").stdout

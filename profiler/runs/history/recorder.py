@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.bounded_json_line import encode_line, truncate_text
 from profiler.record.record_model import Report
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS, history_path
-from profiler.runs.step_series import encode_rows, rows_of
+from profiler.runs.step_series import StepSeries, collected_steps, encode_steps
 
 if TYPE_CHECKING:
     from profiler.runs.history.run_database import HistoryStore
@@ -61,7 +61,7 @@ class HistoryRecorder:
             report, series = build_so_far()
             series = None if series is None else series.copy()  # the thread reads the copy
             line = encode_line(report)
-        except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
+        except Exception:  # noqa: BLE001  the command goes on, and the end has its own report
             self._due_ns = None
             return
         # In a thread, because a file system may hang.
@@ -77,18 +77,16 @@ class HistoryRecorder:
 
     def _command(self) -> str:
         """The command line without secrets, cut if it is very long."""
-        from profiler.core.redaction import (
-            redact,
-        )  # regular expressions, which take a while to compile
+        # Its regular expressions take a while to compile.
+        from profiler.core.redaction import redact
 
         return truncate_text(without_surrogates(redact(self._words)), 4000)
 
     def _open(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._environment)
-        from profiler.runs.history.run_database import (
-            HistoryStore,
-        )  # sqlite3 would delay every start
+        # sqlite3 would delay every start.
+        from profiler.runs.history.run_database import HistoryStore
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
@@ -132,4 +130,7 @@ class HistoryRecorder:
 
 
 def _points(report: Report, series: RunSeries | None) -> bytes:
-    return encode_rows(() if series is None else rows_of(series, report.record.metrics.duration_ms))
+    steps = StepSeries()
+    if series is not None:
+        steps = collected_steps(series, report.record.metrics.duration_ms)
+    return encode_steps(steps)

@@ -7,7 +7,6 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +24,7 @@ from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Distribution, Interval, Report, decode
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
-from profiler.runs.step_series import StepSeries, decode_rows
+from profiler.runs.step_series import StepSeries, decode_steps
 
 if TYPE_CHECKING:
     from profiler.runs.past_runs.run_source import RunFilter
@@ -36,14 +35,16 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_VERSION}",
     """CREATE TABLE run (
-        id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, started_at TEXT NOT NULL, family TEXT, status TEXT NOT NULL,
-        record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, stacks BLOB, UNIQUE (task_id, started_at)
+        id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, started_at TEXT NOT NULL, family TEXT,
+        status TEXT NOT NULL, record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, stacks BLOB,
+        UNIQUE (task_id, started_at)
     )""",
     # The runs in progress, each with the process of its profiler. If that has ended without adding
     # the run, it was killed: whoever finds the row adds it to the runs.
     """CREATE TABLE running (
-        task_id TEXT NOT NULL, started_at TEXT NOT NULL, pid INTEGER NOT NULL, pid_started INTEGER NOT NULL,
-        record TEXT NOT NULL, points TEXT NOT NULL, command TEXT, UNIQUE (task_id, started_at)
+        task_id TEXT NOT NULL, started_at TEXT NOT NULL, pid INTEGER NOT NULL,
+        pid_started INTEGER NOT NULL, record TEXT NOT NULL, points TEXT NOT NULL, command TEXT,
+        UNIQUE (task_id, started_at)
     )""",
     "CREATE INDEX run_by_start ON run (started_at)",
     # Runs without stacks are not in the index.
@@ -51,11 +52,14 @@ _SCHEMA = (
 )
 # The newest runs with stacks keep them. A line of 200 KB takes some 20 KB.
 MAX_RUNS_WITH_STACKS = 1000
+# The longest line of stacks has 200 KB; a damaged one could be of any length.
+_MAX_STACKS_BYTES = 16 * 2**20
 # Runs are read in pages, so that a slow reader (a pager) does not lock the file.
 _PAGE_SIZE = 200
 # No index has the family. The bound keeps the search short, because the user waits for it.
-_LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND status = 'success' AND started_at < ?
-    AND started_at >= coalesce((SELECT started_at FROM run ORDER BY started_at DESC LIMIT 1 OFFSET 2000), '')
+_LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run
+    WHERE family = ? AND status = 'success' AND started_at < ? AND started_at >= coalesce(
+        (SELECT started_at FROM run ORDER BY started_at DESC LIMIT 1 OFFSET 2000), '')
     ORDER BY started_at DESC, id DESC"""
 
 
@@ -92,8 +96,9 @@ class HistoryStore:
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
                 connection.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA if self._is_new(connection) else ():
-                    connection.execute(statement)
+                if self._is_new(connection):
+                    for statement in _SCHEMA:
+                        connection.execute(statement)
                 yield connection
                 self._set_busy_timeout(deadline_ns, connection)
                 connection.execute("COMMIT")
@@ -110,9 +115,8 @@ class HistoryStore:
                 return
             with self._connect() as connection:
                 self._set_busy_timeout(deadline_ns, connection)
-                connection.execute(
-                    "BEGIN"
-                )  # one snapshot: another process may be creating the file
+                # One snapshot: another process may be creating the file.
+                connection.execute("BEGIN")
                 is_new = self._is_new(connection)
                 connection.execute("COMMIT")
                 yield None if is_new else connection
@@ -204,12 +208,16 @@ class HistoryStore:
             "running"
         )
         with self._open_for_reading() as connection:
-            rows = [] if connection is None else connection.execute(query).fetchall()
-        return [
-            (line, report, points, command, read_live_name(*process) is not None)
-            for line, points, command, *process in rows
-            if (report := decoded(decode, line)) is not None
-        ]
+            if connection is None:
+                return []
+            rows = connection.execute(query).fetchall()
+        runs: list[tuple[bytes, Report, bytes, str | None, bool]] = []
+        for line, points, command, pid, pid_started in rows:
+            report = decoded(decode, line)
+            if report is not None:
+                is_alive = read_live_name(pid, pid_started) is not None
+                runs.append((line, report, points, command, is_alive))
+        return runs
 
     def add(
         self,
@@ -276,18 +284,18 @@ class HistoryStore:
                     "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY "
                     "task_id <> ? LIMIT 2"
                 )
+                task_ids: list[str] = []
                 if text:
-                    found = [name for (name,) in connection.execute(query, (text, text))]
-                else:
-                    found = []
-                if not found:
+                    task_ids = _first_column(connection.execute(query, (text, text)))
+                if not task_ids:
                     raise TaskProfilerError(f"No run {text!r} in {self.path}: nothing was deleted.")
-                if len(found) > 1 and found[0] != text:
+                if len(task_ids) > 1 and task_ids[0] != text:
                     raise TaskProfilerError(
                         f"The ids of several runs in {self.path} begin with {text!r}: give more "
                         "of the id. Nothing was deleted."
                     )
-                count += connection.execute("DELETE FROM run WHERE task_id = ?", found[:1]).rowcount
+                deleted = connection.execute("DELETE FROM run WHERE task_id = ?", task_ids[:1])
+                count += deleted.rowcount
         return count
 
     def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
@@ -301,7 +309,8 @@ class HistoryStore:
         query = (
             # Made of constants.
             "SELECT started_at, id, CAST(record AS BLOB), command FROM run"  # noqa: S608
-            f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
+            f" WHERE (started_at, id) < (?, ?){condition}"
+            f" ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
         )
         with self._open_for_reading() as connection:
             last: tuple[str, int] = ("~", 0)  # this text sorts after every time
@@ -329,20 +338,18 @@ class HistoryStore:
         """The families and the ids of runs with this beginning: the newest, at most ``most`` of
         each.
         """
-        queries = (
-            (
-                "SELECT family FROM run WHERE instr(family, ?) = 1 GROUP BY family ORDER BY "
-                "max(started_at) DESC LIMIT ?"
-            ),
-            "SELECT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY started_at DESC LIMIT ?",
+        of_families = (
+            "SELECT family FROM run WHERE instr(family, ?) = 1 GROUP BY family"
+            " ORDER BY max(started_at) DESC LIMIT ?"
+        )
+        of_ids = (
+            "SELECT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY started_at DESC LIMIT ?"
         )
         with self._open_for_reading() as connection:
             if connection is None:
                 return [], []
-            families, ids = (
-                [row[0] for row in connection.execute(query, (beginning, most))]
-                for query in queries
-            )
+            families = _first_column(connection.execute(of_families, (beginning, most)))
+            ids = _first_column(connection.execute(of_ids, (beginning, most)))
         return families, ids
 
     def last_successes(self, family: str, before: str) -> Iterator[Report]:
@@ -350,9 +357,9 @@ class HistoryStore:
         2,000 runs.
         """
         with self._open_for_reading() as connection:
-            for (line,) in (
-                () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before))
-            ):
+            if connection is None:
+                return
+            for (line,) in connection.execute(_LAST_SUCCESSES, (family, before)):
                 report = decoded(decode, line)
                 if report is not None:
                     yield report
@@ -360,21 +367,21 @@ class HistoryStore:
     def steps(self, reports: Iterable[Report]) -> Iterator[StepSeries]:
         """The time series of each run; empty if it is not stored (any more)."""
         for text in self._columns("points", reports):
-            try:
-                yield StepSeries() if text is None else decode_rows(text)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                yield StepSeries()
+            steps = StepSeries()
+            if text is not None:
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    steps = decode_steps(text)
+            yield steps
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
         import zlib
 
         (compressed,) = self._columns("stacks", [report])
+        if compressed is None:
+            return None
         with suppress(zlib.error):
-            if (
-                compressed is not None
-            ):  # the longest line has 200 KB; a damaged one could be of any length
-                return decode_stacks(zlib.decompressobj().decompress(compressed, 16 * 2**20))
+            return decode_stacks(zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES))
         return None
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
@@ -382,13 +389,15 @@ class HistoryStore:
         query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608
         with self._open_for_reading() as connection:
             for report in reports:
-                found = (
-                    connection
-                    and connection.execute(
-                        query, (report.record.task_id, _start(report))
-                    ).fetchone()
-                )
-                yield found[0] if found else None
+                row = None
+                if connection is not None:
+                    key = (report.record.task_id, _start(report))
+                    row = connection.execute(query, key).fetchone()
+                yield row[0] if row else None
+
+
+def _first_column(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    return [row[0] for row in rows]
 
 
 def _query_int(connection: sqlite3.Connection, question: str) -> int:
@@ -426,9 +435,9 @@ def _start(report: Report) -> str:
 def _checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
-    monitor = record.monitor and replace(
-        record.monitor, warnings=record.monitor.warnings[:-1]
-    )  # "was killed"
+    monitor = record.monitor
+    if monitor is not None:
+        monitor = replace(monitor, warnings=monitor.warnings[:-1])  # the last: "was killed"
     metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
     interval = Interval()
     if record.series is not None:
@@ -448,32 +457,34 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
 
 
 def _newest(values: Sequence[float | None] | None) -> Distribution | None:
-    value = next((value for value in reversed(values or ()) if value is not None), None)
-    return None if value is None else Distribution(avg=value)
+    for value in reversed(values or ()):
+        if value is not None:
+            return Distribution(avg=value)
+    return None
 
 
 def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
-    since_ns = selection.since_ns
-    until_ns = selection.until_ns
-    run = selection.run
+    """The SQL after the first condition, and its values."""
+    text = ""
+    values: list[str] = []
+    if selection.families:
+        text += f" AND ({' OR '.join(['family GLOB ?'] * len(selection.families))})"
+        values += map(_glob, selection.families)
     # A status of a newer version counts as unknown, and is stored unchanged.
-    statuses = () if "unknown" in selection.statuses else selection.statuses
-    # The part after the slash is a container, which is not a column.
-    of_run = () if run is None else ((run.partition("/")[0], _glob(run)),)
-    parts: tuple[tuple[str, Sequence[tuple[str, ...]]], ...] = (
-        ("family GLOB ?", [(_glob(family),) for family in selection.families]),
-        ("status = ?", [(status,) for status in statuses]),
-        ("started_at >= ?", [] if since_ns is None else [(format_ms(since_ns),)]),
-        (
-            "started_at < ?",
-            [] if until_ns is None else [(format_ms(-(-until_ns // NS_PER_MS) * NS_PER_MS),)],
-        ),
-        ("instr(task_id, ?) = 1 OR family GLOB ?", of_run),
-    )
-    text = "".join(
-        f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values
-    )
-    return text, tuple(chain.from_iterable(value for _, values in parts for value in values))
+    if selection.statuses and "unknown" not in selection.statuses:
+        text += f" AND ({' OR '.join(['status = ?'] * len(selection.statuses))})"
+        values += selection.statuses
+    if selection.since_ns is not None:
+        text += " AND started_at >= ?"
+        values.append(format_ms(selection.since_ns))
+    if selection.until_ns is not None:
+        text += " AND started_at < ?"
+        values.append(format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS))
+    if selection.run is not None:
+        text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
+        # The part after the slash is a container, which is not a column.
+        values += (selection.run.partition("/")[0], _glob(selection.run))
+    return text, tuple(values)
 
 
 def _glob(pattern: str) -> str:

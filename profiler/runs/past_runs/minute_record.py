@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
-from profiler.aggregation.time_series import rounded_column
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.equal_steps import rounded_column
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
     Container,

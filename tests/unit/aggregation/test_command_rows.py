@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.command_rows import CommandCells, RunCells, left_by, process_rows
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import Series
 from tests.values import present
 
 MIB = 2**20
@@ -26,8 +27,12 @@ def one_second(
     return RunCells(
         cpu=[(cpu * NS_PER_SECOND, NS_PER_SECOND)],
         is_read=[True],
-        vcpu_used=None if vcpu is None else (vcpu,),
-        memory_used_mb=None if memory is None else (memory,),
+        series=Series(
+            started_at="2026-11-01T06:00:00.000Z",
+            step_ms=1000,
+            vcpu_used=None if vcpu is None else (vcpu,),
+            memory_used_mb=None if memory is None else (memory,),
+        ),
     )
 
 

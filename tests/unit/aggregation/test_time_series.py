@@ -159,7 +159,8 @@ def test_without_another_series_the_finer_columns_are_the_series() -> None:
 
 
 def blocks(run: RunSeries) -> list[tuple[int | None, int | None]]:
-    return [step[3:5] for step in run.steps()]
+    length = run.length
+    return list(zip(run.read.padded(length), run.written.padded(length), strict=True))
 
 
 def test_bytes_read_and_written_belong_to_their_step_and_unknown_ones_to_none() -> None:
@@ -205,7 +206,7 @@ def test_the_memory_of_all_gpus_together_is_the_largest_of_the_step() -> None:
         readings = devices()
         readings.gpus_memory_bytes = size
         run.add_devices(START_NS + seconds(at), readings)
-    assert [step[6] for step in run.steps()] == [9, 1]
+    assert run.gpus_memory.cells == [9, 1]
 
 
 @given(steps=STEPS, points=st.integers(1, 60))
@@ -232,7 +233,7 @@ def test_short_steps_double_until_they_are_the_interval() -> None:
 
 
 def written(of: RunSeries) -> list[int | None]:
-    return [row[4] for row in of.steps()]
+    return of.written.padded(of.length)
 
 
 def test_the_bytes_written_in_the_steps_do_not_exceed_the_total() -> None:

@@ -24,9 +24,9 @@ from profiler.runs.history.recorder import HistoryRecorder
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.run_source import RunFilter
-from profiler.runs.step_series import StepSeries, encode_rows
+from profiler.runs.step_series import StepSeries, encode_steps
 from tests.fakes import START_NS, FakeClock, seconds
-from tests.report_page import report, rows, step
+from tests.report_page import Step, report, rows, series_of, step
 from tests.shown_runs import etl, waiting, waiting_stacks
 
 POINTS = b"[[1000,0.5,1048576]]"
@@ -128,20 +128,28 @@ def test_lines_that_cannot_be_read_are_skipped_and_counted(
 
 
 COUNTS = st.none() | st.integers(0, 2**53)
+SIZES_MB = COUNTS.map(lambda size_bytes: size_bytes and size_bytes / 2**20)
+STEPS = st.builds(
+    step,
+    st.integers(0, 2**53),
+    vcpu=st.none() | st.floats(0, 1e4),
+    memory_mb=SIZES_MB,
+    block_read_bytes=COUNTS,
+    block_write_bytes=COUNTS,
+    gpu_percent=st.none() | st.floats(0, 100),
+    gpu_memory_mb=SIZES_MB,
+)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**53), st.none() | st.floats(0, 1e4), COUNTS, COUNTS, COUNTS,
-                          st.none() | st.floats(0, 100), COUNTS)))  # fmt: skip
+@given(st.lists(STEPS))
 def test_any_steps_are_read_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[float | None, ...]]
+    tmp_path_factory: pytest.TempPathFactory, written: list[Step]
 ) -> None:
     history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
-    history.add(encode(report("a")), report("a"), encode_rows(written), max_runs=1)
+    points = encode_steps(series_of(written))
+    history.add(encode(report("a")), report("a"), points, max_runs=1)
     (read,) = history.steps([report("a")])
-    as_bytes = {"memory_mb": 2**20, "gpu_memory_mb": 2**20}
-    for name, column in zip(StepSeries.__struct_fields__, zip(*written, strict=True), strict=False):
-        found = [size and size * as_bytes.get(name, 1) for size in getattr(read, name)]
-        assert (found or [None] * len(written)) == list(column)
+    assert rows(read) == tuple(written)
 
 
 # --- call stacks ---------------------------------------------------------------------------------
