@@ -2,7 +2,7 @@
 None.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 _Number = TypeVar("_Number", int, float)
@@ -13,6 +13,11 @@ _Result = TypeVar("_Result")
 def known(convert: Callable[[_Value], _Result], value: _Value | None) -> _Result | None:
     """Convert a value; None if it is unknown."""
     return None if value is None else convert(value)
+
+
+def known_values(values: Iterable[_Value | None]) -> tuple[_Value, ...]:
+    """The values that are known."""
+    return tuple(value for value in values if value is not None)
 
 
 def max_known(*values: _Number | None) -> _Number | None:
@@ -26,7 +31,7 @@ def max_known(*values: _Number | None) -> _Number | None:
 
 def min_known(*values: _Number | None) -> _Number | None:
     """Return the smallest of the known values, if any."""
-    return min((value for value in values if value is not None), default=None)
+    return min(known_values(values), default=None)
 
 
 def sum_known(*values: _Number | None) -> _Number | None:
@@ -51,5 +56,5 @@ def median(ordered: Sequence[float]) -> float:
 
 def mean_known(*values: float | None) -> float | None:
     """Return the mean of the known values, if any."""
-    known = [value for value in values if value is not None]
+    known = known_values(values)
     return sum(known) / len(known) if known else None

@@ -8,9 +8,17 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
-from profiler.record.record_model import Recommendation, Record, Report, TaskSize
+from profiler.record.record_model import (
+    Number,
+    Recommendation,
+    Record,
+    Report,
+    SlowdownBounds,
+    TaskSize,
+)
 from profiler.record.units import (
     VCPU_DIGITS,
     as_number,
@@ -41,8 +49,10 @@ class Advice(Struct, frozen=True, kw_only=True):
 
         A kill at a size below the current one does not count.
         """
-        evidence, size_mb = self.evidence, self.choice.current.memory_mb
-        oom_size_mb, peak_mb = evidence.needs.oom_size_mb, evidence.needs.required_memory_mb
+        evidence = self.evidence
+        size_mb = self.choice.current.memory_mb
+        oom_size_mb = evidence.needs.oom_size_mb
+        peak_mb = evidence.needs.required_memory_mb
         if evidence.outcomes.out_of_memory and (
             size_mb is None or oom_size_mb is None or oom_size_mb >= size_mb
         ):
@@ -60,7 +70,8 @@ class Advice(Struct, frozen=True, kw_only=True):
 
         It fits if a larger one is recommended only for its margin.
         """
-        choice, saving_percent = self.choice, self.choice.saving_percent
+        choice = self.choice
+        saving_percent = self.choice.saving_percent
         is_outgrown = choice.outgrown is not None and choice.has_more_memory
         if (
             self.risk is not None
@@ -71,15 +82,20 @@ class Advice(Struct, frozen=True, kw_only=True):
             return "too small"
         if choice.current == TaskSize() or not self.evidence.outcomes.has_success:
             return "not known"
-        is_cheaper = (
-            saving_percent > 0 if saving_percent is not None else not choice.has_more_memory
-        )
-        return "saves" if choice.is_fargate and choice.changes and is_cheaper else "fits"
+        if saving_percent is not None:
+            is_cheaper = saving_percent > 0
+        else:
+            is_cheaper = not choice.has_more_memory
+        if choice.is_fargate and choice.changes and is_cheaper:
+            return "saves"
+        return "fits"
 
     @property
     def usd_per_run(self) -> float | None:
         """What a run costs at the current size."""
-        return None if self.choice.chosen is None else self.choice.chosen.current_usd_per_run
+        if self.choice.chosen is None:
+            return None
+        return self.choice.chosen.current_usd_per_run
 
     @property
     def usd_per_month(self) -> float | None:
@@ -92,26 +108,24 @@ class Advice(Struct, frozen=True, kw_only=True):
         size costs more.
         """
         chosen = self.choice.chosen
-        return (
-            None
-            if chosen is None
-            else usd_per_month(chosen.usd_saved_at(self.choice.factor.max), self.evidence)
-        )
+        if chosen is None:
+            return None
+        return usd_per_month(chosen.usd_saved_at(self.choice.factor.max), self.evidence)
 
     def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str | None:
         """A sentence if the recommended size saves at least ``min_saving_percent``, and in a
         month the USD.
         """
-        saving_percent, usd = self.choice.saving_percent, self.saving_usd_per_month
+        saving_percent = self.choice.saving_percent
+        usd = self.saving_usd_per_month
         if not self.choice.changes or saving_percent is None or saving_percent < min_saving_percent:
             return None
         if min_saving_usd and (usd is None or usd < min_saving_usd):
             return None
-        saved = format_percent(saving_percent)
-        return (
-            "the recommended size saves "
-            f"{saved}{'' if usd is None else f', {format_usd(usd)} a month'}"
-        )
+        text = f"the recommended size saves {format_percent(saving_percent)}"
+        if usd is not None:
+            text += f", {format_usd(usd)} a month"
+        return text
 
 
 def advise(
@@ -124,11 +138,8 @@ def advise(
 
 def as_json(advice: Advice) -> Mapping[str, Any]:
     """Build the object that ``recommend --json`` prints; unknown values are null."""
-    evidence, choice, saturated_percent = (
-        advice.evidence,
-        advice.choice,
-        advice.evidence.usage.saturated_percent,
-    )
+    evidence = advice.evidence
+    choice = advice.choice
     return {
         "family": evidence.family.name,
         "accountId": evidence.family.account_id,
@@ -149,12 +160,8 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
             "outOfMemory": evidence.outcomes.out_of_memory,
             "ignored": evidence.outcomes.ignored,
             "peakMB": as_number(evidence.needs.required_memory_mb),
-            "p95Vcpu": None
-            if evidence.needs.required_vcpu is None
-            else round(evidence.needs.required_vcpu, VCPU_DIGITS),
-            "saturatedPercent": None
-            if saturated_percent is None
-            else as_number(round(saturated_percent, 1)),
+            "p95Vcpu": known(_rounded_vcpu, evidence.needs.required_vcpu),
+            "saturatedPercent": known(_rounded_percent, evidence.usage.saturated_percent),
             "peakSource": evidence.precision.peak_source,
             "statsPeriodMs": evidence.precision.stats_period_ms,
             "from": evidence.outcomes.first_started_at,
@@ -170,21 +177,28 @@ def rounded_usd(usd: float | None) -> float | None:
 
 def size_object(size: TaskSize) -> Mapping[str, object] | None:
     """A size in JSON."""
-    return (
-        None
-        if size == TaskSize()
-        else {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
-    )
+    if size == TaskSize():
+        return None
+    return {"vcpu": as_number(size.vcpu), "memoryMB": as_number(size.memory_mb)}
+
+
+def _rounded_vcpu(vcpu: float) -> float:
+    return round(vcpu, VCPU_DIGITS)
+
+
+def _rounded_percent(percent: float) -> Number | None:
+    return as_number(round(percent, 1))
+
+
+def _factor_object(factor: SlowdownBounds) -> Mapping[str, object]:
+    return {"min": as_number(factor.min), "max": as_number(factor.max)}
 
 
 def _option(option: SizeOption) -> Mapping[str, object]:
-    factor = option.factor
     return {
         "vcpu": as_number(option.size.vcpu),
         "memoryMB": as_number(option.size.memory_mb),
-        "durationFactor": None
-        if factor is None
-        else {"min": as_number(factor.min), "max": as_number(factor.max)},
+        "durationFactor": known(_factor_object, option.factor),
         "usdPerRun": option.usd_per_run,
         "savingPercent": option.saving_percent,
         "acceptable": option.acceptable,
@@ -208,15 +222,16 @@ def with_recommendation(
     evidence = evidence_of_runs(run.family, [run])
     if evidence is not None:
         advised = advise(evidence, Policy(), prices, brief=True)
-        size, saving_percent = advised.choice.size, advised.choice.saving_percent
+        size = advised.choice.size
+        saving_percent = advised.choice.saving_percent
         advice = Recommendation(
             vcpu=size.vcpu,
             memory_mb=size.memory_mb,
             saving_percent=saving_percent,
             reasons=advised.reasons,
         )
-    of_gpus = () if record.gpu_scope == WHOLE_INSTANCE else tuple(gpu_advice(record))
-    if of_gpus:
-        advice = advice or Recommendation()
-        advice = replace(advice, reasons=(*advice.reasons, *of_gpus))
+    if record.gpu_scope != WHOLE_INSTANCE:
+        for sentence in gpu_advice(record):
+            advice = advice or Recommendation()
+            advice = replace(advice, reasons=(*advice.reasons, sentence))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)

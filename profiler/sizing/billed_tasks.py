@@ -29,10 +29,14 @@ def billed_tasks(records: Iterable[Record]) -> BilledTasks:
     tasks: dict[str, list[BilledRun]] = {}
     for record in records:
         metrics = record.metrics
-        billed, init_ms = metrics.billed_duration_ms, metrics.init_duration_ms
+        billed = metrics.billed_duration_ms
+        init_ms = metrics.init_duration_ms
         if billed:
             duration_ms = billed if metrics.duration_ms is None else metrics.duration_ms
-            before_ms = max(billed - duration_ms, 0) if init_ms is None else init_ms
+            if init_ms is None:
+                before_ms = max(billed - duration_ms, 0)
+            else:
+                before_ms = init_ms
             tasks.setdefault(record.task_id, []).append(BilledRun(billed, before_ms, duration_ms))
     return tuple(map(tuple, tasks.values()))
 
@@ -45,7 +49,9 @@ def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
 
     def time_ms(run: BilledRun) -> float:
         until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
-        return run.was_ms if factor == 1 else billed_ms(0, until_ns) or run.was_ms
+        if factor == 1:
+            return run.was_ms
+        return billed_ms(0, until_ns) or run.was_ms
 
     if not tasks:
         return None

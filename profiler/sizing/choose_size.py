@@ -70,7 +70,9 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         """Saving of a run in percent at the upper bound of its duration; negative if the new
         size costs more.
         """
-        return None if self.chosen is None else self.chosen.saving_percent_at(self.factor.max)
+        if self.chosen is None:
+            return None
+        return self.chosen.saving_percent_at(self.factor.max)
 
     @property
     def is_right(self) -> bool:
@@ -120,14 +122,17 @@ def recommend_size(
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
     larger = _decide(evidence, policy, price_overrides, grown)
-    outgrown = None if larger.size == decision.size else decision.size
+    outgrown = None
+    if larger.size != decision.size:
+        outgrown = decision.size
     return replace(larger, growth=trend, outgrown=outgrown)
 
 
 def _decide(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed
 ) -> SizeDecision:
-    task, current = evidence.latest, evidence.size
+    task = evidence.latest
+    current = evidence.size
     # A machine on which every run failed is no size of Fargate to compare with.
     is_unproven = evidence.is_moved and not (
         evidence.outcomes.has_success or evidence.outcomes.out_of_memory
@@ -184,12 +189,12 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
 
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
     """
-    current, memory_mb = evidence.size, evidence.needs.required_memory_mb
-    needed_mb = (
-        current.memory_mb or 0
-        if memory_mb is None
-        else memory_mb * (1 + policy.memory_margin_percent / 100)
-    )
+    current = evidence.size
+    memory_mb = evidence.needs.required_memory_mb
+    if memory_mb is None:
+        needed_mb = current.memory_mb or 0
+    else:
+        needed_mb = memory_mb * (1 + policy.memory_margin_percent / 100)
     keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
     least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
@@ -202,10 +207,8 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """
     vcpu = memory_mb = None
     if evidence.needs.required_vcpu is not None:
-        rounded, limit = (
-            _step_up(evidence.needs.required_vcpu, 0, 0.25),
-            vcpu_limit(evidence.latest),
-        )
+        rounded = _step_up(evidence.needs.required_vcpu, 0, 0.25)
+        limit = vcpu_limit(evidence.latest)
         if limit is not None and evidence.needs.required_vcpu <= limit:
             rounded = min(rounded, limit)
         not_slower = None
@@ -223,7 +226,9 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     current = evidence.size
     if not evidence.outcomes.has_success:  # failures show only that a size was too small
         is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
-        return replace(current, memory_mb=memory_mb) if is_too_small else current
+        if is_too_small:
+            return replace(current, memory_mb=memory_mb)
+        return current
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 

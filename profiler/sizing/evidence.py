@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import max_known, mean_known
+from profiler.core.optional_math import known_values, max_known, mean_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.record_model import (
@@ -181,11 +181,11 @@ class Families:
         """Aggregate the last runs of each family, in the order of the families; None if none of
         them was measured.
         """
-        families = sorted(self._families.items(), key=lambda family: family[0].order)
-        return {
-            key: evidence_of_runs(key, self._newest(runs), self._on_fargate)
-            for key, runs in families
-        }
+        evidence: dict[FamilyKey, Evidence | None] = {}
+        for key in sorted(self._families, key=lambda family: family.order):
+            runs = self._newest(self._families[key])
+            evidence[key] = evidence_of_runs(key, runs, self._on_fargate)
+        return evidence
 
     def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
         """The last runs of each family, in the order of time."""
@@ -253,8 +253,7 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
     of_largest = Metrics()
     if runs:
         of_largest = max(runs, key=lambda run: run.needed_memory_mb or -1).record.metrics
-    peaks_mb = [run.record.metrics.max_memory_used_mb for run in runs]
-    needs_mb = [run.needed_memory_mb for run in runs]
+    needs_mb = known_values(run.needed_memory_mb for run in runs)
     return Needs(
         required_memory_mb=max_known(*needs_mb),
         required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
@@ -264,8 +263,8 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
         reached_size_mb=max_known(*(reached_size_mb(run.record) for run in runs)),
-        peaks_mb=tuple(peak_mb for peak_mb in peaks_mb if peak_mb is not None),
-        needs_mb=tuple(need_mb for need_mb in needs_mb if need_mb is not None),
+        peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in runs),
+        needs_mb=needs_mb,
     )
 
 
@@ -274,14 +273,13 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     records = [run.record for run in window if run.is_measured]
     # Runs at another vCPU size do not show how busy the task is now.
     records_now = [record for record in records if size_of(record).vcpu == current_vcpu]
-    idle_flags = [gpus_idle(record) for record in records]
-    known_idle_flags = [is_idle for is_idle in idle_flags if is_idle is not None]
-    idle_gpus = [record.gpu_idle for record in records if record.gpu_idle is not None]
+    idle_flags = known_values(gpus_idle(record) for record in records)
+    idle_gpus = known_values(record.gpu_idle for record in records)
     return Usage(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
         cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
         is_cpu_wait_partial=any(is_cpu_wait_partial(record) for record in records_now),
-        gpus_idle=bool(known_idle_flags) and all(known_idle_flags),
+        gpus_idle=bool(idle_flags) and all(idle_flags),
         idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),
@@ -322,17 +320,21 @@ def _mean_percent(
     records: Iterable[Record], read: Callable[[Record], float | None]
 ) -> float | None:
     """Return the mean weighted by the runs' durations. A run of unknown duration hardly counts."""
-    known = [
-        (percent, 1 if record.metrics.duration_ms is None else record.metrics.duration_ms)
-        for record in records
-        if (percent := read(record)) is not None
-    ]
-    total_ms = math.fsum(duration_ms for _, duration_ms in known)
+    products: list[float] = []
+    durations_ms: list[float] = []
+    for record in records:
+        percent = read(record)
+        if percent is None:
+            continue
+        duration_ms = 1.0
+        if record.metrics.duration_ms is not None:
+            duration_ms = record.metrics.duration_ms
+        products.append(percent * duration_ms)
+        durations_ms.append(duration_ms)
+    total_ms = math.fsum(durations_ms)
     if not total_ms:
         return None
-    return round(
-        math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, FACTOR_DIGITS
-    )
+    return round(math.fsum(products) / total_ms, FACTOR_DIGITS)
 
 
 def has_succeeded(record: Record) -> bool:

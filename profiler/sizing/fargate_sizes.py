@@ -3,6 +3,7 @@
 https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -27,9 +28,13 @@ _MEMORIES_GB = (
     range(32, 121, 8),
     (60, 120, 244),
 )
-LEGAL_SIZES: Final = tuple(
-    Size(vcpu, round(1024 * gb))
-    for vcpu, sizes_gb in zip(VCPU_SIZES, _MEMORIES_GB, strict=True)
-    for gb in sizes_gb
-)
+
+
+def _legal_sizes() -> Iterator[Size]:
+    for vcpu, sizes_gb in zip(VCPU_SIZES, _MEMORIES_GB, strict=True):
+        for gb in sizes_gb:
+            yield Size(vcpu, round(1024 * gb))
+
+
+LEGAL_SIZES: Final = tuple(_legal_sizes())
 LARGEST: Final = LEGAL_SIZES[-1]

@@ -33,6 +33,10 @@ class Kept(Generic[_Item]):
         for rank, identity, item in other.entries:
             self.add(rank, identity, item)
 
+    def items(self) -> list[_Item]:
+        """The items, in no particular order."""
+        return [item for _, _, item in self.entries]
+
     def __iter__(self) -> Iterator[tuple[int, _Item]]:
         """The identities with their items, in no particular order."""
         return ((identity, item) for _, identity, item in self.entries)

@@ -102,14 +102,13 @@ class Prices(Struct, frozen=True, kw_only=True):
         """Return the price in USD per hour of a task; None if its storage is charged and has no
         known price.
         """
-        size_usd, charged_gb = self.size_hour_usd(vcpu, memory_mb), charged_storage_gb(storage_mb)
+        size_usd = self.size_hour_usd(vcpu, memory_mb)
+        charged_gb = charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
-        return (
-            None
-            if self.storage_gb_hour_usd is None
-            else size_usd + charged_gb * self.storage_gb_hour_usd
-        )
+        if self.storage_gb_hour_usd is None:
+            return None
+        return size_usd + charged_gb * self.storage_gb_hour_usd
 
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same
@@ -165,16 +164,22 @@ def charged_storage_gb(storage_mb: float | None) -> int:
     """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496
     MiB.
     """
-    return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - 20, 0)
+    if storage_mb is None:
+        return 0
+    return max(round(storage_mb / _MB_PER_GB) - 20, 0)
 
 
 def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
     """Calculate the cost of the run: billed duration × price per hour; None if one of them is
     unknown.
     """
-    metrics, size, hour_usd, basis = record.metrics, record.task_size or TaskSize(), None, ""
+    metrics = record.metrics
+    size = record.task_size or TaskSize()
+    hour_usd = None
+    basis = ""
     if record.launch_type in ("EC2", "MANAGED_INSTANCES"):  # these tasks have no price of their own
-        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
+        hour_usd = overrides.hour_usd
+        basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
     elif record.launch_type == FARGATE and size.vcpu is not None and size.memory_mb is not None:
         region_prices = prices(record.region, record.cpu_architecture, overrides)
         if region_prices is not None:

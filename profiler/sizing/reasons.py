@@ -89,17 +89,14 @@ def _basis(evidence: Evidence) -> str:
 
 
 def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    size_mb, oom_size_mb, required_mb = (
-        choice.current.memory_mb,
-        evidence.needs.oom_size_mb,
-        evidence.needs.required_memory_mb,
-    )
+    size_mb = choice.current.memory_mb
+    oom_size_mb = evidence.needs.oom_size_mb
+    required_mb = evidence.needs.required_memory_mb
     if not (evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes):
-        succeeded = (
-            "succeeded"
-            if evidence.outcomes.failed + evidence.outcomes.stopped == evidence.outcomes.runs
-            else "is known to have succeeded"
-        )
+        if evidence.outcomes.failed + evidence.outcomes.stopped == evidence.outcomes.runs:
+            succeeded = "succeeded"
+        else:
+            succeeded = "is known to have succeeded"
         yield (
             f"No run {succeeded}, so no smaller size is recommended: failures do not show how "
             "much a run needs."
@@ -109,8 +106,8 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     elif evidence.needs.reached_size_mb is not None:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
-            f"have been killed there: less than {format_memory(evidence.needs.reached_size_mb)} is not "
-            "recommended."
+            "have been killed there: less than "
+            f"{format_memory(evidence.needs.reached_size_mb)} is not recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif (
@@ -118,7 +115,8 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     ):
         share = format_percent(100 * required_mb / size_mb)
         yield f"That is {share} of the task's {format_memory(size_mb)}: the task is memory-bound."
-    own_mb, container = evidence.latest.metrics.memory_size_mb, evidence.latest.container.name
+    own_mb = evidence.latest.metrics.memory_size_mb
+    container = evidence.latest.container.name
     if own_mb is None or size_mb is None or own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
     if oom_size_mb is not None or choice.changes:
@@ -132,7 +130,8 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of
     it.
     """
-    percent, vcpu = evidence.usage.saturated_percent, vcpu_limit(evidence.latest)
+    percent = evidence.usage.saturated_percent
+    vcpu = vcpu_limit(evidence.latest)
     if not evidence.usage.is_saturated or percent is None or not vcpu:
         return
     used = (
@@ -163,7 +162,8 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not
     have its own.
     """
-    waited, saturated = evidence.usage.cpu_wait_percent, evidence.usage.saturated_percent
+    waited = evidence.usage.cpu_wait_percent
+    saturated = evidence.usage.saturated_percent
     if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
         return
     although = ""
@@ -196,19 +196,25 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    saving_percent, chosen = choice.saving_percent, choice.chosen
+    saving_percent = choice.saving_percent
+    chosen = choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
         if choice.is_fargate and choice.is_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
     is_slower = factor.max > 1
-    verb, more = ("saves", "") if saving_percent >= 0 else ("costs", " more")
-    least = "at least " if is_slower and not more else "up to " if is_slower else ""
-    change = f"The recommended size {verb} {least}{format_percent(abs(saving_percent))}{more}"
-    is_larger = chosen.size.vcpu > (choice.current.vcpu or math.inf)
-    same = ", if a run takes as long as before" if is_larger else ", at the same duration"
-    duration = f". A run takes {_times(factor)} as long" if is_slower else same
+    percent = format_percent(abs(saving_percent))
+    if saving_percent >= 0:
+        change = f"The recommended size saves {'at least ' if is_slower else ''}{percent}"
+    else:
+        change = f"The recommended size costs {'up to ' if is_slower else ''}{percent} more"
+    if is_slower:
+        duration = f". A run takes {_times(factor)} as long"
+    elif chosen.size.vcpu > (choice.current.vcpu or math.inf):
+        duration = ", if a run takes as long as before"
+    else:
+        duration = ", at the same duration"
     saved_usd = chosen.usd_saved_at(factor.max)
     if saved_usd is None:
         yield f"{change}{duration}."
@@ -221,28 +227,28 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _monthly(usd_per_run: float, evidence: Evidence) -> str:
-    runs, usd = runs_per_month(evidence), usd_per_month(usd_per_run, evidence)
+    runs = runs_per_month(evidence)
+    usd = usd_per_month(usd_per_run, evidence)
     if runs is None or usd is None:
         return ""
-    count = (
-        f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"
-    )  # a quarterly batch has no month of 0 runs
+    # A quarterly batch has no month of 0 runs.
+    count = f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"
     return f", about {format_usd(usd)} a month at {count} {'run' if count == '1' else 'runs'}"
 
 
 def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The cost on Fargate of a run of another place, or why it is unknown."""
-    chosen, region = choice.chosen, evidence.on_fargate
+    chosen = choice.chosen
+    region = evidence.on_fargate
     if not evidence.is_moved or chosen is None or evidence.latest.region != region:
         return
     usd = chosen.usd_per_run
     if chosen.hour_usd is None:
         architecture = evidence.latest.cpu_architecture
-        of = (
-            f"for {architecture} are unknown"
-            if architecture
-            else "depend on the CPU architecture, which is unknown"
-        )
+        if architecture:
+            of = f"for {architecture} are unknown"
+        else:
+            of = "depend on the CPU architecture, which is unknown"
         yield f"Fargate's prices in {region} {of}, so a run has no price."
     elif usd is not None:
         size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
@@ -255,7 +261,8 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
 
 def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
-    vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
+    vcpu = choice.size.vcpu
+    memory_mb = choice.size.memory_mb
     if (
         not (choice.is_fargate and evidence.needs.has_memory and evidence.outcomes.has_success)
         or vcpu is None
@@ -314,14 +321,15 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             "little."
         )
     elif option.factor is None:
+        used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
         yield (
-            f"{name} was not considered: some runs used up to "
-            f"{format_vcpu(evidence.needs.vcpu_without_slowdown or 0)} for 95 % of the time, and their "
-            "reports do not show how much longer they would take."
+            f"{name} was not considered: some runs used up to {used} for 95 % of the time, and "
+            "their reports do not show how much longer they would take."
         )
     elif option.factor.max > 1:
         # The option that would choose the size, if only its duration excludes it.
-        chosen, hint = choice.chosen, ""
+        chosen = choice.chosen
+        hint = ""
         if (
             not option.is_fast_enough
             and chosen is not None
@@ -337,15 +345,14 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
-    least, most = option.saving_percent_at(factor.max), option.saving_percent_at(factor.min)
+    least = option.saving_percent_at(factor.max)
+    most = option.saving_percent_at(factor.min)
     if least is None or most is None:
         return ""
     if least >= 0:
-        return (
-            f" and cost {format_range(least, most, 0)} % less"
-            if most >= _MIN_PERCENT
-            else " and cost the same"
-        )
+        if most >= _MIN_PERCENT:
+            return f" and cost {format_range(least, most, 0)} % less"
+        return " and cost the same"
     if most <= 0:
         return f" and cost {format_range(-most, -least, 0)} % more"
     return f" and cost between {format_percent(most)} less and {format_percent(-least)} more"
@@ -359,7 +366,8 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The growth of the task's need against its size, and of the batch's peak against the
     container's own limit.
     """
-    needed, size_mb = choice.growth, choice.size.memory_mb
+    needed = choice.growth
+    size_mb = choice.size.memory_mb
     passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
     if needed is not None and choice.outgrown is not None:
@@ -369,11 +377,10 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
         smaller = format_task_size(choice.outgrown.vcpu, choice.outgrown.memory_mb)
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
-        when = (
-            "is too small already"
-            if left is None
-            else f"would be too small in about {format_count(left, 'run')}"
-        )
+        if left is None:
+            when = "is too small already"
+        else:
+            when = f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
     elif (
         needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now
@@ -386,13 +393,18 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             for limit_mb in sorted(limits_mb)
             if (text := _limit_passed(needed, limit_mb)) is not None
         ]
-        passes = f": it will pass {' and '.join(passed)}" if passed else ""
+        if passed:
+            passes = f": it will pass {' and '.join(passed)}"
+        else:
+            passes = ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
     own_limit_mb = evidence.latest.metrics.memory_size_mb
     peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
     if own_limit_mb is not None and peak_mb < own_limit_mb < (current_mb or math.inf):
         batch = growth(evidence.needs.peaks_mb)
-        own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
+        own_limit = None
+        if batch is not None:
+            own_limit = _limit_passed(batch, own_limit_mb)
         if own_limit is not None:
             yield (
                 f"The peak of the container {evidence.latest.container.name!r} will pass "
@@ -408,7 +420,8 @@ def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
 
 
 def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
-    peak_mb, p99_mb = evidence.needs.batch_peak_mb, evidence.needs.batch_p99_mb
+    peak_mb = evidence.needs.batch_peak_mb
+    p99_mb = evidence.needs.batch_p99_mb
     if peak_mb is not None and p99_mb is not None and p99_mb < 0.5 * peak_mb:
         yield (
             f"The memory peak is a short spike: {format_memory(peak_mb)} for less than 1 % of the "
@@ -425,8 +438,9 @@ def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
 
 def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.outcomes.runs < MIN_RUNS:
-        runs = f"{format_count(evidence.outcomes.runs, 'run')} {'is' if evidence.outcomes.runs == 1 else 'are'}"
-        yield f"{runs} a small sample: check again after more runs, with different input."
+        are = "is" if evidence.outcomes.runs == 1 else "are"
+        runs = format_count(evidence.outcomes.runs, "run")
+        yield f"{runs} {are} a small sample: check again after more runs, with different input."
     if not evidence.usage.has_run_at_current_vcpu and choice.options and evidence.usage.billed:
         yield (
             f"No measured run had {format_vcpu(choice.current.vcpu or 0)}: the costs come from "

@@ -78,7 +78,10 @@ class ResizeCase:
     @cached_property
     def newest(self) -> list[RunFacts]:
         """The newest runs of each size, in the order of time."""
-        return in_order(run for runs in self.window.sizes.values() for _, run in runs.newest)
+        newest: list[RunFacts] = []
+        for runs in self.window.sizes.values():
+            newest += runs.newest.items()
+        return in_order(newest)
 
     @cached_property
     def size(self) -> TaskSize:
@@ -175,7 +178,9 @@ class ResizeCase:
     def usd_per_run_before(self) -> float | None:
         """What a run cost at the size before the last change."""
         before = self.revision.resized_from
-        evidence = None if before is None else evidence_at(self.window, before.size)
+        evidence = None
+        if before is not None:
+            evidence = evidence_at(self.window, before.size)
         if evidence is None:
             return None
         advice = advise(evidence, self.policy.size, self._price_overrides, brief=True)
@@ -240,7 +245,9 @@ class ResizeCase:
         since_ns = self.revision.registered_ns
         if since_ns is None:
             since_ns = counts.first_ns
-        days = 0 if since_ns is None else (self.window.span.now_ns - since_ns) / NS_PER_DAY
+        days = 0.0
+        if since_ns is not None:
+            days = (self.window.span.now_ns - since_ns) / NS_PER_DAY
         return counts.runs < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
 
     def has_failed_before(self, size: TaskSize) -> bool:
@@ -281,7 +288,9 @@ class ResizeCase:
     def refusal_of_larger(self) -> str | None:
         """Why the best larger size may not be taken."""
         options = self._larger_options
-        return self._refused_by_target(options[0]) if options else None
+        if options:
+            return self._refused_by_target(options[0])
+        return None
 
     @cached_property
     def _larger_options(self) -> list[SizeOption]:

@@ -99,7 +99,9 @@ def _verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
 def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
     """What a run cost before less what it costs now, for the runs before and since."""
     before_usd = case.usd_per_run_before
-    now_usd = None if case.advice is None else case.advice.usd_per_run
+    now_usd = None
+    if case.advice is not None:
+        now_usd = case.advice.usd_per_run
     if before_usd is None or now_usd is None or case.evidence is None:
         return None
     before = judged.before.counts

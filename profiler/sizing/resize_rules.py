@@ -61,7 +61,9 @@ def _is_service(case: ResizeCase) -> str | None:
 
 def _is_owned(case: ResizeCase) -> str | None:
     stack = case.circumstances.stack
-    return None if stack is None else f"the stack {stack} of CloudFormation owns it"
+    if stack is None:
+        return None
+    return f"the stack {stack} of CloudFormation owns it"
 
 
 def _may_be_owned(case: ResizeCase) -> str | None:
@@ -91,7 +93,10 @@ def _passes_old_revision(case: ResizeCase) -> str | None:
     if case.sizes_of_revision or runs < _MIN_RUNS_OF_OLDER_REVISION:
         return None
     starters = case.circumstances.starters
-    by = f", started by {', '.join(starters)}" if starters else ""
+    if starters:
+        by = f", started by {', '.join(starters)}"
+    else:
+        by = ""
     return (
         f"{format_count(runs, 'run')} since its registration had an older revision{by}: start the "
         "family without a revision"
@@ -102,7 +107,10 @@ def _has_no_run(case: ResizeCase) -> str | None:
     if case.sizes_of_revision:
         return None
     revision = case.revision.revision
-    of_revision = "" if revision is None else f" of revision {revision}"
+    if revision is None:
+        of_revision = ""
+    else:
+        of_revision = f" of revision {revision}"
     return f"no run{of_revision} is known yet"
 
 
@@ -209,7 +217,9 @@ def _fits(case: ResizeCase) -> str | None:
 
 
 def _has_few_days(case: ResizeCase) -> str | None:
-    return f"{case.days_seen} of {MIN_DAYS} days seen" if case.has_few_days else None
+    if case.has_few_days:
+        return f"{case.days_seen} of {MIN_DAYS} days seen"
+    return None
 
 
 def _may_not_be_taken(case: ResizeCase) -> str | None:
@@ -226,7 +236,10 @@ def _saves_little(case: ResizeCase) -> str | None:
         return None
     if case.smaller.refused is not None:
         return case.smaller.refused
-    shown = "an unknown part" if saving_percent is None else format_percent(saving_percent)
+    if saving_percent is None:
+        shown = "an unknown part"
+    else:
+        shown = format_percent(saving_percent)
     return f"the recommended size saves only {shown}"
 
 
@@ -244,7 +257,9 @@ def _saves(case: ResizeCase) -> str | None:
     if case.smaller is None or any(rule.reason(case) for rule in REASONS_AGAINST):
         return None
     saves = f"saves {format_percent(case.smaller.option.saving_percent or 0)}"
-    return saves if case.smaller.refused is None else f"{saves}; {case.smaller.refused}"
+    if case.smaller.refused is None:
+        return saves
+    return f"{saves}; {case.smaller.refused}"
 
 
 def _smaller_size(case: ResizeCase) -> ChosenSize | None:

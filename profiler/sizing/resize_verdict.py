@@ -80,7 +80,9 @@ class Judged(Struct, frozen=True, kw_only=True):
         if self.failed < MIN_FAILURES or self.failed / ended < least_share:
             return None
         failed = f"{self.failed} of {format_count(ended, 'run')} failed"
-        return f"{failed}, which was rarer before" if is_known else failed
+        if is_known:
+            return f"{failed}, which was rarer before"
+        return failed
 
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:

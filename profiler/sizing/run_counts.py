@@ -97,7 +97,7 @@ class RevisionRuns:
     @property
     def known_durations_ms(self) -> list[float]:
         """The sample, in order."""
-        return sorted(duration_ms for _, duration_ms in self.durations_ms)
+        return sorted(self.durations_ms.items())
 
     def add_duration(self, identity: int, record: Record) -> None:
         """Nothing can be compared with a duration of 0."""

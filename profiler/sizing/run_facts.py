@@ -88,11 +88,9 @@ def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
 def stats_period_ms(record: Record) -> int | None:
     """The time between two values of the statistics."""
     sampling = record.sampling or Sampling()
-    return (
-        int(sampling.interval_ms or 0)
-        if is_sampled_each_minute(record)
-        else sampling.stats_period_ms
-    )
+    if is_sampled_each_minute(record):
+        return int(sampling.interval_ms or 0)
+    return sampling.stats_period_ms
 
 
 def gpus_idle(record: Record) -> bool | None:
@@ -102,18 +100,18 @@ def gpus_idle(record: Record) -> bool | None:
     knows_gpus = bool(record.gpus) and all(
         gpu.utilization_percent is not None for gpu in record.gpus
     )
-    return (
-        all(map(is_idle, record.gpus))
-        if knows_gpus and record.gpu_scope != WHOLE_INSTANCE
-        else None
-    )
+    if knows_gpus and record.gpu_scope != WHOLE_INSTANCE:
+        return all(map(is_idle, record.gpus))
+    return None
 
 
 def reached_size_mb(record: Record) -> float | None:
     """The size at which a child may have been killed."""
     task_mb = size_of(record).memory_mb
     reached_mb = record.metrics.memory_size_mb if task_mb is None else task_mb
-    return reached_mb if may_have_lost_a_child(record.metrics) else None
+    if may_have_lost_a_child(record.metrics):
+        return reached_mb
+    return None
 
 
 def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
@@ -139,7 +137,8 @@ def oom_size_mb(record: Record) -> float | None:
     """Return the size that was too small: the task's memory, or the batch's own limit plus the
     other containers.
     """
-    size, limit_mb = size_of(record), record.metrics.memory_size_mb
+    size = size_of(record)
+    limit_mb = record.metrics.memory_size_mb
     if limit_mb is None:
         return size.memory_mb
     if size.memory_mb is None or limit_mb >= size.memory_mb:
@@ -163,8 +162,11 @@ def record_on_fargate(record: Record, region: str) -> Record:
         or (record.neuron is not None and record.neuron.cores)
     ):
         return record
-    metrics, size = record.metrics, size_of(record)
-    duration_ns = None if metrics.duration_ms is None else round(metrics.duration_ms * NS_PER_MS)
+    metrics = record.metrics
+    size = size_of(record)
+    duration_ns = None
+    if metrics.duration_ms is not None:
+        duration_ns = round(metrics.duration_ms * NS_PER_MS)
     known = TaskSize(
         vcpu=metrics.vcpu_size if size.vcpu is None else size.vcpu,
         memory_mb=metrics.memory_size_mb if size.memory_mb is None else size.memory_mb,
@@ -198,4 +200,6 @@ def cost_on_fargate(
         and size.memory_mb is not None
         and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
     )
-    return cost_of(moved, price_overrides) if moved.launch_type == FARGATE and is_legal else None
+    if moved.launch_type == FARGATE and is_legal:
+        return cost_of(moved, price_overrides)
+    return None

@@ -49,7 +49,9 @@ def _vcpu_without_slowdown(run: RunFacts) -> float | None:
 
 
 def _killed_at_mb(run: RunFacts) -> float | None:
-    return oom_size_mb(run.record) if run.record.likely_out_of_memory else None
+    if run.record.likely_out_of_memory:
+        return oom_size_mb(run.record)
+    return None
 
 
 # The run with the largest value of each decides.

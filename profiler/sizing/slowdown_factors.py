@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.optional_math import known_values
 from profiler.record.record_model import SlowdownBounds
 from profiler.sizing.run_facts import RunFacts
 
@@ -26,7 +27,7 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Fa
     """The factors of the vCPU sizes at which a run would be slower than now; None if no run has
     a slowdown.
     """
-    slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
+    slowdowns = known_values(run.slowdown for run in runs)
     if not slowdowns:
         return None
     factors: Factors = {}
@@ -43,7 +44,10 @@ def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
         there = slowdown.get(vcpu)
         if there is None:
             continue
-        limit = math.inf if current_vcpu is None else current_vcpu / vcpu
+        if current_vcpu is None:
+            limit = math.inf
+        else:
+            limit = current_vcpu / vcpu
         most = _quotient(there.max, now.min, limit)
         if most > 1:
             factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)

@@ -4,6 +4,7 @@ is chosen from.
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
@@ -63,7 +64,9 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The saving of a run in percent at the upper bound of its duration; negative if the
         size costs more.
         """
-        return None if self.factor is None else self.saving_percent_at(self.factor.max)
+        if self.factor is None:
+            return None
+        return self.saving_percent_at(self.factor.max)
 
     def saving_percent_at(self, factor: float) -> float | None:
         """The saving of a run in percent if it takes ``factor`` times as long; None if a price
@@ -79,7 +82,9 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     @property
     def usd_per_run(self) -> float | None:
         """The cost of a run at the upper bound of its duration."""
-        return None if self.factor is None else self._usd(self.hour_usd, self.factor.max)
+        if self.factor is None:
+            return None
+        return self._usd(self.hour_usd, self.factor.max)
 
     @property
     def current_usd_per_run(self) -> float | None:
@@ -90,8 +95,11 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The saving of a run in USD if it takes ``factor`` times as long; negative if the size
         costs more.
         """
-        now_usd, then_usd = self.current_usd_per_run, self._usd(self.hour_usd, factor)
-        return None if now_usd is None or then_usd is None else now_usd - then_usd
+        now_usd = self.current_usd_per_run
+        then_usd = self._usd(self.hour_usd, factor)
+        if now_usd is None or then_usd is None:
+            return None
+        return now_usd - then_usd
 
     def _usd(self, hour_usd: float | None, factor: float) -> float | None:
         if hour_usd is None or not self.billed:
@@ -118,23 +126,24 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         """Return the duration and the cost of the runs at this size."""
         factor = self.factor(size.vcpu)
         hour_usd = self._hour_usd(size)
+        comparable_hour_usd = hour_usd
+        if comparable_hour_usd is None:
+            prices = self.prices or REFERENCE_PRICES
+            comparable_hour_usd = prices.size_hour_usd(size.vcpu, size.memory_mb)
+        if factor is not None:
+            is_fast_enough = factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
+        else:
+            # Without any measurement of CPU the current size stays, if there is one.
+            current_vcpu = self.evidence.size.vcpu or 0
+            is_fast_enough = not self.evidence.needs.has_cpu and size.vcpu >= current_vcpu
         return SizeOption(
             size=size,
             factor=factor,
             holds_memory=self.need.fits(size.memory_mb),
-            # Without any measurement of CPU the current size stays, if there is one.
-            is_fast_enough=(
-                factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
-                if factor is not None
-                else not self.evidence.needs.has_cpu and size.vcpu >= (self.evidence.size.vcpu or 0)
-            ),
+            is_fast_enough=is_fast_enough,
             hour_usd=hour_usd,
-            comparable_hour_usd=(
-                (self.prices or REFERENCE_PRICES).size_hour_usd(size.vcpu, size.memory_mb)
-                if hour_usd is None
-                else hour_usd
-            ),
-            current_hour_usd=None if self.current is None else self._hour_usd(self.current),
+            comparable_hour_usd=comparable_hour_usd,
+            current_hour_usd=known(self._hour_usd, self.current),
             billed=self.evidence.usage.billed,
         )
 
@@ -142,9 +151,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     def current(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
         size = self.evidence.size
-        return (
-            None if size.vcpu is None or size.memory_mb is None else Size(size.vcpu, size.memory_mb)
-        )
+        if size.vcpu is None or size.memory_mb is None:
+            return None
+        return Size(size.vcpu, size.memory_mb)
 
     def factor(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
@@ -153,12 +162,14 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         Runs without a slowdown (schema 1.0) are not slower with the vCPUs that they used for 95 %
         of the time; more is not known.
         """
-        evidence, current_vcpu = self.evidence, self.evidence.size.vcpu
+        evidence = self.evidence
+        current_vcpu = self.evidence.size.vcpu
         seen_vcpu = vcpu_limit(evidence.latest)
         if seen_vcpu and vcpu > seen_vcpu:
-            saturated = (
-                (evidence.usage.saturated_percent or 0) / 100 if evidence.usage.is_saturated else 0
-            )
+            if evidence.usage.is_saturated:
+                saturated = (evidence.usage.saturated_percent or 0) / 100
+            else:
+                saturated = 0
             return SlowdownBounds(
                 min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1
             )
@@ -211,12 +222,17 @@ def runs_per_month(evidence: Evidence) -> float | None:
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:
     """The price of a run × the runs a month; None if one of them is unknown."""
     monthly_runs = runs_per_month(evidence)
-    return None if usd_per_run is None or monthly_runs is None else usd_per_run * monthly_runs
+    if usd_per_run is None or monthly_runs is None:
+        return None
+    return usd_per_run * monthly_runs
 
 
 def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
     """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate
     of the runs.
     """
-    hours, monthly_runs = evidence.usage.idle_gpu_hours, runs_per_month(evidence)
-    return None if hours is None or monthly_runs is None else round(hours * monthly_runs, 6)
+    hours = evidence.usage.idle_gpu_hours
+    monthly_runs = runs_per_month(evidence)
+    if hours is None or monthly_runs is None:
+        return None
+    return round(hours * monthly_runs, 6)

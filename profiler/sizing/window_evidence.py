@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import known_values, max_known
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import TaskSize
 from profiler.sizing.evidence import (
@@ -49,7 +49,7 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
     newest: list[RunFacts] = []
     for runs in window.sizes.values():
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
-        newest += [run for _, run in runs.newest]
+        newest += runs.newest.items()
     return replace(evidence, needs=_with_course(needs, newest))
 
 
@@ -72,18 +72,16 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
     factors: Factors | None = needs.slowdowns
     if vcpu is not None:
         factors = runs.factors.get(vcpu, factors)
-    return _with_course(replace(needs, slowdowns=factors), [run for _, run in runs.newest])
+    return _with_course(replace(needs, slowdowns=factors), runs.newest.items())
 
 
 def _with_course(needs: Needs, newest: Sequence[RunFacts]) -> Needs:
     """The needs, with those of the newest runs in the order of time."""
     course = in_order(run for run in newest if run.is_measured)[-NEWEST_RUNS:]
-    peaks_mb = [run.record.metrics.max_memory_used_mb for run in course]
-    needs_mb = [run.needed_memory_mb for run in course]
     return replace(
         needs,
-        peaks_mb=tuple(peak_mb for peak_mb in peaks_mb if peak_mb is not None),
-        needs_mb=tuple(need_mb for need_mb in needs_mb if need_mb is not None),
+        peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in course),
+        needs_mb=known_values(run.needed_memory_mb for run in course),
     )
 
 
@@ -110,7 +108,7 @@ def _larger_needs(needs: Needs, other: Needs) -> Needs:
 
 def _usage(runs: RunsAtSize, vcpu: float | None) -> Usage:
     counts = runs.counts
-    usage = usage_of(in_order(run for _, run in runs.sample), vcpu)
+    usage = usage_of(in_order(runs.sample.items()), vcpu)
     return replace(
         usage, window_ns=(counts.last_ns or 0) - (counts.first_ns or 0), window_tasks=counts.tasks
     )
