@@ -71,6 +71,11 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         return self.is_failed and not (self.is_retryable or self.is_poison)
 
 
+def hit_sources(response: Json) -> list[Mapping[str, Json]]:
+    """The documents that a search, or an aggregation of top hits, has found."""
+    return [mapping(hit.get("_source")) for hit in mappings(field_at(response, "hits.hits"))]
+
+
 class SearchCluster(ABC):
     """Elasticsearch or OpenSearch.
 
