@@ -114,6 +114,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
+        print_line=_print_line,
         once=_once(context),
         is_on_instance=lambda task: _instance_monitors(
             time.time_ns() // _MONITORS_KEPT_NS
@@ -324,15 +325,9 @@ def _once(context: Context) -> "partial[Any]":
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from profiler.forwarder.notifications.channels import (
-        configured_channels,
-        log_line_channel,
-    )  # slow to import
+    from profiler.forwarder.notifications.channels import configured_channels  # slow to import
 
-    channels = configured_channels(settings, os.environ, budget, lambda: _client("events"))
-    if not _has_cluster():
-        channels.append(log_line_channel(_print_line, settings.kibana_url))
-    return channels
+    return configured_channels(settings, os.environ, budget, lambda: _client("events"))
 
 
 def _has_cluster() -> bool:

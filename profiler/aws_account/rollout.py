@@ -25,6 +25,7 @@ from profiler.aws_account.started_tasks import (
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
+from profiler.record.family_identity import PROOF_FAMILY
 from profiler.task_definitions.containers import (
     read_containers,
 )
@@ -189,6 +190,8 @@ class Rollout(Struct, kw_only=True, dict=True):
         }
         selected = set[str]().union(*matching.values())
         unmatched = [glob for glob, families in matching.items() if not families]
+        if PROOF_FAMILY not in request.globs:
+            selected.discard(PROOF_FAMILY)
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
         started = " that a schedule or a rule starts" if request.scheduled else ""
         unselected = (

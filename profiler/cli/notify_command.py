@@ -117,6 +117,7 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
         ),
         index=lambda: None,
         channels=lambda _settings: [NoticeChannel("preview", lambda *sent: posted.append(sent))],
+        print_line=lambda _line: None,
     ).handle(task)
     if not posted:
         raise SettingsError("This event causes no notification.")

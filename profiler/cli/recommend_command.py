@@ -39,7 +39,13 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import TaskProfilerError
-from profiler.record.family_identity import FamilyKey, PlaceColumn, family_labels, place_columns
+from profiler.record.family_identity import (
+    PROOF_FAMILY,
+    FamilyKey,
+    PlaceColumn,
+    family_labels,
+    place_columns,
+)
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
 from profiler.runs.past_runs.families import read_families
@@ -160,11 +166,16 @@ def _read_evidence(
     for name in sorted(set(selection.families) - {key.name for key in found.families}):
         if not is_pattern(name):
             warn(f"No run of {name} in {source.place}.")
-    labels = family_labels(found.families.keys())
-    for family, evidence in found.families.items():
+    families = {
+        key: evidence
+        for key, evidence in found.families.items()
+        if key.name != PROOF_FAMILY or key.name in selection.families
+    }
+    labels = family_labels(families.keys())
+    for family, evidence in families.items():
         if evidence is None:
             warn(f"No run of {labels[family]} was measured, so its size cannot be recommended.")
-    return [evidence for evidence in found.families.values() if evidence is not None]
+    return [evidence for evidence in families.values() if evidence is not None]
 
 
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:

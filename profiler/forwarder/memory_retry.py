@@ -28,6 +28,7 @@ from profiler.core.text import on_one_line
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
+from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.task_end import StoppedTask, ran_out_of_memory
@@ -64,7 +65,9 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """Whether a schedule started the selected run, and ECS's reason or the kernel's counter
     proves the kill.
     """
-    is_selected = any(fnmatchcase(ended.family, family) for family in families)
+    is_selected = ended.family != PROOF_FAMILY and any(
+        fnmatchcase(ended.family, family) for family in families
+    )
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     if (
         not (is_selected and is_scheduled)

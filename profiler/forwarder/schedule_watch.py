@@ -27,6 +27,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
+from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.notice_model import (
     NoticedSchedule,
     ScheduleNotice,
@@ -96,7 +97,7 @@ class ScheduleNotifier(Struct, frozen=True):
         is_selected = self.settings.selects(
             "running" if line.notice.kind == "slow" else "failure", line.family or ""
         )
-        channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
+        channels = self.channels if is_selected else ()
         notify(channels, line, "failure", self.once, errors)
         attempt(
             lambda: self.once(f"{notification_key(line)}#stored", partial(self.store, line)), errors
@@ -158,7 +159,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
         since_ns = self.now_ns - _JUDGED_NS - longest * NS_PER_MINUTE
         judged = judge_schedules(
-            found.schedules,
+            [schedule for schedule in found.schedules if schedule.family != PROOF_FAMILY],
             clusters,
             now_ns=self.now_ns,
             since_ns=since_ns,

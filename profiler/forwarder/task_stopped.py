@@ -27,6 +27,7 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.kill_after_resize import reduced_memory
+from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
@@ -34,6 +35,7 @@ from profiler.forwarder.notifications.notification import (
     EndedTask,
     MemoryRetry,
     NoticeChannel,
+    notification_key,
     notify,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
@@ -78,6 +80,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     run_log: Callable[[StoppedTask, str | None], ReportFinder]
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
+    print_line: Callable[[str], None]  # into the function's log, the list of all ended runs
     once: Idempotently = lambda _key, work: work()
     is_on_instance: Callable[[StoppedTask], bool] = lambda _task: (
         False
@@ -157,11 +160,13 @@ class TaskStoppedHandler(Struct, frozen=True):
                     notice = self._with_log_lines(notice, run_log, settings.log_lines)
                 if index is not None:
                     notice = replace(notice, comparison=index.compare(notice))
-            is_selected = should_notify(notice, settings)
-            notified = self._notify(notice, settings, errors, is_selected=is_selected)
+            if should_notify(notice, settings):
+                notified = self._notify(notice, settings, errors)
+        result = TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
+        self._print(notice, result, wanted.kibana_url, errors)
         self.export(ended)
         raise_errors(errors)
-        return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
+        return result
 
     def _has_monitor(self, ended: EndedTask, containers: TaskContainers) -> bool:
         """Whether the run was monitored.
@@ -205,24 +210,30 @@ class TaskStoppedHandler(Struct, frozen=True):
         return delivered is not None and delivered.indexed > 0
 
     def _notify(
-        self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
+        self, notice: EndedTask, settings: NoticeSettings, errors: _Errors
     ) -> ChannelKind | None:
-        """Post the notice. Returns its kind if a channel that selects tasks has it."""
+        """Post the notice. Returns its kind if a channel has it."""
         is_success = notice.outcome.status == "success" and not (
             settings.unusual_as_failures and notice.unusual
         )
         kind: ChannelKind = "success" if is_success else "failure"
-        channels = [
-            channel
-            for channel in self.channels(settings)
-            if is_selected or not channel.is_selective
-        ]
-        posted = notify(channels, notice, kind, self.once, errors)
-        return (
-            kind
-            if any(channel.is_selective and channel.name in posted for channel in channels)
-            else None
+        posted = notify(self.channels(settings), notice, kind, self.once, errors)
+        return kind if posted else None
+
+    def _print(
+        self, ended: EndedTask, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
+    ) -> None:
+        """Print the ended run: once if everything was done, else in each attempt, of which the
+        last one counts.
+        """
+        line = ended_line(
+            ended, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
+        if errors:
+            self.print_line(line)
+        else:
+            key = f"{notification_key(ended)}#log"
+            attempt(lambda: self.once(key, lambda: self.print_line(line)), errors)
 
 
 def _other_runs(task: StoppedTask, containers: TaskContainers) -> tuple[str, ...]:

@@ -11,6 +11,9 @@ from msgspec import Struct
 from profiler.record.record_model import Record, RecordHead
 
 MAX_RUNS_OF_A_FAMILY = 20
+# The family of ``task-profiler setup proof``, whose runs fail on purpose: no retry, advice or alert
+# is about it.
+PROOF_FAMILY = "task-profiler-proof"
 
 
 class FamilyKey(Struct, frozen=True):

@@ -27,10 +27,9 @@ from profiler.forwarder.function_settings import (
     with_secret,
 )
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
-from profiler.forwarder.notifications.event_details import LINE_TYPE, bus_event, ended_run
+from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
-    EndedTask,
     NoticeChannel,
     Notification,
 )
@@ -282,19 +281,6 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
             )
 
     return NoticeChannel("event-bus", post)
-
-
-def log_line_channel(write: Callable[[str], None], kibana_url: str | None) -> NoticeChannel:
-    """Print each ended run as a JSON line: without a search cluster, the function's log is the
-    list of all runs.
-    """
-
-    def post(notification: Notification, _kind: ChannelKind) -> None:
-        if isinstance(notification, EndedTask):
-            run = msgspec.to_builtins(ended_run(notification, kibana_url=kibana_url))
-            write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
-
-    return NoticeChannel("log", post, is_selective=False)
 
 
 def configured_channels(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -14,7 +15,12 @@ from profiler.core.optional_math import known
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.notifications import value_formats
-from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
+from profiler.forwarder.notifications.notification import (
+    ChannelKind,
+    EndedTask,
+    Notification,
+    UnusualMeasure,
+)
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.notice_model import (
@@ -125,6 +131,17 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
         links=notice.links(kibana_url),
     )
     return _bounded(run)
+
+
+def ended_line(
+    ended: EndedTask, *, kibana_url: str | None, indexed: bool, notified: ChannelKind | None
+) -> str:
+    """The ``task.ended`` line: the event's detail, whether the run's document was written, and the
+    kind of the posted notification.
+    """
+    run = msgspec.to_builtins(ended_run(ended, kibana_url=kibana_url))
+    line = {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
+    return msgspec.json.encode(line).decode()
 
 
 def _sentence(notice: EndedTask) -> str:

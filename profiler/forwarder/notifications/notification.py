@@ -176,7 +176,6 @@ class NoticeChannel(Struct):
     accepts: Callable[[ChannelKind], bool] = lambda _kind: (
         True
     )  # whether it is configured; may raise SettingsError
-    is_selective: bool = True  # NOTIFY and the like apply
 
 
 def notify(

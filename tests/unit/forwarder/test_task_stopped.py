@@ -76,6 +76,7 @@ class StoppedTaskFakes:
         self.reads = 0
         self.other_channels: list[NoticeChannel] = []
         self.table = KeyTable()
+        self.printed: list[str] = []  # the function's log
         self.warnings: list[str] = []
         self.exported: list[tuple[EndedTask, int]] = []
         self.on_instance: list[str] = []  # the tasks of whose instances a monitor was looked for
@@ -156,6 +157,7 @@ class StoppedTaskFakes:
                 NoticeChannel("world", self.post, self.accepts),
                 *self.other_channels,
             ],
+            print_line=self.printed.append,
             once=self.table.once,
             is_on_instance=self.is_on_instance,
             export=lambda ended: self.exported.append((ended, len(self.notices))),
@@ -385,6 +387,37 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     assert len(fakes.notices) == notices
     assert len(fakes.exported) == 1
     assert len(other.posted) == (other.error is None)
+
+
+def test_the_ended_run_is_printed_once_with_what_was_done() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.handle()
+    world.handle()
+    (line,) = [json.loads(line) for line in world.printed]
+    assert line["type"] == "task.ended"
+    assert line["indexed"] is True
+    assert line["notified"] == "failure"
+    assert line["metrics"]["durationMs"] == 60000
+
+
+def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None:
+    world = World()
+    world.errors = {"slack": SLACK}
+    with pytest.raises(DeliveryError):
+        world.handle()
+    world.errors = {}
+    world.handle()
+    lines = [json.loads(line) for line in world.printed]
+    assert [line["notified"] for line in lines] == [None, "failure"]
+    assert [line["indexed"] for line in lines] == [True, True]
+
+
+def test_a_task_that_nobody_is_told_about_is_printed() -> None:
+    world = World()
+    world.handle(cluster=False, subjects=frozenset())
+    (line,) = [json.loads(line) for line in world.printed]
+    assert line["indexed"] is False
+    assert line["notified"] is None
 
 
 UNUSUAL = Comparison(

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from profiler.forwarder.invocation import NoticeError
-from profiler.forwarder.notifications.channels import event_bus_channel, log_line_channel
-from profiler.forwarder.notifications.event_details import DETAILS
+from profiler.forwarder.notifications.channels import event_bus_channel
+from profiler.forwarder.notifications.event_details import DETAILS, ended_line
 from profiler.forwarder.notifications.notification import EndedTask, Notification
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.model_base import describe_type
@@ -141,11 +141,10 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
 
 
 def test_the_line_is_the_detail_with_its_type() -> None:
-    lines: list[str] = []
-    log_line_channel(lines.append, KIBANA).post(RUN, "success")
-    (line,) = lines
+    line = ended_line(RUN, kibana_url=KIBANA, indexed=True, notified=None)
     assert "\n" not in line
-    assert json.loads(line) == {"type": "task.ended", **detail(RUN)}
+    added = {"indexed": True, "notified": None}
+    assert json.loads(line) == {"type": "task.ended", **detail(RUN), **added}
 
 
 @pytest.mark.parametrize(
