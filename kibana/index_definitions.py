@@ -62,12 +62,15 @@ _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "task.stop_category": (("oom", colours.OUT_OF_MEMORY),),
 }
 
+_NOT_SHOWN: Final = ("series", "series.*", "record")
+"""Large fields that a list of documents would fetch for each of its rows."""
+
 _TIME: Final = DocumentField(name="@timestamp", index_type="date")
 _REPORT_FIELDS: Final = tuple(
     field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)
 )
 _CHECKPOINT_FIELDS: Final = (
-    *_REPORT_FIELDS,
+    *(field for field in _REPORT_FIELDS if field.index_type != "object"),
     *(field for field in FIELDS if field.name.startswith(INTERVAL_PREFIX)),
 )
 # The keywords of a log line's document; the message itself is full text.
@@ -136,6 +139,7 @@ def data_view_fields(index: Index) -> list[Json]:
                 is_stored=field.is_searchable,
             )
             for field in fields
+            if field.index_type != "object"
         ),
     ]
     return sorted(listed, key=lambda entry: str(entry["name"]))
@@ -193,6 +197,8 @@ def _properties(fields: Iterable[DocumentField]) -> Json:
 def _mapping(field: DocumentField) -> Json:
     if field.name == _LOG_MESSAGE:
         return {"type": "text"}
+    if field.index_type == "object":
+        return {"type": "object", "enabled": False}
     if not field.is_searchable:
         return {"type": field.index_type, "index": False, "doc_values": False}
     if field.index_type == "keyword":
@@ -222,6 +228,7 @@ def data_view(index: Index, *, is_lens: bool) -> Json:
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
         "fields": to_json(fields),
+        "sourceFilters": to_json([{"value": name} for name in _NOT_SHOWN]),
         **({"fieldAttrs": to_json(labels)} if is_lens else {}),
         "fieldFormatMap": to_json(
             {name: shown for name, shown in formats.items() if shown is not None}

@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
+from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.documents import Document
 from profiler.forwarder.event_document import find_indexed_report
-from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory
+from profiler.forwarder.family_runs import COMPARISON_SECONDS, FamilyMemory, FamilyRates
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
     RESERVED_SECONDS,
     Context,
     DeliveryError,
+    ForwarderError,
     InvocationTime,
+    NamedContext,
     RetryBackoff,
     SettingsError,
     configure_library_logging,
+    raise_errors,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
 from profiler.forwarder.notifications.notification import (
@@ -38,12 +42,14 @@ from profiler.forwarder.notifications.notification import (
     EndedTask,
     MemoryRetry,
     NoticeChannel,
+    notify,
 )
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task, unusable_values
@@ -60,6 +66,7 @@ _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
 _MONITORS_KEPT_NS = 300 * NS_PER_SECOND
+_RATES_KEPT_NS = 3600 * NS_PER_SECOND
 # The time of the export, which comes last; of an invocation that is nearly over, it has a quarter
 # at most.
 _EXPORT_SECONDS = 5.0
@@ -208,6 +215,66 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     return watch.look()
 
 
+def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[str, object]:
+    """Each morning: one message about the last night, once.
+
+    Returns the ``night``, the number of its ``families``, and whether a channel was ``notified``.
+    Raises ForwarderError if Lambda must retry.
+    """
+    # The other functions do not need these.
+    from profiler.forwarder.morning_digest import DigestPlace, summarize
+    from profiler.forwarder.night_runs import (
+        ClusterNight,
+        FamilyHistory,
+        MissedTime,
+        ended_lines,
+        runs_of_lines,
+    )
+    from profiler.record.last_night import last_night
+
+    configure_library_logging()
+    settings = function_settings.read_notice_settings(os.environ)
+    if function_settings.read_key_table(os.environ) is None:
+        raise SettingsError(
+            "IDEMPOTENCY_TABLE is not set: without it, a retry would repeat the morning message."
+        )
+    night = last_night(datetime.now(function_settings.read_digest_zone(os.environ)))
+    searched = _settings()
+    missed: Sequence[MissedTime] = ()
+    history = FamilyHistory()
+    if searched.url is None:
+        group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
+        runs = runs_of_lines(ended_lines(_client("logs"), group, night), night)
+        runs = runs.selected(settings.families)
+    else:
+        cluster = ClusterNight(
+            cluster=_cluster(searched),
+            prefix=searched.index_prefix,
+            account_id=arn_account(context.invoked_function_arn),
+            region=searched.region,
+            timeout_seconds=InvocationTime(context).remaining_seconds() / 5,
+        )
+        runs = cluster.runs(night).selected(settings.families)
+        missed = [
+            due_time
+            for due_time in cluster.missed(night)
+            if matches_any(due_time.family, settings.families)
+        ]
+        history = cluster.history(runs.families)
+    place = DigestPlace(
+        region=searched.region,
+        source=searched.source,
+        stack=context.function_name.removesuffix("-morning-digest"),
+    )
+    summary = summarize(night, runs, missed, history, place)
+    errors: list[ForwarderError] = []
+    posted = notify(
+        _channels(settings, InvocationTime(context)), summary, "success", _once(context), errors
+    )
+    raise_errors(errors)
+    return {"night": summary.night, "families": len(runs.families), "notified": bool(posted)}
+
+
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     """Index a notice of a schedule or, without a search cluster, print it: the function's log is
     their list.
@@ -239,7 +306,15 @@ def _deliver(
     if settings.url is None and all(document.notice is not None for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return delivery.deliver(_cluster(settings), budget, documents)
+    return delivery.deliver(_cluster(settings), budget, _with_savings(documents, context))
+
+
+def _with_savings(documents: Sequence[Document], context: Context) -> Sequence[Document]:
+    """Add the savings of a month, if there is time to look the families' runs up."""
+    left_seconds = InvocationTime(context).remaining_seconds() / 10
+    if left_seconds < 1:
+        return documents
+    return _rates().with_savings(documents, lambda: _families(left_seconds), time.time_ns())
 
 
 def _task_notices(context: Context) -> TaskNotices:
@@ -273,7 +348,9 @@ def _index(context: Context) -> Index | None:
     cluster = _cluster(settings)
     return Index(
         settings=settings,
-        deliver=lambda documents: delivery.deliver(cluster, _index_budget(context), documents),
+        deliver=lambda documents: delivery.deliver(
+            cluster, _index_budget(context), _with_savings(documents, context)
+        ),
         find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
         compare=partial(_compare, context),
     )
@@ -363,6 +440,7 @@ _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
 # One attempt: ReportFinder repeats it. botocore would too soon, when tasks stop by the hundred.
 _log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 1), _warn_once))
+_rates = cache(lambda: FamilyRates(_RATES_KEPT_NS))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 

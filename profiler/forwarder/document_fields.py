@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
+from profiler.core.json_fields import mapping, number
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.forwarder.merged_run import MergedRun
@@ -50,9 +51,21 @@ def run_fields(
     fields["task"]["complete"] = run.is_complete
     if run.report is not None and run.report.record.account_id is not None:
         fields["task"]["report_account"] = run.report.record.account_id
+    set_monthly_saving(fields, None)
     if line is not None:
         fields["record"] = replace_lone_surrogates(line)
     return fields
+
+
+def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
+    """Set what the recommended size would save in a month, if the saving of the run is known.
+
+    None: the family's runs a month are unknown, so that the run itself is all that is certain.
+    """
+    saving_usd = number(mapping(fields.get("cost")).get("waste_usd"))
+    if saving_usd is not None:
+        monthly_usd = saving_usd * (1 if runs_per_month is None else runs_per_month)
+        set_field(fields, "recommendation.saving_usd_per_month", monthly_usd)
 
 
 def claim_fields(claim: StreamClaim) -> Fields:

@@ -28,6 +28,7 @@ from profiler.forwarder.document_fields import (
     record_fields,
     run_fields,
     set_field,
+    set_monthly_saving,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.merged_run import merge, within_task
@@ -119,6 +120,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     is_of_event: bool = False
     stored: Stored | None = None
     notice: NoticeLine | None = None
+    # Of its family, if the search cluster knows enough runs.
+    runs_per_month: float | None = None
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
@@ -312,7 +315,20 @@ def completed_fields(document: Document, stored: Stored) -> Fields:
     if document.report is None:
         return dict(document.fields)
     run = merge(document.report.report, read_run_event(stored.fields), document.claim)
-    return run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
+    fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
+    set_monthly_saving(fields, document.runs_per_month)
+    return fields
+
+
+def with_runs_per_month(document: Document, runs_per_month: float) -> Document:
+    """The document with what the recommended size would save in a month."""
+    fields = merge_fields(document.fields)
+    set_monthly_saving(fields, runs_per_month)
+    upsert = None
+    if document.upsert is not None:
+        upsert = merge_fields(document.upsert)
+        set_monthly_saving(upsert, runs_per_month)
+    return replace(document, fields=fields, upsert=upsert, runs_per_month=runs_per_month)
 
 
 def _corrections(document: Document, stored: Stored) -> Fields:

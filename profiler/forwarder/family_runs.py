@@ -3,17 +3,19 @@ comparison.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region
-from profiler.core.json_fields import Json, mapping, mappings, number, text
+from profiler.core.json_fields import Json, field_at, mappings, number, text
+from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Processor, Record, TaskSize
@@ -25,6 +27,11 @@ COMPARISON_SECONDS = 5.0
 MAX_RUNS = 40
 MIN_RUNS = 8
 _MIN_DURATIONS = 5
+# As `recommend`: of fewer tasks, or of less than a day, nothing is extrapolated.
+_MIN_TASKS_OF_RATE = 5
+_MS_PER_DAY = 86_400_000
+_DAYS_PER_MONTH = 365.25 / 12
+_MAX_KEPT_RATES = 10_000
 _NOTABLE_RATIO = 1.5
 # Each measure, its JSON name in the record, its field in a document, and an amount: values far
 # below it count as equal.
@@ -41,6 +48,9 @@ _CONFIRMED = {"term": {"task.confirmed": True}}
 
 # The values of a run by the names of ``_MEASURES``; None if unknown.
 Measures = Mapping[str, float | None]
+
+# A family in an account and Region: account, Region, family.
+FamilyPlace = tuple[str, str, str]
 
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
@@ -78,11 +88,11 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"range": {"usage.duration_ms": {"gt": 0}}},
         )
         found = {}
-        for family in mappings(_field(response, "aggregations.families.buckets")):
-            for in_cluster in mappings(_field(family, "clusters.buckets")):
+        for family in mappings(field_at(response, "aggregations.families.buckets")):
+            for in_cluster in mappings(field_at(family, "clusters.buckets")):
                 known = [
                     duration_ms
-                    for one in _sources(in_cluster.get("runs"))
+                    for one in hit_sources(in_cluster.get("runs"))
                     if (duration_ms := _duration_ms(one))
                 ]
                 usual = usual_duration(known) if len(known) >= MIN_RUNS else None
@@ -122,7 +132,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             response = self._search(notice.task.arn, newest, _of_family(notice), _SUCCESS, **others)
         except SearchClusterError:
             return None
-        runs = _sources(response)
+        runs = hit_sources(response)
         timed = [run for run in runs[:20] if _duration_ms(run) is not None]
         durations = [
             _duration_ms(run) or 0 for run in _in_cluster(timed, ecs_cluster, _MIN_DURATIONS)
@@ -130,7 +140,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         if len(durations) < _MIN_DURATIONS:
             return None
         ratio = duration_ms / median(durations)
-        model = text(_field(runs[0], _PROCESSOR))
+        model = text(field_at(runs[0], _PROCESSOR))
         return Comparison(
             text=" ".join(
                 filter(
@@ -141,6 +151,34 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             is_slow=ratio >= _NOTABLE_RATIO,
             unusual=_unusual_measures(notice, runs),
         )
+
+    def runs_per_month(self, families: Collection[str], place: str) -> Mapping[str, float]:
+        """The runs a month of families, from the tasks of the last 30 days, in the account and
+        Region of an ARN. A family with fewer than 5 tasks, or of less than a day, has none.
+
+        Raises SearchClusterError.
+        """
+        window = {
+            "tasks": {"cardinality": {"field": "task.id"}},
+            "first": {"min": {"field": "@timestamp"}},
+            "last": {"max": {"field": "@timestamp"}},
+        }
+        in_families = {"terms": {"field": "task.family", "size": len(families)}, "aggs": window}
+        response = self._search(
+            place,
+            {"size": 0, "aggs": {"families": in_families}},
+            {"terms": {"task.family": sorted(families)}},
+            {"range": {"@timestamp": {"gte": "now-30d"}}},
+        )
+        rates = {}
+        for family in mappings(field_at(response, "aggregations.families.buckets")):
+            tasks = number(field_at(family, "tasks.value")) or 0
+            first_ms = number(field_at(family, "first.value")) or 0
+            last_ms = number(field_at(family, "last.value")) or 0
+            days = (last_ms - first_ms) / _MS_PER_DAY
+            if tasks >= _MIN_TASKS_OF_RATE and days >= 1:
+                rates[str(family.get("key"))] = (tasks - 1) / days * _DAYS_PER_MONTH
+        return rates
 
     def highest_peak_mb(self, ended: EndedTask) -> float | None:
         """The highest peak of the family's successes; None without one, or if the search is
@@ -153,7 +191,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             if error.is_retryable:
                 raise
             return None
-        return number(_field(found, "aggregations.peak.value"))
+        return number(field_at(found, "aggregations.peak.value"))
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None
@@ -162,7 +200,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
         killed = {"prefix": {"task.id": short_id}}, {"term": {"container.name": ended.container}}
         try:
-            sources = _sources(self._search(ended.task.arn, wanted, _of_family(ended), *killed))
+            sources = hit_sources(self._search(ended.task.arn, wanted, _of_family(ended), *killed))
         except SearchClusterError:
             return None, TaskSize()
         if len(sources) != 1:
@@ -172,9 +210,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             "task.size.memory_mb" if ended.task.is_on_fargate else "usage.memory.size_mb",
         )
         size = TaskSize(
-            vcpu=number(_field(sources[0], vcpu)), memory_mb=number(_field(sources[0], memory))
+            vcpu=number(field_at(sources[0], vcpu)), memory_mb=number(field_at(sources[0], memory))
         )
-        return text(_field(sources[0], "task.id")), size
+        return text(field_at(sources[0], "task.id")), size
 
     def _search(
         self, arn: str, body: Mapping[str, Json], *conditions: Json, **others: Json
@@ -187,27 +225,69 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         )
 
 
+class FamilyRates:
+    """The runs a month of families, each looked up once in a ``period_ns``.
+
+    A family that is not known, and one of a cluster that does not answer, has none until then.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._rates: dict[FamilyPlace, float | None] = {}
+        self._since_ns = 0
+
+    def with_savings(
+        self, documents: Sequence[Document], memory: Callable[[], FamilyMemory], now_ns: int
+    ) -> list[Document]:
+        """The documents, those of runs that have a saving with the saving of a month."""
+        if now_ns - self._since_ns > self._period_ns or len(self._rates) > _MAX_KEPT_RATES:
+            self._rates.clear()
+            self._since_ns = now_ns
+        families = [_family_to_save(document) for document in documents]
+        unknown = {family for family in families if family is not None} - self._rates.keys()
+        if unknown:
+            self._look_up(unknown, memory())
+        changed = []
+        for document, family in zip(documents, families, strict=True):
+            rate = None if family is None else self._rates.get(family)
+            changed.append(document if rate is None else with_runs_per_month(document, rate))
+        return changed
+
+    def _look_up(self, families: Collection[FamilyPlace], memory: FamilyMemory) -> None:
+        for (account, region), group in groupby(sorted(families), lambda family: family[:2]):
+            names = [family for _, _, family in group]
+            try:
+                rates = memory.runs_per_month(names, f"arn:aws:ecs:{region}:{account}:task/any")
+            except SearchClusterError:
+                rates = {}
+            for name in names:
+                self._rates[account, region, name] = rates.get(name)
+
+
+def _family_to_save(document: Document) -> FamilyPlace | None:
+    """The family of a run that another size would have made cheaper."""
+    fields = document.fields
+    if not number(field_at(fields, "cost.waste_usd")):
+        return None
+    account = text(field_at(fields, "cloud.account.id"))
+    region = text(field_at(fields, "cloud.region"))
+    family = text(field_at(fields, "task.family"))
+    if account is None or region is None or family is None:
+        return None
+    return account, region, family
+
+
 def _of_family(ended: EndedTask) -> Json:
     return {"term": {"task.family": ended.family}}
 
 
-def _field(source: Json, path: str) -> Json:
-    for name in path.split("."):
-        source = mapping(source).get(name)
-    return source
-
-
 def _duration_ms(source: Json) -> float | None:
-    return number(_field(source, "usage.duration_ms"))
-
-
-def _sources(response: Json) -> list[Mapping[str, Json]]:
-    return [mapping(hit.get("_source")) for hit in mappings(_field(response, "hits.hits"))]
+    return number(field_at(source, "usage.duration_ms"))
 
 
 def _in_cluster(runs: Sequence[Json], ecs_cluster: str | None, enough: int) -> Sequence[Json]:
     """Return the runs in the ECS cluster if there are enough of them, else all."""
-    same = [run for run in runs if _field(run, _CLUSTER) == ecs_cluster]
+    same = [run for run in runs if field_at(run, _CLUSTER) == ecs_cluster]
     return same if len(same) >= enough else runs
 
 
@@ -222,12 +302,15 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     if notice.record is not None and is_cpu_partial(notice.record):
         del own["cpu_seconds"]
     complete = _in_cluster(
-        [run for run in runs if _field(run, _COMPLETE) is True], notice.task.cluster, MIN_RUNS
+        [run for run in runs if field_at(run, _COMPLETE) is True], notice.task.cluster, MIN_RUNS
     )
     fields = {name: field for name, (_, field, _) in _MEASURES.items()}
     return find_unusual(
         own,
-        [{name: _amount(_field(run, field)) for name, field in fields.items()} for run in complete],
+        [
+            {name: _amount(field_at(run, field)) for name, field in fields.items()}
+            for run in complete
+        ],
     )
 
 

@@ -1,12 +1,12 @@
-"""The sentence of a notice about a run that was killed for memory after ``taskdef resize`` had
-reduced its family's memory.
+"""What the forwarder says of a task definition that ``taskdef resize`` has registered: its size
+before, and a sentence about a run that was killed for memory after it was reduced.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from shlex import quote
 
-from profiler.core.json_fields import mappings
+from profiler.core.json_fields import mappings, text
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.units import format_memory
 from profiler.sizing.sized_revision import RESIZED_FROM, size_before
@@ -27,8 +27,7 @@ def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) ->
     reported = ended.record is not None and bool(ended.record.likely_out_of_memory)
     if definition is None or not (reported or ended.outcome.out_of_memory):
         return None
-    tags = {str(tag.get("key")): str(tag.get("value")) for tag in mappings(definition.get("tags"))}
-    before = size_before(tags.get(RESIZED_FROM))
+    before = size_before(resized_from(definition))
     memory_mb = task_memory_mb(definition)
     if before is None or before.size.memory_mb is None or memory_mb is None:
         return None
@@ -43,6 +42,20 @@ def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) ->
         f"Its memory was reduced {change}{_on_day(definition.get('registeredAt'))}. "
         f"This puts it back: {command}"
     )
+
+
+def resized_from(definition: Mapping[str, object] | None) -> str | None:
+    """The tag in which a definition remembers the size before its resize: ``REVISION/CPU/MEMORY``.
+
+    None without one or for another text.
+    """
+    if definition is None:
+        return None
+    for tag in mappings(definition.get("tags")):
+        value = text(tag.get("value"))
+        if tag.get("key") == RESIZED_FROM and size_before(value) is not None:
+            return value
+    return None
 
 
 def _on_day(registered_at: object) -> str:

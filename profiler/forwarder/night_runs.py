@@ -4,11 +4,13 @@ They come from the search cluster; without one, the night's runs come from the l
 ``task_stopped`` has printed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.json_fields import (
     Json,
     decoded,
@@ -20,9 +22,10 @@ from profiler.core.json_fields import (
     text,
 )
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
-from profiler.forwarder.notifications.event_details import EndedRun
+from profiler.forwarder.invocation import ReadError
+from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
-from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.last_night import OUT_OF_MEMORY, Night
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import describe_cause
@@ -68,6 +71,16 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     failed: tuple[FailedRun, ...] = ()
     usd: float | None = None
     reports: int | None = None
+
+    def selected(self, globs: Sequence[str]) -> "NightRuns":
+        """The runs of the families that the globs select; of all without a glob."""
+        counts = {}
+        for outcome, families in self.counts.items():
+            counts[outcome] = {
+                family: runs for family, runs in families.items() if matches_any(family, globs)
+            }
+        failed = [run for run in self.failed if matches_any(run.family, globs)]
+        return replace(self, counts=counts, failed=tuple(failed))
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -272,7 +285,7 @@ def _within(field: str, night: Night) -> Json:
 
 def _night_runs(outcomes: Mapping[str, Json]) -> NightRuns:
     counts: dict[str, dict[str, int]] = {}
-    failed = []
+    failed: list[FailedRun] = []
     usd: float | None = None
     reports = 0
     for outcome, found in outcomes.items():
@@ -285,7 +298,8 @@ def _night_runs(outcomes: Mapping[str, Json]) -> NightRuns:
                 usd = (usd or 0.0) + (number(field_at(family, "usd.value")) or 0.0)
             if outcome in _FAILED_OUTCOMES:
                 failed.extend(
-                    _failed_run(outcome, name, source) for source in hit_sources(family.get("newest"))
+                    _failed_run(outcome, name, source)
+                    for source in hit_sources(family.get("newest"))
                 )
     ordered = sorted(failed, key=lambda run: _FAILED_OUTCOMES.index(run.outcome))
     return NightRuns(counts=counts, failed=tuple(ordered), usd=usd, reports=reports)
@@ -327,6 +341,29 @@ def _resized_costs(buckets: Json) -> Iterable[ResizedCost]:
             yield ResizedCost(tag=str(bucket.get("key")), size=size, usd=usd)
 
 
+def ended_lines(client: AwsClient, group: str, night: Night) -> Iterator[tuple[int, str]]:
+    """The ``task.ended`` lines since the night began, with the time in milliseconds of each.
+
+    Raises ReadError.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # slow to import
+
+    pages = client.get_paginator("filter_log_events").paginate(
+        logGroupName=group,
+        startTime=night.start_ns // NS_PER_MS,
+        filterPattern=f'{{ $.type = "{LINE_TYPE}" }}',
+    )
+    try:
+        for page in pages:
+            for event in page.get("events", ()):
+                yield event["timestamp"], event["message"]
+    except (ClientError, BotoCoreError) as error:
+        raise ReadError(
+            f"The log group {group} of task_stopped cannot be read ({error_code(error)}): check "
+            "that the function's role has the permission logs:FilterLogEvents on it."
+        ) from error
+
+
 def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
     """The night's runs of ``task.ended`` lines, each with the time in milliseconds at which it was
     written. A task that was printed twice counts once.
@@ -353,7 +390,7 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
         counts=counts,
         failed=tuple(sorted(failed.values(), key=lambda run: _FAILED_OUTCOMES.index(run.outcome))),
         usd=sum(known_usd) if known_usd else None,
-        reports=sum(run.metrics is not None for run in runs.values()),
+        reports=sum(_has_report(run) for run in runs.values()),
     )
 
 
@@ -368,3 +405,8 @@ def _failed_line(outcome: str, run: EndedRun) -> FailedRun:
         ended_at=run.finished_at,
         url=url,
     )
+
+
+def _has_report(run: EndedRun) -> bool:
+    """Whether the line has a report's numbers: without one, only the duration is known."""
+    return run.metrics is not None and run.metrics.billed_duration_ms is not None

@@ -67,6 +67,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     out_of_memory: bool | None = None
     retry_of: str | None = None
     retried_as: str | None = None
+    resized_from: str | None = None
     is_identified: bool = False
     # The run as the event alone shows it. None if the event was read back from a document.
     alone: Record | None = None
@@ -121,6 +122,7 @@ EVENT_FIELDS: Mapping[str, str] = {
     "task.out_of_memory": "out_of_memory",
     "task.retry_of": "retry_of",
     "task.retried_as": "retried_as",
+    "task.resized_from": "resized_from",
 }
 
 
@@ -133,10 +135,11 @@ def run_event(
     monitor: str = MONITOR_NAME,
     retry_of: str | None = None,
     retried_as: str | None = None,
+    resized_from: str | None = None,
 ) -> RunEvent:
     """What the event says of the run of this container, the batch.
 
-    ``monitor``: the name of the task's monitor.
+    ``monitor``: the name of the task's monitor. ``resized_from``: the definition's tag.
     """
     batch = EventContainer(name="") if container is None else task.container(container)
     is_known = outcome.status in KNOWN_END_STATUSES
@@ -165,6 +168,7 @@ def run_event(
         out_of_memory=outcome.out_of_memory,
         retry_of=retry_of,
         retried_as=retried_as,
+        resized_from=resized_from,
         is_identified=None not in (task.account_id, task.region, task.family),
         alone=_event_record(task, batch, log),
     )

@@ -26,7 +26,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
-from profiler.forwarder.kill_after_resize import reduced_memory
+from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
@@ -116,6 +116,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             monitor=containers.monitor or MONITOR_NAME,
             log=containers.batch_log,
             labels=labels,
+            resized_from=resized_from(definition),
         )
         run_log = self.run_log(task, batch)
         find_indexed = (

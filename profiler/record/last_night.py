@@ -4,7 +4,7 @@ A night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are i
 last night is the one that contains this morning, also in the afternoon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta, tzinfo
 
 from msgspec import Struct
@@ -83,6 +83,7 @@ class NightPart(Struct, frozen=True, kw_only=True):
     more_families: int = 0
 
     def __str__(self) -> str:
+        """The text with the named families."""
         if not self.families:
             return self.text
         names = [name if runs == 1 else f"{name} ×{runs}" for name, runs in self.families.items()]
@@ -119,19 +120,24 @@ def night_beginning(night: Night, last: Night) -> str:
     return night.title if night == last else f"Nothing ran last night. Night of {night.day}"
 
 
-def number_of_runs(parts: Sequence[NightPart], counts: RunCounts) -> str:
-    runs = sum(sum(counts[part.outcome].values()) for part in parts if part.outcome != MISSED)
+def number_of_runs(counts: RunCounts) -> str:
+    """The number of the runs, such as "27 runs". A missed due time is no run."""
+    runs = 0
+    for outcome, families in counts.items():
+        if outcome != MISSED:
+            runs += sum(families.values())
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def night_sentence(night: Night, counts: RunCounts, usd: float | None) -> str:
-    """The sentence of the last night, such as "Last night (24 November): 3 runs, 1 failed (etl),
-    2 succeeded, $4.10."
+    """The sentence of the last night.
+
+    Such as "Last night (24 November): 3 runs, 1 failed (etl), 2 succeeded, $4.10.".
     """
     parts = night_parts(counts)
     if not parts:
         return f"{night.title}: nothing ran."
-    words = [number_of_runs(parts, counts), *map(str, parts)]
+    words = [number_of_runs(counts), *map(str, parts)]
     if usd is not None:
         words.append(format_usd(usd))
     return f"{night.title}: {', '.join(words)}."

@@ -25,7 +25,7 @@ from profiler.record.task_needs import (
 Unit = Literal[
     "ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"
 ]
-IndexType = Literal["boolean", "date", "double", "float", "keyword", "long"]
+IndexType = Literal["boolean", "date", "double", "float", "keyword", "long", "object"]
 
 # The types that are not double.
 _INDEX_TYPES: Mapping[Unit, IndexType] = {

@@ -1,16 +1,22 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from profiler.core.json_fields import integer
+from profiler.core.optional_math import known, max_known, mean_known
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
 from profiler.record.record_model import known_status
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."
+# A document grows by at most this much for the curves of its run.
+MAX_SERIES_POINTS = 240
+MAX_SERIES_BYTES = 8192
 
 
 class DocumentField(Struct, frozen=True, kw_only=True):
@@ -19,7 +25,7 @@ class DocumentField(Struct, frozen=True, kw_only=True):
     ``get`` is None if the forwarder or the task's event provides the value.
 
     ``record_path`` is its place in the record's JSON, if it is not calculated. ``is_list``: the
-    record has the only element of the list.
+    record has the only element of the list. A field of type ``object`` is only stored.
     """
 
     name: str
@@ -46,6 +52,45 @@ def _copied(name: str, path: str, index_type: IndexType = "keyword") -> Document
 def keywords(names: str) -> Iterator[DocumentField]:
     """Fields with these names, which are not in the record."""
     return (DocumentField(name=name) for name in names.split())
+
+
+def _series(run: RunView) -> dict[str, object] | None:
+    """The run's curves: means of CPU and maxima of memory in equal steps from ``start`` on.
+
+    None for a checkpoint: its run has a document for each of its intervals.
+    """
+    series = run.record.series
+    if series is None or run.record.interval is not None or series.step_ms <= 0:
+        return None
+    vcpu_used = series.vcpu_used or ()
+    memory_mb = series.memory_used_mb or ()
+    steps_of_point = -(-max(len(vcpu_used), len(memory_mb)) // MAX_SERIES_POINTS)
+    if steps_of_point == 0:
+        return None
+    curves: dict[str, object] = {
+        "start": known(format_datetime, parse_datetime(series.started_at)),
+        "step_ms": series.step_ms * steps_of_point,
+        "vcpu_used": _merged_steps(vcpu_used, steps_of_point, mean_known),
+        "memory_used_mb": _merged_steps(memory_mb, steps_of_point, max_known),
+    }
+    if curves["start"] is None or len(msgspec.json.encode(curves)) > MAX_SERIES_BYTES:
+        return None
+    return curves
+
+
+def _merged_steps(
+    values: Sequence[float | None],
+    count: int,
+    combine: Callable[..., float | None],
+) -> Sequence[float | None]:
+    """The values, each of ``count`` neighbours."""
+    if count == 1:
+        return values
+    points = []
+    for first in range(0, len(values), count):
+        point = combine(*values[first : first + count])
+        points.append(None if point is None else float(f"{point:.3g}"))
+    return points
 
 
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:
@@ -99,6 +144,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     ),
     # The ids of the other task, where a run that was killed for memory was started again.
     *keywords("task.retry_of task.retried_as"),
+    # The size before the last resize of the task definition, as its tag has it.
+    *keywords("task.resized_from"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
@@ -127,5 +174,8 @@ FIELDS = (
         for metric in METRICS
         if metric.document_field is not None
     ),
+    # Of the family's runs a month, which the forwarder looks up; else of the run alone.
+    DocumentField(name="recommendation.saving_usd_per_month", index_type="double"),
+    DocumentField(name="series", index_type="object", get=_series, is_searchable=False),
     DocumentField(name="record", is_searchable=False),
 )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import Json, field_at, mapping, mappings, text
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import SearchClusterError, SettingsError

@@ -17,9 +17,12 @@ from msgspec.structs import asdict, replace
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import (
     Document,
+    Stored,
+    completed_fields,
     notice_document,
     report_document,
     schedule_notice_document,
+    with_runs_per_month,
 )
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -121,7 +124,11 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "task": {"memory_mb": 1990.5},
         },
         "cost": {"usd": 0.5, "waste_usd": 0.1},
-        "recommendation": {"vcpu": 0.25, "saving_percent": 20.0},
+        "recommendation": {
+            "vcpu": 0.25,
+            "saving_percent": 20.0,
+            "saving_usd_per_month": 0.1,
+        },
         "tags": ["team=data", "stage="],
     }
 
@@ -148,9 +155,73 @@ def test_each_checkpoint_has_its_own_id_and_time() -> None:
     }
 
 
+SERIES = model.Series(
+    started_at="2026-03-01T00:00:10.500Z",
+    step_ms=1000,
+    vcpu_used=(0.25, None, 0.75),
+    memory_used_mb=(100.0, 200.0, None),
+)
+
+
+def test_a_report_has_its_curves_as_they_were_measured() -> None:
+    series = document(replace(FULL, series=SERIES)).fields["series"]
+    assert series["start"] == "2026-03-01T00:00:10.500Z"
+    assert series["step_ms"] == 1000
+    assert list(series["vcpu_used"]) == [0.25, None, 0.75]
+    assert list(series["memory_used_mb"]) == [100.0, 200.0, None]
+
+
+def test_long_curves_have_240_points_of_mean_cpu_and_highest_memory() -> None:
+    long = replace(
+        SERIES,
+        vcpu_used=(1.0, 2.0, None) * 160,
+        memory_used_mb=(5.0, None, 7.0, None) * 120,
+    )
+    series = document(replace(FULL, series=long)).fields["series"]
+    assert series["step_ms"] == 2000
+    assert len(series["vcpu_used"]) == 240
+    assert series["vcpu_used"][:3] == [1.5, 1.0, 2.0]
+    assert series["memory_used_mb"][:2] == [5.0, 7.0]
+    assert len(json.dumps(series)) <= 8192
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        None,
+        replace(SERIES, vcpu_used=None, memory_used_mb=()),
+        replace(SERIES, step_ms=0),
+        replace(SERIES, started_at="yesterday"),
+        replace(SERIES, vcpu_used=(0.12345678901234567,) * 240, memory_used_mb=(1 / 3,) * 240),
+    ],
+)
+def test_curves_without_values_or_times_or_of_more_than_8_kb_are_left_out(
+    series: model.Series | None,
+) -> None:
+    assert "series" not in document(replace(FULL, series=series)).fields
+
+
+def test_a_checkpoint_has_no_curves() -> None:
+    running = replace(FULL, series=SERIES, interval=model.Interval())
+    assert "series" not in document(running, "task.checkpoint").fields
+
+
+def test_the_saving_of_a_month_is_of_the_familys_runs() -> None:
+    made = with_runs_per_month(document(FULL), 30.0)
+    assert made.fields["recommendation"]["saving_usd_per_month"] == pytest.approx(3.0)
+    assert document(FULL).fields["recommendation"]["saving_usd_per_month"] == 0.1
+
+
+def test_a_report_that_completes_the_events_document_keeps_the_saving_of_a_month() -> None:
+    late = with_runs_per_month(document(FULL), 30.0)
+    fields = completed_fields(late, Stored(fields={}, seq_no=1, primary_term=1))
+    assert fields["recommendation"]["saving_usd_per_month"] == pytest.approx(3.0)
+
+
 def test_waste_is_absent_where_nothing_can_be_saved() -> None:
     dearer = replace(FULL, recommendation=model.Recommendation(vcpu=1, saving_percent=-30.0))
     assert document(dearer).fields["cost"] == {"usd": 0.5}
+    assert "saving_usd_per_month" not in document(dearer).fields["recommendation"]
 
 
 @pytest.mark.parametrize(
@@ -252,6 +323,9 @@ def test_user_data_cannot_cause_a_mapping_conflict(path: Path) -> None:
     assert mappings["dynamic"] is False
     assert loaded["template"]["settings"]["index"]["mapping"] == {"ignore_malformed": True}
     for name, field in mapped(mappings["properties"]):
+        if name == "series":
+            assert field == {"type": "object", "enabled": False}
+            continue
         assert field["type"] in {"keyword", "date", "float", "double", "long", "boolean", "text"}
         if field["type"] == "keyword" and name != "record":
             assert field["ignore_above"] >= 1024

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.forwarder.documents import Document
 from profiler.forwarder.family_runs import (
     _MEASURES,
     MAX_RUNS,
     MIN_RUNS,
     FamilyMemory,
+    FamilyRates,
     Measures,
     find_unusual,
 )
@@ -290,6 +292,70 @@ def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
     memory.compare(success())
     memory.highest_peak_mb(success())
     memory.killed_run(success(), "4dd5853f")
-    assert len(search.bodies) == 4
+    memory.runs_per_month({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
+    assert len(search.bodies) == 5
     for body in search.bodies:
         assert {"term": {"task.confirmed": True}} in body["query"]["bool"]["filter"]
+
+
+DAY_MS = 86_400_000
+
+
+def answered_window(tasks: int, days: float) -> AnsweringSearch:
+    bucket = {
+        "key": "etl",
+        "tasks": {"value": tasks},
+        "first": {"value": 1.0},
+        "last": {"value": 1 + days * DAY_MS},
+    }
+    return AnsweringSearch({"aggregations": {"families": {"buckets": [bucket]}}})
+
+
+def memory_of(search: AnsweringSearch) -> FamilyMemory:
+    return FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
+
+
+def saving(usd: float | None = 0.5, family: str = "etl") -> Document:
+    fields: dict[str, Any] = {
+        "cloud": {"account": {"id": "123456789012"}, "region": "eu-west-1"},
+        "task": {"family": family},
+        "cost": {"usd": 1.0, "waste_usd": usd},
+    }
+    return Document(index="task-reports-2026.03", id="1/batch", fields=fields)
+
+
+def test_the_runs_a_month_are_those_between_the_first_and_the_last() -> None:
+    rates = memory_of(answered_window(11, 10)).runs_per_month({"etl"}, success().task.arn)
+    assert rates == {"etl": pytest.approx(30.4375)}
+
+
+@pytest.mark.parametrize(("tasks", "days"), [(4, 10), (20, 0.9), (0, 0)])
+def test_few_runs_or_less_than_a_day_are_not_extrapolated(tasks: int, days: float) -> None:
+    search = answered_window(tasks, days)
+    assert memory_of(search).runs_per_month({"etl"}, success().task.arn) == {}
+
+
+def test_a_family_is_looked_up_once_in_a_period() -> None:
+    search = answered_window(11, 10)
+    rates = FamilyRates(period_ns=1000)
+    for now_ns in (2000, 2500, 3500):
+        (document,) = rates.with_savings([saving()], lambda: memory_of(search), now_ns)
+        monthly_usd = document.fields["recommendation"]["saving_usd_per_month"]
+        assert monthly_usd == pytest.approx(0.5 * 30.4375)
+    assert len(search.bodies) == 2
+
+
+def test_runs_without_a_saving_are_not_looked_up() -> None:
+    search = answered_window(11, 10)
+    documents = [saving(None), saving(0.0)]
+    rates = FamilyRates(period_ns=1000)
+    assert rates.with_savings(documents, lambda: memory_of(search), 2000) == documents
+    assert search.bodies == []
+
+
+def test_a_cluster_that_refuses_the_search_changes_no_document_and_is_not_asked_again() -> None:
+    search = AnsweringSearch(error=SearchClusterError("refused", status=403))
+    rates = FamilyRates(period_ns=1000)
+    for now_ns in (2000, 2500):
+        assert rates.with_savings([saving()], lambda: memory_of(search), now_ns) == [saving()]
+    assert len(search.bodies) == 1

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.kill_after_resize import reduced_memory
+from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.notifications.slack_messages import ended_task_message
@@ -54,6 +56,19 @@ def test_a_definition_whose_memory_was_not_reduced_says_nothing(
     definition: dict[str, Any] | None,
 ) -> None:
     assert reduced_memory(ended(), definition) is None
+
+
+def test_the_runs_document_has_the_size_before_the_resize() -> None:
+    resized = replace(ended(), resized_from=resized_from(RESIZED))
+    (document,) = event_documents(resized, ForwarderSettings())
+    assert document.fields["task"]["resized_from"] == "4/1024/4096"
+
+
+@pytest.mark.parametrize("definition", [None, {}, tagged("4/1024/x"), tagged("<!channel>/1/2")])
+def test_a_tag_that_is_not_a_size_is_not_in_the_document(
+    definition: dict[str, Any] | None,
+) -> None:
+    assert resized_from(definition) is None
 
 
 def test_another_failure_and_a_kill_at_another_size_say_nothing() -> None:

@@ -127,7 +127,7 @@ def leaves(properties: dict[str, Any], path: str = "") -> Iterator[tuple[str, st
     for name, mapping in properties.items():
         if "properties" in mapping:
             yield from leaves(mapping["properties"], f"{path}{name}.")
-        elif mapping.get("doc_values", True):
+        elif mapping.get("doc_values", True) and mapping.get("enabled", True):
             yield f"{path}{name}", mapping["type"]
 
 
@@ -169,6 +169,16 @@ def test_a_data_view_lists_the_fields_of_the_template(
     assert listed == {name: [kind] for name, kind in template_fields(index).items()}
     (record,) = [entry for entry in data_view_fields(index) if entry["name"] == "record"]
     assert {record["searchable"], record["aggregatable"], record["readFromDocValues"]} == {False}
+
+
+@pytest.mark.parametrize("index", get_args(Index))
+def test_a_list_of_documents_fetches_neither_the_curves_nor_the_record_of_a_run(
+    index: Index,
+) -> None:
+    for name in FILES:
+        attributes = by_id(name, object_id("data-view", index))["attributes"]
+        hidden = [entry["value"] for entry in json.loads(attributes["sourceFilters"])]
+        assert hidden == ["series", "series.*", "record"]
 
 
 # --- both flavours and the tested search are equivalent -------------------------------------------------------------
