@@ -17,7 +17,7 @@ from profiler.sizing.sized_revision import size_before
 from profiler.sizing.trend import MIN_RUNS, growth, median
 
 # The sentence and at most 19 lines.
-_MAX_FAILED = 7
+_MAX_FAILED = 5
 _MAX_MISSED = 3
 _MAX_UNUSUAL = 3
 _MAX_GROWING = 3
