@@ -52,10 +52,13 @@ _PATIENCE_SECONDS = 300.0
 
 
 class Function(Struct, frozen=True):
-    """One function of the forwarder in the emulator; ``failed`` is its failure queue."""
+    """One function of the forwarder in the emulator; ``failed`` is its failure queue, ``log`` the
+    file with its lines.
+    """
 
     url: str
     failed: list[tuple[dict[str, Any], Any]]
+    log: Path
 
     def invoke(self, event: dict[str, Any]) -> Any:
         """Invoke it as a subscription or a rule does, again when it fails; return the last
@@ -318,9 +321,8 @@ def _functions(
                 start_new_session=True,
             )
         stack.callback(_end, process)
-        functions.append(
-            Function(f"http://127.0.0.1:{port}/2015-03-31/functions/function/invocations", [])
-        )
+        url = f"http://127.0.0.1:{port}/2015-03-31/functions/function/invocations"
+        functions.append(Function(url, [], folder / f"{name}.log"))
     return functions
 
 

@@ -64,12 +64,18 @@ def main() -> None:
     requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=120).raise_for_status()
 
 
-def subscription_events(logs: Any) -> Iterator[dict[str, Any]]:
-    """An event for each log stream with lines that the filter pattern selects."""
-    groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix="/ecs/")
+def subscription_events(
+    logs: Any, prefix: str = "/ecs/", task_id: str = ""
+) -> Iterator[dict[str, Any]]:
+    """An event for each log stream, of one task or of all, with lines that the filter pattern
+    selects.
+    """
+    groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
     for group in (one["logGroupName"] for page in groups for one in page["logGroups"]):
         for stream in logs.describe_log_streams(logGroupName=group)["logStreams"]:
             name = stream["logStreamName"]
+            if not name.endswith(task_id):
+                continue
             lines = logs.get_log_events(logGroupName=group, logStreamName=name, startFromHead=True)[
                 "events"
             ]

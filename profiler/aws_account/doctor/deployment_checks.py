@@ -43,7 +43,7 @@ _UPDATE = (
 )
 _LINES_QUEUE = "ForwardLogsDeadLetterQueueUrl"
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
-_QUEUE_OUTPUTS = (_LINES_QUEUE, "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
+QUEUE_OUTPUTS = (_LINES_QUEUE, "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _TEMPLATES = "templates"
 _SOURCE = "past runs"
 
@@ -322,7 +322,7 @@ class _DeploymentChecks(Struct):
         )
 
     def queues(self) -> Iterator[Finding]:
-        for output in _QUEUE_OUTPUTS:
+        for output in QUEUE_OUTPUTS:
             url = self.stack.outputs.get(output)
             if url is not None:
                 yield from _guarded(_QUEUES, self._messages(output, url))

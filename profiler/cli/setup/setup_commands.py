@@ -1,9 +1,10 @@
-"""``task-profiler setup`` and its commands ``image``, ``stack`` and ``redrive``."""
+"""``task-profiler setup`` and its commands ``image``, ``stack``, ``proof`` and ``redrive``."""
 
 import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,7 @@ from profiler.cli.options import (
     CommandGroup,
     aws_options,
     flag,
+    gathered,
     option,
     parse_tags,
     repeatable,
@@ -38,6 +40,28 @@ from profiler.record.units import format_count
 
 if TYPE_CHECKING:
     from profiler.aws_account.setup.setup_steps import SetupStep
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofRequest:
+    """The options of ``setup proof``, as they were typed."""
+
+    cluster: str
+    stack: str
+    like: str | None
+    subnets: str | None
+    security_groups: str | None
+    task_role: str | None
+    execution_role: str | None
+    image: str | None
+    source: str | None
+    keep: bool
+    yes: bool
+    as_json: bool
+    markdown: bool
+    region: str | None
+    profile: str | None
+
 
 _STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
 _INDENT = " " * 22
@@ -212,6 +236,33 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
     if is_sent:
         return f"Sent {events} to {function} again."
     return f"would send {events} to {function}"
+
+
+@setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")
+@option("--cluster", "NAME", "Run the tasks in this ECS cluster.", required=True)
+@option("--name stack", "STACK", "The forwarder's stack.", default=DEFAULT_STACK)
+@option("--like", "FAMILY", "Run them as this family's schedule or service, with its roles.")
+@option("--subnets", "ID,…", "In these subnets.")
+@option("--security-groups", "ID,…", "With these security groups.")
+@option("--task-role", "ROLE", "With this task role.")
+@option("--execution-role", "ROLE", "With this execution role.")
+@option("--image", "IMAGE", "The monitor's image (default: the one that setup image pushes).")
+@option("--from source", "https://…", "Look for the documents in this search cluster.")
+@flag("--keep", "Keep the log group.")
+@yes_option
+@flag("--json as_json", "Print the plan, or the result, as one JSON object.")
+@flag("--markdown", "Print the result as a table for an issue, without names of the account.")
+@aws_options
+@gathered(ProofRequest, "request")
+def proof(*, request: ProofRequest) -> int:
+    """Run three small tasks whose usage is known, and compare what arrives of them.
+
+    Without --yes, print the plan. With it, the tasks run for some minutes and cost about a cent at
+    most. Afterwards, everything but their documents is removed.
+    """
+    from profiler.cli.setup.proof_output import prove  # slow to import
+
+    return prove(request)
 
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")

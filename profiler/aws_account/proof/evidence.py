@@ -1,0 +1,247 @@
+"""What arrives of a proof's tasks: ECS's own word, the witness's lines, reports, and what the
+forwarder's functions did.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.doctor.deployment_checks import QUEUE_OUTPUTS
+from profiler.aws_account.proof.plan import BATCH, ProofPlan
+from profiler.aws_account.proof.witness import TYPE
+from profiler.aws_account.replay import count_messages
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import task_id
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import decoded, mapping
+from profiler.core.queue_messages import HiddenMessages, hidden_messages
+from profiler.core.timestamps import NS_PER_MS, format_datetime
+from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.line_trust import AccountTrust
+from profiler.record.record_model import CHECKPOINT, Record
+from profiler.record.task_end import StoppedTask, parse_stopped_task
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX
+
+FUNCTION_LOG = "the log of task_stopped"
+DOCUMENTS = "the search cluster"
+QUEUES = "the queues"
+
+
+class WitnessLine(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the batch says of itself before a step.
+
+    ``time`` is in seconds since 1970. ``members`` are the names of metadata and statistics.
+    """
+
+    type: str
+    step: str
+    time: float
+    cpu_seconds: float
+    needed_bytes: int | None
+    written_bytes: int
+    started_at: Mapping[str, str]
+    members: Mapping[str, tuple[str, ...]]
+
+
+_DECODER = msgspec.json.Decoder(WitnessLine)
+
+
+class ProofTask(Struct, kw_only=True):
+    """A task of the proof, and what is known of it so far.
+
+    ``failure``: why ECS started none. ``state``: its last status. ``end``: None before it stopped.
+    ``ended`` is the last ``task.ended`` line.
+    """
+
+    scenario: str
+    arn: str | None = None
+    failure: str | None = None
+    state: str = ""
+    platform: str | None = None
+    instance_arn: str | None = None
+    end: StoppedTask | None = None
+    witness: tuple[WitnessLine, ...] = ()
+    run: PastRun | None = None
+    ended: Mapping[str, Any] | None = None
+    document: PastRun | None = None
+
+    @property
+    def id(self) -> str:
+        return task_id(self.arn)
+
+    @property
+    def stream(self) -> str:
+        """The batch's own log stream."""
+        return f"{DEFAULT_STREAM_PREFIX}/{BATCH}/{self.id}"
+
+    @property
+    def record(self) -> Record | None:
+        return None if self.run is None else self.run.report.record
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the batch ran, as far as is known."""
+        exit_code = None if self.end is None else self.end.container(BATCH).exit_code
+        return exit_code is not None or bool(self.witness)
+
+
+class EvidenceReader(Struct, kw_only=True):
+    """Reads what has arrived so far.
+
+    ``problems`` are the sentences about what cannot be read, by what it is. ``documents`` None: no
+    search cluster is named.
+    """
+
+    plan: ProofPlan
+    open_client: OpenClient
+    read_pages: ReadPages
+    trust: AccountTrust
+    documents: RunSource | None
+    clock: Clock
+    since_ns: int
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def read(self, tasks: Sequence[ProofTask]) -> None:
+        """Add what is new to the tasks."""
+        started = {task.id: task for task in tasks if task.arn is not None}
+        self._describe(started)
+        self._read_group(started)
+        function = self.plan.stack.outputs.get("TaskStoppedFunctionName")
+        if function is not None:
+            with self._noted(FUNCTION_LOG):
+                for line in self._lines(f"/aws/lambda/{function}", "task.ended"):
+                    document = mapping(decoded(json.loads, line))
+                    task = started.get(str(document.get("taskId")))
+                    if task is not None and document.get("type") == "task.ended":
+                        task.ended = document
+        if self.documents is not None:
+            with self._noted(DOCUMENTS):
+                for run in self._of_family(self.documents):
+                    task = started.get(run.report.record.task_id)
+                    if task is not None:
+                        task.document = run
+
+    def _describe(self, started: Mapping[str, ProofTask]) -> None:
+        arns = [task.arn for task in started.values() if task.end is None]
+        if not arns:
+            return
+        with aws_errors("The proof's tasks cannot be read", "ecs:DescribeTasks"):
+            described = self.open_client("ecs").describe_tasks(
+                cluster=self.plan.cluster, tasks=arns
+            )
+        for found in described["tasks"]:
+            task = started[task_id(found["taskArn"])]
+            task.state = found["lastStatus"]
+            task.platform = found.get("platformVersion")
+            task.instance_arn = found.get("containerInstanceArn")
+            task.end = parse_stopped_task({"detail": _with_texts(found)})
+
+    def _read_group(self, started: Mapping[str, ProofTask]) -> None:
+        """The lines of the batches' own streams alone: others can write into the group, too."""
+        streams = {task.stream: task for task in started.values()}
+        found: dict[str, list[WitnessLine]] = {stream: [] for stream in streams}
+        for page in self.read_pages(logGroupName=self.plan.group, startTime=self._since_ms):
+            for event in page["events"]:
+                line = decoded(_DECODER.decode, event["message"])
+                if line is not None and line.type == TYPE and event["logStreamName"] in found:
+                    found[event["logStreamName"]].append(line)
+        for stream, task in streams.items():
+            task.witness = tuple(sorted(found[stream], key=lambda line: line.time))
+        group = (self.plan.group,)
+        now_ns = self.clock.wall_ns()
+        reports = LogGroupRuns(self.read_pages, group, now_ns, trust=self.trust)
+        for run in self._of_family(reports):
+            batch = started.get(run.report.record.task_id)
+            if batch is not None and run.is_confirmed and run.report.record.container.name == BATCH:
+                batch.run = run
+
+    def _of_family(self, source: RunSource) -> Iterator[PastRun]:
+        selection = RunFilter(families=(PROOF_FAMILY,), since_ns=self.since_ns)
+        for run in source.runs(selection):
+            if run.report.type != CHECKPOINT:
+                yield run
+
+    @property
+    def _since_ms(self) -> int:
+        return self.since_ns // NS_PER_MS
+
+    def _lines(self, group: str, line_type: str) -> Iterator[str]:
+        pattern = f'{{ $.type = "{line_type}" && $.family = "{PROOF_FAMILY}" }}'
+        pages = self.read_pages(logGroupName=group, startTime=self._since_ms, filterPattern=pattern)
+        for page in pages:
+            for event in page["events"]:
+                yield event["message"]
+
+    @property
+    def _queues(self) -> Mapping[str, str]:
+        """The addresses of the stack's queues, by their names in the stack."""
+        outputs = self.plan.stack.outputs
+        return {
+            name.removesuffix("Url"): outputs[name] for name in QUEUE_OUTPUTS if name in outputs
+        }
+
+    def queue_counts(self) -> Mapping[str, int]:
+        """About how many messages are in each queue of the stack."""
+        counts = {}
+        with self._noted(QUEUES), aws_errors("A queue cannot be read", "sqs:GetQueueAttributes"):
+            for name, url in self._queues.items():
+                counts[name] = count_messages(self.open_client("sqs"), url)
+        return counts
+
+    def queues_with(self, tasks: Sequence[ProofTask], names: Sequence[str]) -> Sequence[str]:
+        """Those of the queues that have a message about one of the tasks. All messages stay."""
+        ids = [task.id for task in tasks if task.arn is not None]
+        permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
+        found = []
+        with self._noted(QUEUES), aws_errors("A queue cannot be read", permission):
+            for name in names:
+                with hidden_messages(self.open_client("sqs"), self._queues[name]) as messages:
+                    if _is_about(messages, ids):
+                        found.append(name)
+        return found
+
+    @contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        """Note the sentence of a part that cannot be read; the others are."""
+        try:
+            yield
+            self.problems.pop(what, None)
+        except TaskProfilerError as error:
+            self.problems[what] = str(error)
+
+
+def _with_texts(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A task of boto3 with the times as in ECS's event."""
+    return {
+        name: format_datetime(value) if isinstance(value, datetime) else value
+        for name, value in task.items()
+    }
+
+
+def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:
+    """Whether a message is about one of the tasks."""
+    while received := messages.receive():
+        for message in received:
+            text = _text_of(message["Body"])
+            if any(one in text for one in ids):
+                return True
+    return False
+
+
+def _text_of(body: str) -> str:
+    """The text of a message, and of the log lines in it."""
+    data = mapping(mapping(decoded(json.loads, body)).get("awslogs")).get("data")
+    try:
+        return body + gzip.decompress(base64.b64decode(str(data or ""))).decode(errors="replace")
+    except (OSError, ValueError, EOFError):
+        return body

@@ -1,0 +1,433 @@
+"""What ``task-profiler setup proof`` will do: where its tasks run, with which roles, and what stays.
+
+The plan only reads. A schedule or service of the cluster shows how tasks run there, or the family
+that the user names.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
+from profiler.aws_account.doctor.definition_checks import role_problems
+from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.planned_family import PlannedFamily, plan_addition
+from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
+from profiler.aws_account.report_paths import ReportPaths, task_role
+from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.setup.group_filters import Delivery, delivery_of
+from profiler.aws_account.stack_state import StackState, existing_stack
+from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, text
+from profiler.record.family_identity import PROOF_FAMILY, matches_any
+from profiler.sizing.prices import X86, PriceOverrides, prices
+from profiler.task_definitions.containers import log_target, read_containers
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.monitor_changes import AddMonitorOptions
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, default_image
+
+BATCH = "batch"
+SCENARIOS = ("success", "failure", "memory")
+ON_INSTANCE = "instance"  # a success that the monitor of its instance reports
+GROUP_PREFIX = f"/ecs/{PROOF_FAMILY}-"
+BATCH_MB = 256
+_AWSVPC = "awsvpcConfiguration"
+_AWSVPC_MODE = "awsvpc"
+_VCPU = 1
+_FARGATE_MB = 2048  # the smallest task with a whole vCPU
+_INSTANCE_MB = 512
+_BILLED_MINUTES = 2
+_PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
+# Parameters of the stack.
+_CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
+_ADD_COMMAND = "task-profiler taskdef add-monitor"
+# The actions of the plan, in addition to those of the proof.
+PLAN_RIGHTS = (
+    "cloudformation:DescribeStacks",
+    "ecs:DescribeServices",
+    "ecs:DescribeTaskDefinition",
+    "ecs:ListServices",
+    "ecs:ListTaskDefinitions",
+    "events:ListEventBuses",
+    "events:ListRules",
+    "events:ListTargetsByRule",
+    "iam:GetRolePolicy",
+    "iam:ListAttachedRolePolicies",
+    "iam:ListRolePolicies",
+    "logs:DescribeAccountPolicies",
+    "scheduler:GetSchedule",
+    "scheduler:ListSchedules",
+)
+PROOF_RIGHTS = (
+    "ecs:DeleteTaskDefinitions",
+    "ecs:DeregisterTaskDefinition",
+    "ecs:DescribeTasks",
+    "ecs:ListTasks",
+    "ecs:RegisterTaskDefinition",
+    "ecs:RunTask",
+    "ecs:StopTask",
+    "iam:DeleteRolePolicy",
+    "iam:PassRole",  # to hand the task's roles over
+    "iam:PutRolePolicy",
+    "logs:CreateLogGroup",
+    "logs:DeleteLogGroup",
+    "logs:DeleteSubscriptionFilter",
+    "logs:DescribeLogGroups",
+    "logs:FilterLogEvents",
+    "logs:PutSubscriptionFilter",
+    "sqs:GetQueueAttributes",
+)
+
+
+class ProofOptions(Struct, frozen=True, kw_only=True):
+    """The options of ``setup proof``. None or empty: as the schedule, service or family has it."""
+
+    cluster: str
+    stack: str
+    like: str | None = None
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    task_role: str | None = None
+    execution_role: str | None = None
+    image: str | None = None
+
+
+class TaskPlace(Struct, frozen=True, kw_only=True):
+    """How tasks run in the cluster.
+
+    ``source``: what shows it, in words. ``run`` are arguments of RunTask, ``definition`` is the
+    name of the family's definition, None: there is none.
+    """
+
+    source: str
+    definition: str | None
+    run: Mapping[str, Any] = {}
+
+
+class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that the proof does.
+
+    ``planned`` is the family with its monitor. ``policy_streams``: the streams that a policy must
+    allow for the time of the proof. ``usd`` None: the price is unknown, or EC2's.
+    ``reads_documents``: a search cluster is named.
+    """
+
+    id: str
+    cluster: str
+    stack: StackState
+    place: TaskPlace
+    planned: PlannedFamily
+    plain: Mapping[str, object]
+    scenarios: tuple[str, ...]
+    delivery: Delivery | None
+    policy_streams: tuple[str, ...]
+    problems: tuple[str, ...]
+    usd: float | None
+    reads_documents: bool = False
+
+    @property
+    def group(self) -> str:
+        return f"{GROUP_PREFIX}{self.id}"
+
+    @property
+    def name(self) -> str:
+        """The name of the inline policy, and the starter of the tasks."""
+        return f"{PROOF_FAMILY}-{self.id}"
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        return self.planned.changed.definition
+
+    @property
+    def role(self) -> str | None:
+        return task_role(self.definition)
+
+    @property
+    def is_on_fargate(self) -> bool:
+        return bool(self.definition["requiresCompatibilities"] == [FARGATE])
+
+    @property
+    def region(self) -> str:
+        return self.stack.region or ""
+
+    @property
+    def indexes(self) -> bool:
+        return bool(self.stack.parameters.get("ElasticsearchUrl"))
+
+    def notifies_of(self, scenario: str) -> bool:
+        """Whether the stack has a channel for the end of this task, and settings that select it."""
+        values = self.stack.parameters
+        has_channel = any(values.get(name) for name in _CHANNELS)
+        families = tuple(filter(None, values.get("NotifyFamilies", "").split(",")))
+        status = "failure" if scenario in ("failure", "memory") else "success"
+        subjects = values.get("Notify", "all").split(",")
+        is_selected = not {"all", status}.isdisjoint(subjects)
+        return has_channel and is_selected and matches_any(PROOF_FAMILY, families)
+
+    def document(self) -> Mapping[str, object]:
+        """The plan for people and programs."""
+        network = mapping(mapping(self.place.run.get("networkConfiguration")).get(_AWSVPC))
+        strategy = self.place.run.get("capacityProviderStrategy", ())
+        return {
+            "cluster": self.cluster,
+            "as": self.place.source,
+            "registers": PROOF_FAMILY,
+            "runs": list(self.scenarios),
+            "launchType": self.place.run.get("launchType"),
+            "capacityProviders": [one["capacityProvider"] for one in strategy],
+            "networkMode": self.definition["networkMode"],
+            "subnets": network.get("subnets", []),
+            "securityGroups": network.get("securityGroups", []),
+            "publicAddress": network.get("assignPublicIp") == "ENABLED",
+            "taskRole": self.definition.get("taskRoleArn"),
+            "executionRole": self.definition.get("executionRoleArn"),
+            "image": self.planned.changed.monitor and self.planned.changed.monitor.image,
+            "makes": [self.group, *self._for_the_time()],
+            "stays": self._stays(),
+            "problems": list(self.problems),
+            "usd": self.usd,
+            "rights": sorted({*PLAN_RIGHTS, *PROOF_RIGHTS}),
+        }
+
+    def _for_the_time(self) -> Iterator[str]:
+        if self.delivery is not None:
+            yield "the stack's subscription filter on it"
+        if self.policy_streams:
+            yield f"the inline policy {self.name} of the role {self.role}"
+
+    def _stays(self) -> str:
+        documents = f"{len(self.scenarios)} documents" if self.indexes else "no document"
+        return (
+            f"{documents} of the family {PROOF_FAMILY} (one killed, one failed), and two "
+            f"notifications of failures, which name {PROOF_FAMILY}"
+        )
+
+
+def make_plan(
+    options: ProofOptions, new_id: str, open_client: OpenClient, warn: Callable[[str], object]
+) -> ProofPlan:
+    """Plan the proof. Raises TaskProfilerError if it cannot run there."""
+    stack = existing_stack(open_client, options.stack)
+    definitions = TaskDefinitions(open_client("ecs"))
+    _check_family(open_client("ecs"), definitions)
+    place = _with_network(_place(options, open_client), options)
+    like: Mapping[str, object] = {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
+    if place.definition is not None:
+        described = definitions.describe(place.definition)
+        like = read_document(described, place.definition).definition
+    place = _with_launch_type(place, like)
+    image = options.image or default_image(stack.stack_id)
+    plain = _definition(
+        like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=stack.region
+    )
+    has_subnets = bool(place.run.get("networkConfiguration", {}).get(_AWSVPC, {}).get("subnets"))
+    if plain["networkMode"] == _AWSVPC_MODE and not has_subnets:
+        raise TaskProfilerError(
+            f"{place.source} does not show in which subnets its tasks run: name them with "
+            "--subnets and --security-groups."
+        )
+    planned = plan_addition(
+        PROOF_FAMILY,
+        TaskDefinitionDocument(definition=plain, arn=stack.stack_id),
+        options=AddMonitorOptions(container=BATCH, image=image),
+    )
+    paths = ReportPaths(open_client)
+    role = task_role(plain)
+    permission = paths.permission(role, planned.streams)
+    adds_policy = role is not None and permission in ("denied", "unknown")
+    found = role_problems(
+        planned.changed.definition, None if adds_policy else permission, paths, _ADD_COMMAND
+    )
+    instances = InstanceMonitors(open_client("ecs"), warn)
+    on_instance = instances.reports_family(PROOF_FAMILY, plain, [options.cluster])
+    for sentence in sorted(paths.problems):
+        warn(sentence)
+    return ProofPlan(
+        id=new_id,
+        cluster=options.cluster,
+        stack=stack,
+        place=place,
+        planned=planned,
+        plain=plain,
+        scenarios=(*SCENARIOS, ON_INSTANCE) if on_instance else SCENARIOS,
+        delivery=_delivery(stack, open_client),
+        policy_streams=tuple(sorted(planned.streams)) if adds_policy else (),
+        problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found),
+        usd=_usd(plain, stack.region),
+    )
+
+
+def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
+    """Raise TaskProfilerError if the family is somebody's own: its schedules would start ours."""
+    with aws_errors("The family of the proof cannot be read", "ecs:ListTaskDefinitions"):
+        arns = read_items(
+            ecs, "list_task_definitions", "taskDefinitionArns", familyPrefix=PROOF_FAMILY
+        )
+        revisions = [arn for arn in arns if family_of(arn) == PROOF_FAMILY]
+    for arn in revisions:
+        document = read_document(definitions.describe(arn), arn)
+        groups = [log_target(one).group or "" for one in read_containers(document.definition)]
+        if not all(group.startswith(GROUP_PREFIX) for group in groups):
+            raise TaskProfilerError(
+                f"The family {PROOF_FAMILY} has a revision that setup proof did not register: "
+                "deregister it, or give it another name."
+            )
+
+
+def _place(options: ProofOptions, open_client: OpenClient) -> TaskPlace:
+    """The first schedule or service of the cluster, of the family of ``--like`` if it is given."""
+    cluster = cluster_name(options.cluster)
+    for target in Schedules(open_client).targets():
+        is_like = options.like in (None, target.family)
+        if cluster_name(target.cluster_arn) == cluster and is_like:
+            return TaskPlace(
+                source=f"The {target.title}",
+                definition=target.definition_arn,
+                run=_run_of_target(target.content),
+            )
+    ecs = open_client("ecs")
+    with aws_errors(
+        f"The services of the cluster {cluster} could not be read",
+        "ecs:ListServices and ecs:DescribeServices",
+    ):
+        for service in read_services(ecs, options.cluster):
+            arn = str(service.get("taskDefinition", ""))
+            if arn and options.like in (None, family_of(arn)):
+                return TaskPlace(
+                    source=f"The service {service['serviceName']}",
+                    definition=arn,
+                    run=_copied(service),
+                )
+    if options.like is not None:
+        return TaskPlace(source=f"The family {options.like}", definition=options.like)
+    if options.subnets:
+        return TaskPlace(source="The options", definition=None)
+    raise TaskProfilerError(
+        f"No schedule and no service of the cluster {cluster} shows how tasks run there: name "
+        "--subnets, --task-role and --execution-role, or a family with --like."
+    )
+
+
+def _copied(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of RunTask in a service."""
+    names = ("launchType", "capacityProviderStrategy", "platformVersion", "networkConfiguration")
+    run = {name: found[name] for name in names if found.get(name)}
+    if "capacityProviderStrategy" in run:
+        run.pop("launchType", None)
+    return run
+
+
+def _run_of_target(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of RunTask in a target: its members begin with capitals, RunTask's do not."""
+    return _copied(_uncapitalized(content.get("Target", content)["EcsParameters"]))
+
+
+def _uncapitalized(value: Any) -> Any:  # noqa: ANN401  JSON of the API
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: _uncapitalized(one) for name, one in value.items()}
+    return [_uncapitalized(one) for one in value] if isinstance(value, list) else value
+
+
+def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
+    if not (options.subnets or options.security_groups):
+        return place
+    network = dict(mapping(mapping(place.run.get("networkConfiguration")).get(_AWSVPC)))
+    if options.subnets:
+        network["subnets"] = list(options.subnets)
+    if options.security_groups:
+        network["securityGroups"] = list(options.security_groups)
+    run = {**place.run, "networkConfiguration": {_AWSVPC: network}}
+    return replace(place, run=run)
+
+
+def _with_launch_type(place: TaskPlace, like: Mapping[str, object]) -> TaskPlace:
+    """The place with what a family alone says: the first of its launch types."""
+    if "launchType" in place.run or "capacityProviderStrategy" in place.run:
+        return place
+    required = like.get("requiresCompatibilities")
+    launch_type = required[0] if isinstance(required, list) and required else EC2
+    return replace(place, run={**place.run, "launchType": launch_type})
+
+
+def _definition(
+    like: Mapping[str, object],
+    place: TaskPlace,
+    options: ProofOptions,
+    *,
+    group: str,
+    image: str,
+    region: str | None,
+) -> dict[str, Any]:
+    """The definition of the batch alone."""
+    compatibilities = [place.run.get("launchType")]
+    if compatibilities == [None]:
+        providers = place.run["capacityProviderStrategy"]
+        is_fargate = all(one["capacityProvider"].startswith(FARGATE) for one in providers)
+        compatibilities = [FARGATE if is_fargate else EC2]
+    options_of_log = {
+        "awslogs-group": group,
+        "awslogs-region": region,
+        "awslogs-stream-prefix": DEFAULT_STREAM_PREFIX,
+    }
+    program = files("profiler.aws_account.proof").joinpath("witness.py").read_text("utf-8")
+    definition = {
+        "family": PROOF_FAMILY,
+        "requiresCompatibilities": compatibilities,
+        "networkMode": like.get("networkMode", "bridge"),
+        "cpu": str(_VCPU * 1024),
+        "memory": str(_FARGATE_MB if compatibilities == [FARGATE] else _INSTANCE_MB),
+        "taskRoleArn": options.task_role or like.get("taskRoleArn"),
+        "executionRoleArn": options.execution_role or like.get("executionRoleArn"),
+        "runtimePlatform": like.get("runtimePlatform"),
+        "containerDefinitions": [
+            {
+                "name": BATCH,
+                "image": image,
+                "essential": True,
+                "memory": BATCH_MB,
+                "entryPoint": [_PYTHON, "-I", "-c", program],
+                "command": [SCENARIOS[0]],
+                "logConfiguration": {"logDriver": "awslogs", "options": options_of_log},
+            }
+        ],
+    }
+    return {name: value for name, value in definition.items() if value}
+
+
+def _delivery(stack: StackState, open_client: OpenClient) -> Delivery | None:
+    """The stack's delivery; None if an account-wide subscription delivers the lines already, or
+    the stack takes none.
+    """
+    values = {"ElasticsearchUrl": "", "ForwardLogLines": "", "Ingestion": "", **stack.parameters}
+    if "ForwardLogsFunctionName" not in stack.outputs:
+        return None
+    delivery = delivery_of(values, stack)
+    with aws_errors(
+        "The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"
+    ):
+        policies = account_subscriptions(open_client("logs"))
+    documents = [mapping(json.loads(one["policyDocument"])) for one in policies]
+    for document in documents:
+        is_own = document.get("DestinationArn") == delivery.destination_arn
+        if is_own and passes_reports(document.get("FilterPattern")):
+            return None
+    return delivery
+
+
+def _usd(definition: Mapping[str, Any], region: str | None) -> float | None:
+    """About what three tasks of two minutes cost on Fargate."""
+    if definition["requiresCompatibilities"] != [FARGATE]:
+        return None
+    architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or X86
+    found = prices(region, architecture, PriceOverrides())
+    if found is None:
+        return None
+    hours = len(SCENARIOS) * _BILLED_MINUTES / 60
+    return round(found.size_hour_usd(_VCPU, _FARGATE_MB) * hours, 4)

@@ -1,0 +1,552 @@
+"""Compares what arrived of a proof with what is known: one row for each assumption of this project.
+
+A row that differs ends with the remedy of ``doctor``, which looks at the same family and stack.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.proof.evidence import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
+from profiler.aws_account.proof.plan import BATCH, BATCH_MB, ON_INSTANCE, ProofPlan
+from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
+from profiler.aws_account.report_paths import LogGroupState
+from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.record_model import Record
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE
+from profiler.record.task_end import StoppedTask, determine_outcome
+from profiler.record.units import MIB, billed_ms, format_count, format_duration
+from profiler.sizing.prices import PriceOverrides, cost_of
+
+RowState = Literal["ok", "differs", "not checked"]
+_TOLERANCE = 0.02
+_CPU_TOLERANCE_SECONDS = 0.1
+_REPORT_SECONDS = 30.0  # the monitor has 25 s
+_INIT_SECONDS = 1.0
+_EXIT_CODES = {"failure": FAILURE_EXIT_CODE, "memory": SIGKILL_EXIT_CODE}
+_SUCCESSES = ("success", ON_INSTANCE)
+_OWN_MONITOR = ("success", "failure", "memory")
+_ALL = (*_OWN_MONITOR, ON_INSTANCE)
+_PERIODS = {True: 10.0, False: 1.0}  # seconds, by whether it is Fargate's
+_PERIOD_TOLERANCE = 0.2
+# Members that this project reads, and others that are known: of /task, of its containers, and of
+# each container's statistics.
+_READ: Mapping[str, frozenset[str]] = {
+    "task": frozenset(["Cluster", "TaskARN", "Family", "Revision", "KnownStatus", "Containers"]),
+    "container": frozenset(
+        [
+            "DockerId",
+            "Name",
+            "Image",
+            "KnownStatus",
+            "Limits",
+            "CreatedAt",
+            "StartedAt",
+            "Type",
+            "LogDriver",
+            "LogOptions",
+            "ContainerARN",
+            "Labels",
+        ]
+    ),
+    "stats": frozenset(["read", "cpu_stats", "memory_stats", "blkio_stats"]),
+}
+_KNOWN: Mapping[str, frozenset[str]] = {
+    "task": frozenset(
+        [
+            "DesiredStatus",
+            "Limits",
+            "AvailabilityZone",
+            "AvailabilityZoneID",
+            "LaunchType",
+            "PullStartedAt",
+            "PullStoppedAt",
+            "ExecutionStoppedAt",
+            "EphemeralStorageMetrics",
+            "ClockDrift",
+            "FaultInjectionEnabled",
+            "Group",
+            "ServiceName",
+            "VPCID",
+            "Errors",
+        ]
+    ),
+    "container": frozenset(
+        [
+            "DockerName",
+            "ImageID",
+            "DesiredStatus",
+            "Volumes",
+            "Ports",
+            "Networks",
+            "ExitCode",
+            "FinishedAt",
+            "Health",
+            "RestartCount",
+            "Snapshotter",
+            "ClockDrift",
+        ]
+    ),
+    "stats": frozenset(
+        [
+            "preread",
+            "precpu_stats",
+            "pids_stats",
+            "num_procs",
+            "storage_stats",
+            "name",
+            "id",
+            "networks",
+            "network_rate_stats",
+            "os_type",
+        ]
+    ),
+}
+
+
+class Verdict(Struct, frozen=True):
+    """What is assumed, what was seen, and whether they agree; None: that cannot be said."""
+
+    is_ok: bool | None
+    expected: str
+    seen: str
+
+
+_NO = False
+
+
+class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of the table. ``detail`` has AWS's words, all others are this project's."""
+
+    task: str
+    check: str
+    state: RowState
+    expected: str = ""
+    seen: str = ""
+    detail: str | None = None
+    remedy: str | None = None
+
+
+class Check(Struct, frozen=True):
+    """An assumption about some of the tasks.
+
+    ``topics``: of doctor's findings that can explain a difference. ``needs_report``: it compares
+    the report's values.
+    """
+
+    name: str
+    scenarios: tuple[str, ...]
+    judge: Callable[[ProofPlan, ProofTask], Verdict]
+    topics: tuple[str, ...] = ()
+    needs_report: bool = True
+
+
+def _close(seen: float | None, expected: float, tolerance: float, unit: str) -> Verdict:
+    """A value beside the one that is known; an absent one differs."""
+    if seen is None:
+        return Verdict(_NO, f"{expected:.2f} {unit}", "absent")
+    is_ok = abs(seen - expected) <= tolerance
+    return Verdict(is_ok, f"{expected:.2f} {unit}", f"{seen:.2f} {unit}")
+
+
+def _unknown(why: str) -> Verdict:
+    return Verdict(None, "", why)
+
+
+_NO_WITNESS = _unknown("the batch printed nothing about it")
+
+
+def _record(task: ProofTask) -> Record:
+    assert task.record is not None  # noqa: S101  a check that needs the report has one
+    return task.record
+
+
+def _seconds(text: str | None) -> float | None:
+    moment_ns = parse_ns(text)
+    return None if moment_ns is None else moment_ns / NS_PER_SECOND
+
+
+def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    started = task.witness[-1].started_at if task.witness else {}
+    batch = _seconds(started.get(BATCH))
+    monitor = _seconds(started.get(MONITOR_NAME))
+    if batch is None or monitor is None:
+        return _NO_WITNESS
+    return Verdict(batch <= monitor, "before the monitor", f"{monitor - batch:.2f} s before it")
+
+
+def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    assert task.run is not None  # noqa: S101  as in _record
+    place = "" if task.run.place is None else task.run.place.stream
+    expected = f"the batch's stream, within {_REPORT_SECONDS:.0f} s"
+    if place != task.stream:
+        return Verdict(
+            _NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}"
+        )
+    written = _seconds(task.run.report.time)
+    ended = _seconds(_record(task).finished_at)
+    if written is None or ended is None:
+        return Verdict(_NO, expected, "a report without its times")
+    after = written - ended
+    return Verdict(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
+
+
+def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    record = _record(task)
+    started = _seconds(record.started_at)
+    duration_ms = record.metrics.duration_ms
+    if not task.witness or started is None or duration_ms is None:
+        return _NO_WITNESS
+    covered = 100.0
+    if record.sampling is not None and record.sampling.cpu_covered_percent is not None:
+        covered = record.sampling.cpu_covered_percent
+    known = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
+    tolerance = _TOLERANCE * known + _CPU_TOLERANCE_SECONDS
+    return _close(record.metrics.cpu_seconds, known, tolerance, "s")
+
+
+def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
+    """The witness's CPU time at a moment: between two lines it is used evenly."""
+    for earlier, later in pairwise(lines):
+        if earlier.time <= moment < later.time:
+            share = (moment - earlier.time) / (later.time - earlier.time)
+            return earlier.cpu_seconds + share * (later.cpu_seconds - earlier.cpu_seconds)
+    return lines[-1].cpu_seconds
+
+
+def _memory_peak(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    """A sampled peak is a lower bound."""
+    needed = [line.needed_bytes for line in task.witness if line.needed_bytes is not None]
+    if not needed:
+        return _unknown("the batch cannot read its control group")
+    metrics = _record(task).metrics
+    found = _close(
+        metrics.max_memory_used_mb, max(needed) / MIB, _TOLERANCE * max(needed) / MIB, "MB"
+    )
+    if metrics.memory_peak_source == "sampled" and metrics.max_memory_used_mb is not None:
+        is_below = metrics.max_memory_used_mb <= (1 + _TOLERANCE) * max(needed) / MIB
+        return Verdict(is_below, found.expected, f"≥{found.seen}")
+    return found
+
+
+def _written_bytes(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    if not task.witness or not task.witness[-1].written_bytes:
+        return _NO_WITNESS
+    written = _record(task).metrics.block_write_bytes
+    seen = None if written is None else written / MIB
+    return _close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
+
+
+def _network(plan: ProofPlan, task: ProofTask) -> Verdict:
+    metrics = _record(task).metrics
+    received = metrics.network_rx_bytes
+    is_host = plan.definition["networkMode"] == "host"
+    seen = "absent" if received is None else f"{received} bytes received"
+    if is_host:
+        return Verdict(received is None, "absent (host network)", seen)
+    return Verdict(bool(received), "some bytes received", seen)
+
+
+def _exit_code(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    known = _EXIT_CODES.get(task.scenario, 0)
+    of_ecs = None if task.end is None else task.end.container(BATCH).exit_code
+    of_report = _record(task).exit_code
+    seen = f"{of_report} in the report, {of_ecs} in ECS"
+    return Verdict(of_report == of_ecs == known, str(known), seen)
+
+
+def _kill(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    expected = f"killed for memory at {BATCH_MB} MB"
+    limit = _record(task).metrics.memory_size_mb
+    category = None if task.end is None else _outcome_category(task.end)
+    if task.ended is not None:
+        category = task.ended.get("stopCategory")
+    seen = f"{'killed for memory' if category == 'oom' else category} at {limit} MB"
+    return Verdict(category == "oom" and limit == BATCH_MB, expected, seen)
+
+
+def _outcome_category(end: StoppedTask) -> str:
+    return determine_outcome(end, end.container(BATCH)).category
+
+
+def _statistics_period(plan: ProofPlan, task: ProofTask) -> Verdict:
+    sampling = _record(task).sampling
+    known = _PERIODS[plan.is_on_fargate]
+    period_ms = None if sampling is None else sampling.stats_period_ms
+    seen = None if period_ms is None else period_ms / 1000
+    return _close(seen, known, known * _PERIOD_TOLERANCE, "s")
+
+
+def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    seen: dict[str, set[str]] = {}
+    for line in task.witness:
+        for kind, names in line.members.items():
+            seen.setdefault(kind, set()).update(names)
+    if not any(seen.values()):
+        return _NO_WITNESS
+    differences = []
+    for kind, read in _READ.items():
+        found = seen.get(kind, set())
+        differences += [f"new {kind}.{name}" for name in found - read - _KNOWN[kind]]
+        differences += [f"no {kind}.{name}" for name in read - found]
+    return Verdict(
+        not differences, "those that are known", ", ".join(sorted(differences)) or "the same"
+    )
+
+
+def _init_duration(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
+    batch = _seconds(task.witness[-1].started_at.get(BATCH)) if task.witness else None
+    if task.end is None or task.end.pull_started_at is None or batch is None or not has_pull:
+        return _unknown("ECS shows no start of the pull")
+    init_ms = _record(task).metrics.init_duration_ms
+    seen = None if init_ms is None else init_ms / 1000
+    return _close(seen, batch - task.end.pull_started_at.timestamp(), _INIT_SECONDS, "s")
+
+
+def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> Verdict:
+    if task.end is None:
+        return Verdict(_NO, "exit code 0", "the task has not stopped")
+    code = task.end.container(MONITOR_NAME).exit_code
+    return Verdict(code == 0, "exit code 0", f"exit code {code}")
+
+
+def _event(plan: ProofPlan, task: ProofTask) -> Verdict:
+    """Whether ECS's event reached the functions, and the document is written and confirmed."""
+    if plan.reads_documents:
+        expected = "a confirmed document"
+        if task.document is None:
+            return Verdict(_NO, expected, "no document")
+        seen = expected if task.document.is_confirmed else "a document that no event confirms"
+        return Verdict(task.document.is_confirmed, expected, seen)
+    if "TaskStoppedFunctionName" not in plan.stack.outputs:
+        return _unknown("the stack has no task_stopped")
+    if task.ended is None:
+        return Verdict(_NO, "a task.ended line", "none")
+    is_indexed = bool(task.ended.get("indexed"))
+    expected = "a document" if plan.indexes else "a task.ended line"
+    return Verdict(
+        is_indexed or not plan.indexes, expected, "a document" if is_indexed else "no document"
+    )
+
+
+def _notice(plan: ProofPlan, task: ProofTask) -> Verdict:
+    if not plan.notifies_of(task.scenario):
+        return _unknown("the stack does not notify of it")
+    posted = None if task.ended is None else task.ended.get("notified")
+    known = "failure" if task.scenario in ("failure", "memory") else "success"
+    return Verdict(posted == known, known, str(posted or "none"))
+
+
+def _cost(plan: ProofPlan, task: ProofTask) -> Verdict:
+    """The formula over ECS's times; two seconds of rounding are no difference."""
+    if not plan.is_on_fargate:
+        return _unknown("a task on EC2 has no price of its own")
+    end = task.end
+    if end is None or end.pull_started_at is None or end.execution_stopped_at is None:
+        return _unknown("ECS shows no times")
+    record = _record(task)
+    billed = billed_ms(_ns(end.pull_started_at), _ns(end.execution_stopped_at))
+    known, slack = (
+        cost_of(
+            replace(record, metrics=replace(record.metrics, billed_duration_ms=ms)),
+            PriceOverrides(),
+        )
+        for ms in (billed, 2000)
+    )
+    if known is None or slack is None or known.usd is None or slack.usd is None:
+        return _unknown("the Region's prices are unknown")
+    seen = None if record.cost is None or record.cost.usd is None else record.cost.usd * 1000
+    return _close(seen, known.usd * 1000, slack.usd * 1000, "USD per 1,000 runs")
+
+
+def _ns(moment: datetime) -> int:
+    return round(moment.timestamp() * NS_PER_SECOND)
+
+
+CHECKS = (
+    Check(
+        "the batch starts without waiting for the monitor",
+        ("success",),
+        _start_of_batch,
+        needs_report=False,
+    ),
+    Check("report", _ALL, _report_in_stream, ("role", "log group", "monitor")),
+    Check("CPU time", _SUCCESSES, _cpu_seconds),
+    Check("memory peak", _SUCCESSES, _memory_peak),
+    Check("written bytes", _SUCCESSES, _written_bytes),
+    Check("network", _SUCCESSES, _network),
+    Check("exit code", _ALL, _exit_code),
+    Check("verdict and limit", ("memory",), _kill, ("task_stopped",)),
+    Check("period of the statistics", ("success",), _statistics_period),
+    Check("members of the metadata", ("success",), _members, needs_report=False),
+    Check("time to start", ("success",), _init_duration),
+    Check("end of the monitor", _OWN_MONITOR, _end_of_monitor, needs_report=False),
+    Check(
+        "ECS's event",
+        _ALL,
+        _event,
+        ("subscription", "stack", "forward_logs", "task_stopped", "queues"),
+        needs_report=False,
+    ),
+    Check("notification", _OWN_MONITOR, _notice, ("task_stopped", "queues"), needs_report=False),
+    Check("cost", ("success",), _cost),
+)
+
+
+_SEND = (
+    "This project assumes otherwise: please send the table, which task-profiler setup proof "
+    "--markdown prints."
+)
+SUBSCRIPTION = "subscription"
+_OF_FUNCTIONS = ("ECS's event", "notification")
+# What keeps a task from running, by the category of its end.
+_NOT_RUN = {
+    "image": "Run task-profiler setup image, or name another image with --image.",
+    "resources": "Give the cluster capacity for a task of one vCPU, or choose --like or --subnets.",
+}
+
+
+def rows(
+    plan: ProofPlan,
+    tasks: Sequence[ProofTask],
+    problems: Mapping[str, str],
+    wait_seconds: float,
+) -> Iterator[Row]:
+    """The rows of all tasks, without those of the queues.
+
+    ``problems``: why a source could not be read.
+    """
+    for task in tasks:
+        reason = _why_not_run(task, wait_seconds)
+        yield _task_row(task, reason)
+        for check in CHECKS:
+            if task.scenario in check.scenarios:
+                row = _row(plan, task, check, wait_seconds if reason is None else None)
+                source = DOCUMENTS if plan.reads_documents else FUNCTION_LOG
+                if row.check in _OF_FUNCTIONS and row.state == "differs" and source in problems:
+                    row = unreadable(row, problems[source])
+                yield row
+
+
+def unreadable(row: Row, why: str) -> Row:
+    """The row of what cannot be read."""
+    return Row(
+        task=row.task, check=row.check, state="not checked", seen="it cannot be read", detail=why
+    )
+
+
+def _task_row(task: ProofTask, reason: str | None) -> Row:
+    """Whether a task ran; the category of its end decides the remedy."""
+    row = Row(task=task.scenario, check="task", state="ok", expected="it ran", seen="it ran")
+    if reason is None:
+        return row
+    category = "resources"  # a task that waits, waits for capacity
+    if task.end is not None:
+        category = _outcome_category(task.end)
+    elif task.arn is None and not _is_about_capacity(reason):
+        category = "refused"
+    remedy = _NOT_RUN.get(category)
+    seen = f"it did not run ({category})"
+    return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)
+
+
+def _is_about_capacity(reason: str) -> bool:
+    return reason.startswith(("RESOURCE:", "AGENT", "Capacity")) or "container instance" in reason
+
+
+def _why_not_run(task: ProofTask, wait_seconds: float) -> str | None:
+    if task.arn is None:
+        return task.failure or "ECS gave no reason"
+    if task.has_run:
+        return None
+    if task.end is None:
+        return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
+    outcome = determine_outcome(task.end, task.end.container(BATCH))
+    return outcome.reason or "ECS gave no reason"
+
+
+def _row(plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float | None) -> Row:
+    """``wait_seconds`` None: the task did not run."""
+    if wait_seconds is None:
+        verdict = _unknown("the task did not run")
+    elif check.needs_report and task.run is None:
+        verdict = Verdict(_NO, "a report", f"no report within {_minutes(wait_seconds)}")
+    else:
+        verdict = check.judge(plan, task)
+    states: Mapping[bool | None, RowState] = {True: "ok", False: "differs", None: "not checked"}
+    return Row(
+        task=task.scenario,
+        check=check.name,
+        state=states[verdict.is_ok],
+        expected=verdict.expected,
+        seen=verdict.seen,
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return (
+        format_duration(seconds * 1000)
+        if seconds % 60
+        else format_count(round(seconds / 60), "minute")
+    )
+
+
+def queue_rows(
+    before: Mapping[str, int], after: Mapping[str, int], with_own: Sequence[str]
+) -> Iterator[Row]:
+    """The queues by their names in the stack. A message about these tasks differs; older ones are
+    named.
+    """
+    for name, count in before.items():
+        has_own = name in with_own
+        seen = f"{format_count(count, 'message')} before this proof"
+        if has_own:
+            seen = f"{seen}, {after.get(name, count)} after it, some about its tasks"
+        yield Row(
+            task="all",
+            check=name,
+            state="differs" if has_own else "ok",
+            expected="no message about these tasks",
+            seen=seen,
+        )
+
+
+def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
+    """Whether the group's lines are delivered, as doctor looks at it."""
+    row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
+    if "ForwardLogsFunctionName" not in plan.stack.outputs:
+        return replace(row, expected="", seen="the stack has no forward_logs")
+    if group.exists is None:
+        return replace(row, expected="", seen="it cannot be read")
+    if group.forwarded_to:
+        return replace(row, state="ok", seen="it delivers reports")
+    return replace(row, state="differs", seen="none delivers reports")
+
+
+def with_remedies(found: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
+    """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
+    topics = {check.name: check.topics for check in CHECKS}
+    for row in found:
+        if row.state != "differs" or row.remedy is not None:
+            yield row
+            continue
+        wanted = topics.get(row.check, ("queues",))
+        if row.check == SUBSCRIPTION:
+            wanted = (SUBSCRIPTION,)
+        if row.seen.startswith("no report"):
+            wanted = topics["report"]
+        if row.check == "task":
+            wanted = ("execution role", "role", "log group")
+        sentences = []
+        for topic in wanted:
+            for finding in findings:
+                if finding.level == "problem" and finding.topic == topic:
+                    sentences.append(f"{finding.text} {finding.advice or ''}".rstrip())
+        yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or _SEND)

@@ -1,0 +1,195 @@
+"""The plan and the result of ``task-profiler setup proof``: on a terminal, for programs, and for an
+issue.
+"""
+
+import secrets
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import click
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient, noted_errors
+from profiler.aws_account.proof.evidence import EvidenceReader
+from profiler.aws_account.proof.plan import ProofOptions, ProofPlan, make_plan
+from profiler.aws_account.proof.rows import Row
+from profiler.aws_account.proof.run import WAIT_SECONDS, Proof
+from profiler.aws_account.setup.monitor_image import check_default_image
+from profiler.cli.options import SourceOptions
+from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
+from profiler.cli.progress import progress_row
+from profiler.cli.setup.setup_commands import ProofRequest
+from profiler.cli.styled_text import Column, Line, Span, table, table_width, wrapped, write_lines
+from profiler.cli.wiring.aws_options import open_clients
+from profiler.cli.wiring.open_past_runs import log_trust, open_pages, open_search, parse_source
+from profiler.core.clock import Clock, SystemClock
+from profiler.core.errors import UsageError
+from profiler.core.version import __version__
+from profiler.record.units import format_count
+
+_STYLES = {"ok": "green", "differs": "red", "not checked": "yellow"}
+_TITLES = ("Task", "Check", "", "Expected", "Seen")
+_REMEDY = "run task-profiler setup image, or name another image with --image"
+
+
+def prove(
+    request: ProofRequest, clock: Clock | None = None, wait_seconds: float = WAIT_SECONDS
+) -> int:
+    """Print the plan, or carry it out and print the table. Returns the exit code."""
+    _check(request)
+    open_client = open_clients(request.region, request.profile)
+    plan = make_plan(_options(request), secrets.token_hex(4), open_client, warn)
+    plan = replace(plan, reads_documents=request.source is not None)
+    if request.image is None:
+        check_default_image(open_client, _REMEDY, warn, must_exist=request.yes)
+    if not request.yes:
+        _print_plan(plan, as_json=request.as_json)
+        return 0
+    proof = _proof(request, plan, open_client, clock or SystemClock(), wait_seconds)
+    with progress_row() as show, _stop_request() as is_stopped:
+        proof.is_stopped = is_stopped
+        proof.on_wait = partial(show, "Waiting for reports")
+        try:
+            proof.run()
+            rows = proof.rows()
+            platform = _platform(proof, open_client)
+        finally:
+            left = proof.clean_up()
+            for sentence in left:
+                warn(sentence)
+    if request.keep:
+        warn(f"The log group {plan.group} is kept.")
+    _print_rows(request, plan, rows, platform)
+    return 1 if left or any(row.state == "differs" for row in rows) else 0
+
+
+def _check(request: ProofRequest) -> None:
+    if request.as_json and request.markdown:
+        raise UsageError("--json and --markdown are two formats: use one of them.")
+    if request.markdown and not request.yes:
+        raise UsageError("--markdown prints the result: use it with --yes.")
+    if request.source is not None and parse_source(request.source).kind != "search":
+        raise UsageError("--from names a search cluster here: give its address, https://HOST.")
+
+
+def _options(request: ProofRequest) -> ProofOptions:
+    return ProofOptions(
+        cluster=request.cluster,
+        stack=request.stack,
+        like=request.like,
+        subnets=_words(request.subnets),
+        security_groups=_words(request.security_groups),
+        task_role=request.task_role,
+        execution_role=request.execution_role,
+        image=request.image,
+    )
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (text or "").replace(" ", "").split(",")))
+
+
+def _proof(
+    request: ProofRequest,
+    plan: ProofPlan,
+    open_client: OpenClient,
+    clock: Clock,
+    wait_seconds: float,
+) -> Proof:
+    options = SourceOptions(region=request.region, profile=request.profile)
+    documents = None if request.source is None else open_search(request.source, options)
+    reader = EvidenceReader(
+        plan=plan,
+        open_client=open_client,
+        read_pages=open_pages(options, open_client),
+        trust=log_trust(options),
+        documents=documents,
+        clock=clock,
+        since_ns=clock.wall_ns(),
+    )
+    return Proof(
+        plan=plan,
+        open_client=open_client,
+        clock=clock,
+        reader=reader,
+        on_step=partial(click.echo, err=True),
+        wait_seconds=wait_seconds,
+        keeps_group=request.keep,
+    )
+
+
+@contextmanager
+def _stop_request() -> Iterator[Callable[[], bool]]:
+    """Yield whether Ctrl-C was pressed, or the process is to end: a call of AWS is never cut off."""
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda it, _: received.append(it)) for number in numbers]
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _print_plan(plan: ProofPlan, *, as_json: bool) -> None:
+    document = plan.document()
+    if as_json:
+        write_json_lines([document])
+        return
+    for name, value in document.items():
+        values = value if isinstance(value, list) else [value]
+        text = ", ".join(map(str, values)) if value not in (None, [], "") else "-"
+        write_lines(wrapped(text, terminal_columns(), f"{name:18}"))
+    click.echo(NOT_APPLIED, err=True)
+
+
+def _platform(proof: Proof, open_client: OpenClient) -> str:
+    """The platform version of Fargate, or the agent and the type of the instance."""
+    versions = {f"Fargate {task.platform}" for task in proof.tasks if task.platform}
+    instances = [task.instance_arn for task in proof.tasks if task.instance_arn]
+    if instances:
+        with noted_errors(warn, "The instance is unknown", "ecs:DescribeContainerInstances"):
+            described = open_client("ecs").describe_container_instances(
+                cluster=proof.plan.cluster, containerInstances=instances[:1]
+            )
+            for instance in described["containerInstances"]:
+                types = {one["name"]: one.get("value") for one in instance.get("attributes", ())}
+                agent = instance.get("versionInfo", {}).get("agentVersion", "unknown")
+                versions.add(f"ECS agent {agent} on {types.get('ecs.instance-type', 'EC2')}")
+    return ", ".join(sorted(versions)) or "unknown platform"
+
+
+def _print_rows(request: ProofRequest, plan: ProofPlan, rows: Sequence[Row], platform: str) -> None:
+    if request.as_json:
+        result = {"version": __version__, "platform": platform, "rows": rows}
+        write_json_lines([result | ({"logGroup": plan.group} if request.keep else {})])
+    elif request.markdown:
+        say("\n".join(_markdown(plan, rows, platform)))
+    else:
+        write_lines(_lines(rows, table_width()))
+        differing = sum(row.state == "differs" for row in rows)
+        warn(f"{platform}: {format_count(len(rows), 'row')}, {differing or 'none'} differ.")
+
+
+def _lines(rows: Sequence[Row], width: int | None) -> Iterator[Line]:
+    cells = []
+    for row in rows:
+        seen = row.seen if row.detail is None else f"{row.seen}: {row.detail}"
+        state = Span(row.state, _STYLES[row.state])
+        cells.append((row.task, row.check, state, row.expected, seen))
+    yield from table([Column(title, folds=True) for title in _TITLES], cells, width=width)
+    for row in rows:
+        if row.remedy is not None:
+            yield from wrapped(f"{row.task}, {row.check}: {row.remedy}", width, "- ", style="red")
+
+
+def _markdown(plan: ProofPlan, rows: Sequence[Row], platform: str) -> Iterator[str]:
+    """The table in this project's words alone: AWS's and the remedies can name the account."""
+    yield f"Task Profiler {__version__}, {platform}, {plan.region}"
+    yield ""
+    yield "| task | check | | expected | seen |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        yield f"| {row.task} | {row.check} | {row.state} | {row.expected} | {row.seen} |"
