@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Final, get_args
@@ -14,44 +15,52 @@ from kibana.dashboard_model import Index, Json
 from kibana.index_definitions import build_index_templates, data_view
 from kibana.overview_panels import OVERVIEW, RIGHT_SIZING
 from kibana.run_panels import FAILURES, GPU, NEURON, NEWEST_RUNS, RUN
-from kibana.saved_objects import navigation, saved_search, to_json
+from kibana.saved_objects import drawing_object, navigation, saved_search, to_json
 
 FOLDER = Path(__file__).parent
 DASHBOARDS: Final = (OVERVIEW, RUN, RIGHT_SIZING, GPU, NEURON)
-PANELS: Final = tuple(panel for dashboard in DASHBOARDS for panel in dashboard.charts)
+PANELS: Final = tuple(chain.from_iterable(dashboard.charts for dashboard in DASHBOARDS))
+DRAWINGS: Final = tuple(chain.from_iterable(dashboard.drawings for dashboard in DASHBOARDS))
 SEARCHES: Final = (FAILURES, NEWEST_RUNS)
 
 
 def _objects(form: ModuleType) -> Iterator[Json]:
-    """The lines of a file, each with the versions of its format.
-
-    An object follows the objects that it refers to.
-    """
-    versions = form.VERSIONS
+    """The objects of a file. An object follows the objects that it refers to."""
     is_lens = form is lens_format
-    core = {"coreMigrationVersion": versions["core"]} if "core" in versions else {}
-    objects = (
-        *(data_view(index, is_lens=is_lens) for index in get_args(Index)),
-        *(saved_search(search, is_lens=is_lens) for search in SEARCHES),
-        navigation(DASHBOARDS, SEARCHES),
-        *(chart for dashboard in DASHBOARDS for chart in form.charts(dashboard)),
-        *map(form.saved_dashboard, DASHBOARDS),
-    )
-    for one in objects:
-        yield {**one, "migrationVersion": {one["type"]: versions[one["type"]]}, **core}
+    for index in get_args(Index):
+        yield data_view(index, is_lens=is_lens)
+    for search in SEARCHES:
+        yield saved_search(search, is_lens=is_lens)
+    yield navigation(DASHBOARDS, SEARCHES)
+    for dashboard in DASHBOARDS:
+        yield from form.charts(dashboard)
+        for drawing in dashboard.drawings:
+            yield drawing_object(drawing)
+    for dashboard in DASHBOARDS:
+        yield form.saved_dashboard(dashboard)
+
+
+def _lines(form: ModuleType) -> str:
+    """The text of a file: its objects, each with the versions of its format."""
+    versions = form.VERSIONS
+    text = ""
+    for item in _objects(form):
+        stamped = {**item, "migrationVersion": {item["type"]: versions[item["type"]]}}
+        if "core" in versions:
+            stamped["coreMigrationVersion"] = versions["core"]
+        text += f"{to_json(stamped)}\n"
+    return text
 
 
 def build_files() -> dict[str, str]:
     """Generate the text of every file, by its path in this folder."""
-    formats = {"opensearch-dashboards.ndjson": classic_format, "kibana.ndjson": lens_format}
-    dashboards = {
-        name: "".join(f"{to_json(one)}\n" for one in _objects(form))
-        for name, form in formats.items()
+    files = {
+        "opensearch-dashboards.ndjson": _lines(classic_format),
+        "kibana.ndjson": _lines(lens_format),
     }
-    templates = {
-        f"index-templates/{name}.json": text for name, text in build_index_templates().items()
-    }
-    return {**dashboards, **templates}
+    for name, template in build_index_templates().items():
+        files[f"index-templates/{name}.json"] = template
+    return files
 
 
 if __name__ == "__main__":

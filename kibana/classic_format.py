@@ -11,7 +11,6 @@ from kibana.dashboard_model import Dashboard, Json, Panel, PanelMetric, Terms
 from kibana.saved_objects import (
     SOURCE,
     classic_visualization,
-    controls_panel,
     dashboard_object,
     data_view_reference,
     object_id,
@@ -23,9 +22,6 @@ VERSIONS: Final = {
     "visualization": "7.10.0",
     "dashboard": "7.9.3",
 }
-_CONTROLS_HEIGHT = 5
-_CONTROLS_IN_A_ROW = 5
-_HEIGHT_OF_A_SECOND_ROW = 3
 _TYPES = {
     "number": "metric",
     "bars": "histogram",
@@ -61,11 +57,9 @@ def charts(dashboard: Dashboard) -> Iterator[Json]:
 
 def saved_dashboard(dashboard: Dashboard) -> Json:
     """The saved object of a dashboard. Its dropdown lists are a panel."""
-    height = _CONTROLS_HEIGHT + (
-        _HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0
+    return dashboard_object(
+        dashboard, "visualization", _settings, is_lens=False, has_controls_panel=True
     )
-    controls = [controls_panel(dashboard, height)]
-    return dashboard_object(dashboard, "visualization", _settings, is_lens=False, controls=controls)
 
 
 def _controls(dashboard: Dashboard) -> Json:
@@ -246,7 +240,8 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for number, terms in enumerate(panel.terms):
         # The name of a single bucket is next to the chart: in a legend, it would cut the name of
         # the metric.
-        schema = rows_schema if terms.size > 1 else "split"
+        is_row = terms.size > 1 or panel.kind == "table"
+        schema = rows_schema if is_row else "split"
         schema = "segment" if terms.field == model.TIME_FIELD else schema
         yield _aggregation(model.terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis and panel.time_field == model.ELAPSED_FIELD:

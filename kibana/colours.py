@@ -10,6 +10,8 @@ FAILURE: Final = "#e4605c"
 OUT_OF_MEMORY: Final = "#c0392b"
 STOPPED: Final = "#98a2b3"
 UNKNOWN: Final = "#e6a817"
+KILL: Final = "#e5484d"
+"""The line and the word of a kill: dark red would be hard to see on a dark background."""
 # The colours of numbers that are not outcomes differ from the colours above.
 USED: Final = "#4a98c9"
 HIGH: Final = "#2f6fa8"
@@ -18,8 +20,8 @@ LIMIT: Final = FAILURE
 _DARKEST_RED: Final = "#7b241c"
 
 PERCENT_BANDS: Final[tuple[Band, ...]] = (
-    (0, 10, "#f1f5f9"),
-    (10, 25, "#d6e6f4"),
+    (0, 10, "#e1e8f0"),
+    (10, 25, "#c9ddf0"),
     (25, 50, "#9fc9e2"),
     (50, 75, "#4a98c9"),
     (75, 90, "#1764ab"),

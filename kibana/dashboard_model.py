@@ -3,6 +3,7 @@
 Conditions are in Kibana's query language, KQL.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -166,6 +167,36 @@ class SavedSearch(Struct, frozen=True, kw_only=True):
     height: int = 14
 
 
+class Drawing(Struct, frozen=True, kw_only=True):
+    """A chart that neither product has of its own, as a specification of Vega 5, which both draw.
+
+    ``spec`` has its searches. Their time range and filters are the dashboard's.
+    """
+
+    key: str
+    title: str
+    description: str
+    spec: Json
+    width: int = 48
+    height: int = 15
+
+
+class Stack(Struct, frozen=True, kw_only=True):
+    """Panels of the same width, one below the other, beside other panels."""
+
+    panels: tuple[Panel | Drawing, ...]
+
+    @property
+    def width(self) -> int:
+        """The width of each of them."""
+        return max(panel.width for panel in self.panels)
+
+    @property
+    def height(self) -> int:
+        """The height of all of them."""
+        return sum(panel.height for panel in self.panels)
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """A field by which the user can filter a dashboard."""
 
@@ -180,12 +211,24 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     title: str
     description: str
     controls: tuple[Control, ...]
-    panels: tuple[Panel | SavedSearch, ...]
+    panels: tuple[Panel | Drawing | SavedSearch | Stack, ...]
 
     @property
     def charts(self) -> tuple[Panel, ...]:
-        """The panels without the lists of documents."""
-        return tuple(panel for panel in self.panels if isinstance(panel, Panel))
+        """The panels that each product draws in its own way."""
+        return tuple(panel for panel in self._leaves() if isinstance(panel, Panel))
+
+    @property
+    def drawings(self) -> tuple[Drawing, ...]:
+        """The panels that both products draw alike."""
+        return tuple(panel for panel in self._leaves() if isinstance(panel, Drawing))
+
+    def _leaves(self) -> Iterator[Panel | Drawing | SavedSearch]:
+        for panel in self.panels:
+            if isinstance(panel, Stack):
+                yield from panel.panels
+            else:
+                yield panel
 
 
 ORDER: Final = "order"

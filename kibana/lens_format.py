@@ -215,7 +215,7 @@ def _controls(controls: Sequence[tuple[str, Control]]) -> Json:
     panels = {
         identity: {
             "order": order,
-            "width": "medium",
+            "width": "small",
             "grow": True,
             "type": "optionsListControl",
             "explicitInput": {

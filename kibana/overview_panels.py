@@ -9,58 +9,46 @@ from msgspec.structs import replace
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Terms
+from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Stack, Terms
+from kibana.fleet_drawings import COST_BY_DAY, DURATIONS, NIGHTS, RESIZES, SAVINGS
 from kibana.run_panels import NEWEST_RUNS
 
 _MEAN_OF_MEANS = (
     "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell "
     "hides short tasks."
 )
-_HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
-_MEDIAN = PanelMetric(
-    operation="percentile", field=parts.DURATION, percent=50, label="Median", colour=colours.USED
-)
-_P95 = PanelMetric(
-    operation="percentile",
-    field=parts.DURATION,
-    percent=95,
-    label="95th percentile",
-    colour=colours.HIGH,
-)
 
-_NUMBERS: Final = (
-    parts.number("task-count", "Tasks", "Tasks that ended.", parts.TASKS, width=8),
-    parts.number(
-        "failure-rate",
-        "Failure rate",
-        "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
-        replace(parts.TASKS, label="of all tasks failed", share_of=parts.FAILED),
-        width=10,
-        bands=colours.FAILURE_RATE_BANDS,
-    ),
-    parts.number(
-        "out-of-memory-count",
-        "Out of memory",
-        "Tasks that ran out of memory, as ECS or the monitor reports.",
-        replace(parts.TASKS, label="Out of memory"),
-        width=10,
-        condition=parts.OUT_OF_MEMORY,
-        bands=colours.NO_FAILURE_BANDS,
-    ),
-    parts.COST_TOTAL,
-    parts.WASTE_TOTAL,
+_TILES: Final = Stack(
+    panels=(
+        parts.number("task-count", "Tasks", "Tasks that ended.", parts.TASKS, width=10, height=5),
+        parts.number(
+            "failure-rate",
+            "Failure rate",
+            "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
+            replace(parts.TASKS, label="of all tasks failed", share_of=parts.FAILED),
+            width=10,
+            height=6,
+            bands=colours.FAILURE_RATE_BANDS,
+        ),
+        parts.number(
+            "out-of-memory-count",
+            "Killed: out of memory",
+            "Tasks that ran out of memory, as ECS or the monitor reports.",
+            replace(parts.TASKS, label="Out of memory"),
+            width=10,
+            height=6,
+            condition=parts.OUT_OF_MEMORY,
+            bands=colours.NO_FAILURE_BANDS,
+        ),
+        replace(parts.COST_TOTAL, height=5),
+    )
 )
 
 
 def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
-    return parts.heatmap(
-        key,
-        title,
-        f"{description} The 25 families with the most runs.",
-        metric,
-        height=_HEATMAP_HEIGHT,
-    )
+    description = f"{description} The 25 families with the most runs."
+    return parts.heatmap(key, title, description, metric, width=24, height=20)
 
 
 _HEATMAPS: Final = (
@@ -69,6 +57,13 @@ _HEATMAPS: Final = (
         "Task Resource Usage Average: CPU %",
         f"Mean CPU usage in percent of the task's vCPUs. {_MEAN_OF_MEANS}",
         parts.average("usage.cpu.percent.avg", "CPU %"),
+    ),
+    _heatmap(
+        "task-peak-cpu",
+        "Task Resource Usage Peak: CPU %",
+        "The highest 95th percentile of the tasks that ended in a cell, in percent of the task's "
+        "vCPUs: most tasks use all of them for a second.",
+        parts.highest("usage.cpu.percent.p95", "CPU peak %"),
     ),
     _heatmap(
         "task-usage-memory",
@@ -85,16 +80,6 @@ _HEATMAPS: Final = (
         "The highest memory peak of the tasks that ended in a cell, in percent of the "
         "container's own limit, else of the task's memory.",
         parts.highest("usage.memory.percent.max", "Memory peak %"),
-    ),
-    parts.heatmap(
-        "task-out-of-memory",
-        "Out of memory: tasks",
-        "Tasks that ran out of memory. Their sampled peak can be lower than 100 %. The 25 "
-        "families with the most such runs.",
-        replace(parts.TASKS, label="Out of memory"),
-        condition=parts.OUT_OF_MEMORY,
-        bands=colours.COUNT_BANDS,
-        height=12,
     ),
 )
 
@@ -188,9 +173,10 @@ OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
     description="Number of tasks, failures, notifications, durations, resource usage and cost.",
-    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, *parts.OUTCOME_CONTROLS),
+    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.OUTCOME_CONTROL),
     panels=(
-        *_NUMBERS,
+        NIGHTS,
+        _TILES,
         parts.bars(
             "task-count-by-outcome",
             "Task Count by outcome",
@@ -202,12 +188,8 @@ OVERVIEW: Final = Dashboard(
             cases=parts.OUTCOMES,
             terms=(),
         ),
-        parts.bars(
-            "task-count-by-family",
-            "Task Count by family",
-            "Tasks by end time: the ten families with the most tasks, and all others.",
-            parts.TASKS,
-        ),
+        DURATIONS,
+        *_HEATMAPS,
         parts.table(
             "failures",
             "Failures and reasons",
@@ -232,25 +214,6 @@ OVERVIEW: Final = Dashboard(
         NEWEST_RUNS,
         *_NOTICE_PANELS,
         parts.ranking(
-            "task-duration",
-            "Task Duration by family",
-            "Median and 95th percentile of the ten families with the most tasks, and of all "
-            "others. The axis is logarithmic.",
-            _MEDIAN,
-            _P95,
-            is_logarithmic=True,
-            axis="Duration",
-            terms=(parts.LARGEST_FAMILIES,),
-        ),
-        parts.bars(
-            "cost-by-family",
-            "Cost by family (USD)",
-            "Fargate list price by end time: the ten families with the most tasks, and all "
-            "others. Right-sizing lists the families without a known cost.",
-            parts.COST,
-            condition=parts.COST_KNOWN,
-        ),
-        parts.ranking(
             "time-by-family",
             "Where the time went by family (%)",
             "Mean parts of the duration, for the 25 families with the most runs. A part is the "
@@ -260,9 +223,8 @@ OVERVIEW: Final = Dashboard(
             is_stacked=True,
             axis="% of the duration",
             width=48,
-            height=_HEATMAP_HEIGHT,
+            height=20,
         ),
-        *_HEATMAPS,
         parts.table(
             "families",
             "Families",
@@ -283,9 +245,7 @@ _HAS_WASTE: Final = "cost.waste_usd > 0"
 _IS_TOO_SMALL: Final = f"{_SAVING} < 0"
 # A Fargate task is paid once: the reports of its other containers have no cost.
 _COST_UNKNOWN: Final = f'not {parts.COST_KNOWN} and not task.launch_type: "FARGATE"'
-_WASTED: Final = replace(parts.WASTE, label="Saving (USD)", colour=colours.USED)
 # One order for all rows: the family with the most waste first.
-_LARGEST_WASTE: Final = replace(parts.FAMILIES, order_by=parts.WASTE)
 _FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE) for terms in parts.FAMILY_ROWS)
 
 
@@ -311,45 +271,24 @@ RIGHT_SIZING: Final = Dashboard(
     ),
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL),
     panels=(
-        replace(parts.COST_TOTAL, key="sizing-cost", width=16),
-        replace(parts.WASTE_TOTAL, key="sizing-waste", width=16),
-        parts.number(
-            "sizing-too-small",
-            "Tasks that are too small",
-            "Tasks for which a larger size is recommended.",
-            replace(parts.TASKS, label="Too small"),
-            width=16,
-            condition=_IS_TOO_SMALL,
+        SAVINGS,
+        Stack(
+            panels=(
+                replace(parts.COST_TOTAL, key="sizing-cost", height=7),
+                replace(parts.WASTE_TOTAL, height=8),
+                parts.number(
+                    "sizing-too-small",
+                    "Tasks that are too small",
+                    "Tasks for which a larger size is recommended.",
+                    replace(parts.TASKS, label="Too small"),
+                    width=10,
+                    height=7,
+                    condition=_IS_TOO_SMALL,
+                ),
+            )
         ),
-        parts.ranking(
-            "waste-by-family",
-            "Saving by family (USD)",
-            (
-                "The amount that the recommended size would have saved. Families without a "
-                "saving are left out."
-            ),
-            _WASTED,
-            terms=(_LARGEST_WASTE,),
-            condition=_HAS_WASTE,
-        ),
-        parts.bars(
-            "waste-over-time",
-            "Saving over time (USD)",
-            "The amount that the recommended size would have saved, by end time of the runs.",
-            _WASTED,
-            condition=_HAS_WASTE,
-        ),
-        parts.ranking(
-            "memory-peak-against-size",
-            "Memory peak against size (MB)",
-            "The highest memory peak and the largest memory size of all runs of a family.",
-            parts.highest("usage.memory.used_mb.max", "Peak (MB)", colours.USED),
-            parts.highest("usage.memory.size_mb", "Size (MB)", colours.SIZE),
-            terms=(_LARGEST_WASTE,),
-            axis="Memory (MB)",
-            width=48,
-            height=20,
-        ),
+        RESIZES,
+        COST_BY_DAY,
         parts.table(
             "too-small-table",
             "Too small",
@@ -369,17 +308,6 @@ RIGHT_SIZING: Final = Dashboard(
             *_newest_advice(replace(parts.WASTE, label="Total saving")),
             terms=_FAMILY_ROWS,
             condition=f"{_HAS_WASTE} and recommendation.vcpu: *",
-        ),
-        parts.table(
-            "cost-table",
-            "Cost by family",
-            "Fargate list price of the runs that have one.",
-            replace(parts.COST, label="Cost (USD)"),
-            parts.TASKS,
-            parts.LATEST_TASK,
-            terms=_FAMILY_ROWS,
-            condition=parts.COST_KNOWN,
-            height=12,
         ),
         parts.table(
             "no-cost-table",

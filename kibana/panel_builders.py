@@ -45,16 +45,14 @@ FAMILY_ROWS: Final = (
 )
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
-OUTCOME_CONTROLS: Final = (
-    Control(field="task.status", label="Outcome"),
-    Control(field="task.out_of_memory", label="Out of memory"),
-)
+OUTCOME_CONTROL: Final = Control(field="task.status", label="Outcome")
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
 PLACE_CONTROLS: Final = (
     Control(field="cloud.account.id", label="Account"),
-    Control(field="cloud.region", label="Region"),
     Control(field="orchestrator.cluster.name", label="Cluster"),
+    Control(field="cloud.region", label="Region"),
 )
+"""A row has room for four dropdown lists: not each dashboard has the last one of these."""
 
 NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
 FAILED: Final = 'event.outcome: "failure"'
@@ -135,8 +133,8 @@ COST_TOTAL: Final = number(
 )
 WASTE_TOTAL: Final = number(
     "waste-total",
-    "Saving (USD)",
-    "The amount that the recommended sizes would have saved.",
+    "Possible saving of these runs (USD)",
+    "What the recommended sizes would have saved of the runs in the time range.",
     WASTE,
     width=10,
     condition="cost.waste_usd: *",

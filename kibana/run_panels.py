@@ -3,35 +3,22 @@
 from functools import partial
 from typing import Final
 
-from kibana import colours
+from msgspec.structs import replace
+
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
+from kibana.run_drawing import RUN_CURVES
 
-_TABLE_HEIGHT: Final = 9
-# A log stream is of one container of one task. When no task is selected, the charts show one run,
-# and not a mixture.
-_RUN_OF_CHART: Final = (
-    Terms(
-        field="aws.cloudwatch.log_stream",
-        label="Run",
-        size=1,
-        order_by=parts.NEWEST,
-        has_missing_bucket=True,
-    ),
-    Terms(
-        field=model.TIME_FIELD, label="Time", size=5000
-    ),  # with one checkpoint a minute: more than three days
-)
+_TABLE_HEIGHT: Final = 6
+# One run at a time, as in its drawing: the newest, if none is selected.
+_NEWEST_TASK: Final = replace(parts.TASK_ROWS, size=1)
 _FAMILIES_OF_CHART: Final = Terms(
     field="task.family", label="Family", size=10, order_by=model.BY_COUNT
 )
 
 
-_run_table = partial(
-    parts.table, terms=(parts.TASK_ROWS, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT
-)
-_over_time = partial(parts.line, index="checkpoints", terms=_RUN_OF_CHART)
+_run_table = partial(parts.table, terms=(_NEWEST_TASK, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT)
 
 
 def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
@@ -54,7 +41,6 @@ _RUN_COLUMNS: Final = (
     "task.id",
     "task.status",
     parts.DURATION,
-    "usage.cpu.percent.max",
     "usage.memory.percent.max",
     "links.run",
     "links.logs",
@@ -77,7 +63,7 @@ FAILURES: Final = SavedSearch(
         "task.stop_category",
         "task.exit_code",
         "task.stopped_reason",
-        *_RUN_COLUMNS[5:],
+        *_RUN_COLUMNS[4:],
     ),
     condition=parts.NOT_SUCCESSFUL,
 )
@@ -88,45 +74,36 @@ RUN: Final = Dashboard(
     description=(
         "One task: its result, what it used of its size, and its usage over time. Select it by "
         "task.id. The link in a notification and every task id on the other dashboards do so. "
-        "Without a task, the tables begin with the newest runs, and the charts show the newest "
-        "run."
+        "Without a task, it is the newest run."
     ),
-    controls=(parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
-        NEWEST_RUNS,
+        RUN_CURVES,
         _run_table(
             "run-summary",
-            "Run: result",
-            "Outcome, category and reason, as ECS and the monitor report them.",
-            parts.latest("task.family", "Family"),
-            parts.latest("task.status", "Outcome"),
-            parts.highest(parts.DURATION, "Duration"),
-            parts.highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
+            "Result and sizes",
+            "Category and reason, as ECS and the monitor report them. Saturated: share of the time "
+            "in which the task used all CPUs. Killed: processes that the kernel killed.",
             parts.latest("task.exit_code", "Exit code"),
             parts.latest("task.stop_category", "Category"),
             parts.latest("task.stopped_reason", "Reason"),
-            parts.latest("event.start", "Start"),
-        ),
-        _run_table(
-            "run-size",
-            "Run: usage and size",
-            (
-                "Saturated: share of the time in which the task used all CPUs. Killed: processes "
-                "that the kernel killed."
-            ),
             parts.highest("usage.cpu.size", "vCPU"),
-            parts.average("usage.cpu.percent.avg", "CPU %"),
-            parts.average("usage.cpu.saturated_percent", "Saturated %"),
+            parts.highest("usage.cpu.percent.max", "CPU peak %"),
+            parts.highest("usage.cpu.saturated_percent", "Saturated %"),
             parts.highest("usage.memory.size_mb", "Memory MB"),
             parts.highest("usage.memory.used_mb.max", "Peak MB"),
-            parts.highest("usage.memory.percent.max", "Peak %"),
             parts.highest("usage.memory.kills", "Killed"),
-            parts.highest("recommendation.vcpu", "Recommended CPU"),
-            parts.highest("recommendation.memory_mb", "Recommended MB"),
+        ),
+        _run_table(
+            "run-time",
+            "Where the time went",
+            "Parts of the duration in percent.",
+            *parts.TIME_PARTS,
+            width=28,
         ),
         _run_table(
             "run-what-if",
-            "Run: slowdown at another size",
+            "Slowdown at another size",
             (
                 "How many times as long the run would have taken at most with this number of "
                 "vCPUs. 1: not slower."
@@ -135,31 +112,7 @@ RUN: Final = Dashboard(
                 parts.highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
                 for size in ("0.25", "0.5", "1", "2", "4", "8")
             ),
-        ),
-        _over_time(
-            "run-cpu",
-            "CPU %",
-            "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % "
-            "of the task's vCPUs; a container with a soft limit can use more.",
-            parts.average("interval.cpu_percent", "CPU %", colours.USED),
-            limit=100,
-        ),
-        _over_time(
-            "run-memory",
-            "Memory against size (MB)",
-            (
-                "Maximum memory usage of the newest run in each checkpoint interval, and the "
-                "memory size."
-            ),
-            parts.highest("interval.memory_mb", "Used (MB)", colours.USED),
-            parts.highest("usage.memory.size_mb", "Size (MB)", colours.SIZE),
-            axis="Memory (MB)",
-        ),
-        _run_table(
-            "run-time",
-            "Run: where the time went",
-            "Parts of the duration in percent.",
-            *parts.TIME_PARTS,
+            width=20,
         ),
         _run_table(
             "run-containers",
@@ -175,6 +128,7 @@ RUN: Final = Dashboard(
             parts.latest("container.image.name", "Image"),
             index="checkpoints",
         ),
+        NEWEST_RUNS,
     ),
 )
 
@@ -198,7 +152,7 @@ GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
     description="GPU utilization, idle time and memory of runs, and of one run over time.",
-    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
         _device_chart(
             "run-gpu",
@@ -255,7 +209,7 @@ NEURON: Final = Dashboard(
     key="task-neuron",
     title="Neuron",
     description="NeuronCore utilization of runs, and of one run over time.",
-    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
         _device_chart(
             "run-neuron",

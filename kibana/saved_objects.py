@@ -11,15 +11,21 @@ from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     TIME_FIELD,
     Dashboard,
+    Drawing,
     Index,
     Json,
     Panel,
     SavedSearch,
+    Stack,
     kuery,
 )
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
-_NAVIGATION_HEIGHT: Final = 3
+# The row of links and dropdown lists, above the first chart. A dropdown list of OpenSearch
+# Dashboards needs 250 pixels, and four rows of the grid.
+_TOP_HEIGHT: Final = 4
+_CONTROLS_WIDTH: Final = 40
+_LINKS_HEIGHT: Final = 2
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
@@ -127,7 +133,7 @@ def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch])
         f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})"
         for one in searches
     ]
-    params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
+    params = {"fontSize": 9, "openLinksInNewTab": False, "markdown": " · ".join(links)}
     state = {"title": "Task Profiler: links", "type": "markdown", "aggs": [], "params": params}
     return classic_visualization(object_id("visualization", "navigation"), state, ())
 
@@ -138,22 +144,26 @@ def dashboard_object(
     settings: Callable[[Panel], Json],
     *,
     is_lens: bool,
-    controls: Sequence[Json] = (),
+    has_controls_panel: bool = False,
     more_attributes: Mapping[str, Json] | None = None,
     references: Sequence[Json] = (),
 ) -> Json:
     """The saved object of a dashboard: links, controls and panels.
 
-    ``settings`` returns a chart's on the dashboard.
+    ``settings`` returns a chart's on the dashboard. ``has_controls_panel``: its dropdown lists are
+    a visualization, beside the links.
     """
-    top = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
-    links = _panel(
-        dashboard, "navigation", ("visualization", "navigation"), top, {"hidePanelTitles": True}
-    )
-    placed = [links, *controls]
-    placed += _placed_panels(
-        dashboard, kind, settings, top=sum(panel["gridData"]["h"] for panel in placed)
-    )
+    if has_controls_panel:
+        top = (_CONTROLS_WIDTH, 0, _GRID_COLUMNS - _CONTROLS_WIDTH, _TOP_HEIGHT)
+    else:
+        top = (0, 0, _GRID_COLUMNS, _LINKS_HEIGHT)
+    links = ("visualization", "navigation")
+    placed = [_panel(dashboard, "navigation", links, top, {"hidePanelTitles": True})]
+    if has_controls_panel:
+        controls = ("visualization", f"{dashboard.key}-filters")
+        place = (0, 0, _CONTROLS_WIDTH, _TOP_HEIGHT)
+        placed.append(_panel(dashboard, "filters", controls, place, {"hidePanelTitles": True}))
+    placed += _placed_panels(dashboard, kind, settings, top=top[3])
     panels = []
     panel_references = []
     for number, panel in enumerate(placed, start=1):
@@ -180,10 +190,16 @@ def dashboard_object(
     return saved_object("dashboard", identity, attributes, [*references, *panel_references])
 
 
-def controls_panel(dashboard: Dashboard, height: int) -> Json:
-    """The dropdown lists, where these are a visualization: below the links."""
-    target = ("visualization", f"{dashboard.key}-filters")
-    return _panel(dashboard, "filters", target, (0, _NAVIGATION_HEIGHT, _GRID_COLUMNS, height), {})
+def drawing_object(drawing: Drawing) -> Json:
+    """The visualization of a drawing, which is the same in both products."""
+    state = {
+        "title": drawing.title,
+        "type": "vega",
+        "aggs": [],
+        "params": {"spec": to_json(drawing.spec)},
+    }
+    identity = object_id("visualization", drawing.key)
+    return classic_visualization(identity, state, (), description=drawing.description)
 
 
 def _placed_panels(
@@ -192,20 +208,27 @@ def _placed_panels(
     x = 0
     y = top
     row_height = 0
-    for panel in dashboard.panels:
-        if x + panel.width > _GRID_COLUMNS:
+    for item in dashboard.panels:
+        if x + item.width > _GRID_COLUMNS:
             x = 0
             y = y + row_height
             row_height = 0
-        if isinstance(panel, Panel):
-            target, own = (kind, settings(panel))
-        else:
-            target, own = ("search", _FITTED_ROWS)
-        yield _panel(
-            dashboard, panel.key, (target, panel.key), (x, y, panel.width, panel.height), own
-        )
-        x = x + panel.width
-        row_height = max(row_height, panel.height)
+        own_y = y
+        for panel in item.panels if isinstance(item, Stack) else (item,):
+            place = (x, own_y, panel.width, panel.height)
+            if isinstance(panel, Panel):
+                target = (kind, panel.key)
+                own = settings(panel)
+            elif isinstance(panel, Drawing):
+                target = ("visualization", panel.key)
+                own = {}
+            else:
+                target = ("search", panel.key)
+                own = _FITTED_ROWS
+            yield _panel(dashboard, panel.key, target, place, own)
+            own_y += panel.height
+        x = x + item.width
+        row_height = max(row_height, item.height)
 
 
 def _panel(

@@ -1,15 +1,14 @@
 """Fill a cluster with made-up runs, to look at the dashboards: outcomes, a GPU, NeuronCores,
 growth of memory, notices.
 
-    python -m tools.example_documents CLUSTER_URL [--families 9] [--days 7] [--dashboards URL]
+    python -m tools.example_documents CLUSTER_URL [--families 40] [--days 7] [--dashboards URL]
 
-The index templates must be installed: `task-profiler kibana import`. The runs end now. The same
-seed gives the same runs, except for their times.
+The index templates must be installed: `task-profiler kibana import`. The last runs end now, and
+one goes on. The same seed gives the same runs, except for their times.
 """
 
 import argparse
 import json
-import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import requests
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.forwarder.documents import (
@@ -24,6 +24,7 @@ from profiler.forwarder.documents import (
     notice_document,
     report_document,
     schedule_notice_document,
+    with_runs_per_month,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.task_lines import InvalidReport
@@ -48,15 +49,18 @@ from profiler.record.record_model import (
     SlowdownBounds,
     encode,
 )
-from tools.example_runs import BATCHES, Batch
+from tools.example_fleet import FLEET, NEURON_FAMILY, RESIZED, Course, course, series, steps_of
+from tools.example_runs import Batch
 from tools.fleet import Fleet, draw_profile, families
 from tools.fleet_record import RunProfile, checkpoints, report
 
 SEED: Final = 20261121
-_NEURON: Final = Batch(
-    family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5
-)
-_GROWTH: Final = 1.7
+_GROWTH: Final = 1.0
+_DAYS_PER_MONTH: Final = 30.4
+_USD_PER_VCPU_HOUR, _USD_PER_GIB_HOUR = 0.04048, 0.004445
+_MIN_GIB_PER_VCPU: Final = 2
+_GOING_ON: Final = timedelta(minutes=25)
+_FULL, _SMALL = 0.9, 0.4
 _STOPPED_SHARE, _UNKNOWN_SHARE = 0.03, 0.015
 _GPU_MEMORY_MB, _NEURON_MEMORY_MB = 24_576, 32_768
 _BATCH_SIZE, _TIMEOUT_SECONDS = 500, 60
@@ -94,7 +98,7 @@ _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
 def batches(count: int) -> tuple[Batch, ...]:
     """The families of the pictures, and simulated ones if there are to be more."""
     simulated = families(Fleet(runs_per_day=1, families=count))
-    return (*BATCHES, _NEURON, *(family.batch for family in simulated))[:count]
+    return (*FLEET, *(family.batch for family in simulated))[:count]
 
 
 def documents(
@@ -111,34 +115,68 @@ def documents(
         for batch in batches(count):
             for hour in batch.hours:
                 started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
-                run = _run(batch, started_at, day / days, rng)
-                if datetime.fromisoformat(run.record.finished_at or "") < end:
-                    yield from _documents_of(run, batch, rng, kibana_url)
-                    yield from _notices_of(
-                        run, random.Random(f"{SEED}{day}{batch.family}{hour}"), kibana_url
-                    )
+                run = _run(batch, started_at, day, days, rng)
+                if datetime.fromisoformat(run.report.record.finished_at or "") < end:
+                    yield from _documents_of(run, rng, kibana_url)
+                    notices = random.Random(f"{SEED}{day}{batch.family}{hour}")
+                    yield from _notices_of(run.report, notices, kibana_url)
+    going_on = _run(batches(count)[0], end - _GOING_ON, days, days, rng)
+    yield from _checkpoints_of(going_on, kibana_url, before=end)
 
 
-def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
-    profile = draw_profile(batch, _GROWTH * progress, rng, stopped_share=_STOPPED_SHARE)
+class _Run(Struct, frozen=True, kw_only=True):
+    """A run, its family's parameters, its course, and the size before a resize."""
+
+    report: Report
+    batch: Batch
+    course: Course
+    resized_from: str | None
+
+
+def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Random) -> _Run:
+    profile = draw_profile(batch, _GROWTH * day / days, rng, stopped_share=_STOPPED_SHARE)
+    resized_from = None
+    resized_on = RESIZED.get(batch.family)
+    if resized_on is not None and day >= resized_on:
+        resized_from = (
+            f"{started_at.toordinal() % 40}/{batch.vcpu * 2048:.0f}/{batch.memory_mb * 2}"
+        )
+    elif resized_on is not None:
+        # The same work in twice the size.
+        batch = replace(batch, vcpu=batch.vcpu * 2, memory_mb=batch.memory_mb * 2)
+        profile = replace(profile, cpu=profile.cpu / 2, memory=profile.memory / 2)
     run = report(batch, profile, started_at, rng)
-    record, metrics = run.record, run.record.metrics
+    record = run.record
+    metrics = record.metrics
     saturated = max(0.0, profile.cpu - 0.6) * 100
-    slowdowns = {
-        f"{size:g}": SlowdownBounds(min=round(share, 2), max=round(share * 1.3, 2))
-        for size in _SIZES
-        if size < batch.vcpu and (share := profile.cpu * batch.vcpu / size) > 1
-    }
+    slowdowns = {}
+    for size in _SIZES:
+        slowdown = profile.cpu * batch.vcpu / size
+        if size < batch.vcpu and slowdown > 1:
+            slowdowns[f"{size:g}"] = SlowdownBounds(
+                min=round(slowdown, 2), max=round(slowdown * 1.3, 2)
+            )
+    drawn = course(
+        batch.family,
+        cpu=profile.cpu,
+        peak=profile.memory,
+        is_killed=profile.is_killed,
+        steps=steps_of(profile.duration_ms),
+        rng=rng,
+    )
     record = replace(
         record,
         metrics=replace(
             metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns
         ),
+        series=series(drawn, batch, record.started_at or "", profile.duration_ms),
         time_breakdown=_time_breakdown(batch, profile),
         recommendation=_recommendation(batch, profile),
-        neuron=_neuron(rng) if batch.family == _NEURON.family else None,
+        neuron=_neuron(rng) if batch.family == NEURON_FAMILY else None,
     )
-    return replace(run, record=record)
+    return _Run(
+        report=replace(run, record=record), batch=batch, course=drawn, resized_from=resized_from
+    )
 
 
 def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
@@ -154,18 +192,26 @@ def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
 
 
 def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation | None:
-    """Twice the memory for a run that used almost all of it, half the size for a run that used
-    little.
+    """Twice the memory for a run that used almost all of it; less of what a run used little of,
+    where Fargate has such a size.
     """
     if batch.gpu is not None:
         return None
-    if profile.memory >= 0.9:  # noqa: PLR2004
-        return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb * 2, saving_percent=-24.0)
-    if max(profile.cpu, profile.memory) < 0.4 and batch.vcpu > _SIZES[0]:  # noqa: PLR2004
-        return Recommendation(
-            vcpu=batch.vcpu / 2, memory_mb=batch.memory_mb / 2, saving_percent=50.0
-        )
-    return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb, saving_percent=0.0)
+    vcpu = batch.vcpu
+    memory_mb: float = batch.memory_mb
+    if profile.memory >= _FULL:
+        memory_mb = memory_mb * 2
+    else:
+        if profile.cpu < _SMALL and vcpu > _SIZES[0]:
+            vcpu = vcpu / 2
+        if profile.memory < _SMALL:
+            memory_mb = max(memory_mb / 2, vcpu * _MIN_GIB_PER_VCPU * 1024)
+    saving = 1 - _usd_per_hour(vcpu, memory_mb) / _usd_per_hour(batch.vcpu, batch.memory_mb)
+    return Recommendation(vcpu=vcpu, memory_mb=memory_mb, saving_percent=round(100 * saving, 1))
+
+
+def _usd_per_hour(vcpu: float, memory_mb: float) -> float:
+    return vcpu * _USD_PER_VCPU_HOUR + memory_mb / 1024 * _USD_PER_GIB_HOUR
 
 
 def _neuron(rng: random.Random) -> Neuron:
@@ -180,18 +226,25 @@ def _neuron(rng: random.Random) -> Neuron:
     )
 
 
-def _documents_of(
-    run: Report, batch: Batch, rng: random.Random, kibana_url: str | None
-) -> Iterator[Document]:
-    ended = report_document(run, encode(run).decode(), ForwarderSettings(kibana_url=kibana_url))
+def _documents_of(run: _Run, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
+    settings = ForwarderSettings(kibana_url=kibana_url)
+    ended = report_document(run.report, encode(run.report).decode(), settings)
     assert isinstance(ended, Document)
+    ended = with_runs_per_month(ended, len(run.batch.hours) * _DAYS_PER_MONTH)
     yield replace(ended, fields=_with_event(dict(ended.initial_fields), run, rng))
-    for number, checkpoint in enumerate(checkpoints(run)):
-        record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
+    yield from _checkpoints_of(run, kibana_url)
+
+
+def _checkpoints_of(
+    run: _Run, kibana_url: str | None, *, before: datetime | None = None
+) -> Iterator[Document]:
+    for checkpoint in checkpoints(run.report):
+        if before is not None and datetime.fromisoformat(checkpoint.time) > before:
+            return
+        record = replace(checkpoint.record, series=None, interval=_interval(checkpoint, run))
         varied = replace(checkpoint, record=record)
-        document = report_document(
-            varied, encode(varied).decode(), ForwarderSettings(kibana_url=kibana_url)
-        )
+        settings = ForwarderSettings(kibana_url=kibana_url)
+        document = report_document(varied, encode(varied).decode(), settings)
         assert isinstance(document, Document)
         yield document
 
@@ -232,9 +285,14 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
     yield from (document for document in found if isinstance(document, Document))
 
 
-def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict[str, Any]:
+def _with_event(fields: dict[str, Any], made: _Run, rng: random.Random) -> dict[str, Any]:
     """Add what the forwarder takes from ECS's event of the task's end."""
-    task, event = dict(fields["task"]), dict(fields["event"])
+    run = made.report
+    task = dict(fields["task"])
+    event = dict(fields["event"])
+    task["confirmed"] = True
+    if made.resized_from is not None:
+        task["resized_from"] = made.resized_from
     if run.record.likely_out_of_memory:
         task |= {"stop_category": "oom", "out_of_memory": True, "stopped_reason": _OUT_OF_MEMORY}
     elif run.record.status == "stopped":
@@ -254,29 +312,27 @@ def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict
     return {**fields, "task": task, "event": event}
 
 
-def _interval(checkpoint: Report, run: Report, batch: Batch, number: int) -> Interval:
-    """The values of one interval: a course over the run instead of the run's mean."""
-    before = checkpoint.record.interval or Interval()
-    metrics = run.record.metrics
-    elapsed = number * 60_000 / (metrics.duration_ms or 1)
-    wave = 0.8 + 0.35 * math.sin(elapsed * 19) - (0.5 if 0.42 < elapsed < 0.5 else 0)  # noqa: PLR2004
-    cpu = min((metrics.cpu_utilization_percent or Distribution()).avg or 0, 80) * wave
-    memory = (metrics.max_memory_used_mb or 0) * (0.25 + 0.75 * min(elapsed * 1.1, 1) ** 0.7)
+def _interval(checkpoint: Report, run: _Run) -> Interval:
+    """The values of one interval: those of the run's course."""
+    record = run.report.record
+    elapsed = (checkpoint.record.metrics.duration_ms or 0) / (record.metrics.duration_ms or 1)
+    step = run.course.at(elapsed)
+    cpu = run.course.cpu[step]
     devices: dict[str, Any] = {}
-    if batch.gpu is not None:
+    if run.batch.gpu is not None:
         devices["gpu_utilization_percent"] = AverageAndMaximum(
-            avg=round(100 * batch.gpu * min(wave, 1), 1), max=99.0
+            avg=round(100 * run.batch.gpu * cpu**0.3, 1), max=99.0
         )
         used = _GPU_MEMORY_MB * (0.1 + 0.7 * min(elapsed * 5, 1))
         devices["gpu_memory_used_mb"] = AverageAndMaximum(avg=round(used, 1), max=round(used, 1))
-    if run.record.neuron is not None:
+    if record.neuron is not None:
         devices["neuron_utilization_percent"] = AverageAndMaximum(
-            avg=round(70 * min(wave, 1), 1), max=96.0
+            avg=round(90 * cpu**0.3, 1), max=96.0
         )
     return replace(
-        before,
-        cpu_utilization_percent=Distribution(avg=round(max(cpu, 0.5), 2)),
-        memory_used_mb=Distribution(max=round(memory, 1)),
+        checkpoint.record.interval or Interval(),
+        cpu_utilization_percent=Distribution(avg=round(100 * cpu, 2)),
+        memory_used_mb=Distribution(max=round(run.course.memory[step] * run.batch.memory_mb, 1)),
         **devices,
     )
 
@@ -312,7 +368,7 @@ def main(arguments: Sequence[str]) -> None:
     """Fill the cluster."""
     parser = argparse.ArgumentParser(description="Fill a cluster with made-up runs.")
     parser.add_argument("url", help="Elasticsearch or OpenSearch")
-    parser.add_argument("--families", type=int, default=len(BATCHES) + 1)
+    parser.add_argument("--families", type=int, default=len(FLEET))
     parser.add_argument("--days", type=int, default=7)
     parser.add_argument(
         "--dashboards", metavar="URL", help="the dashboards' server, for the links to a run"

@@ -13,9 +13,19 @@ from typing import Any, get_args
 
 import pytest
 
-from kibana.build import DASHBOARDS, FOLDER, PANELS, SEARCHES, build_files
+from kibana import colours
+from kibana.build import DASHBOARDS, DRAWINGS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
-from kibana.dashboard_model import ELAPSED_FIELD, ORDER, TIME_FIELD, Index, Panel, grouped_metrics
+from kibana.dashboard_model import (
+    ELAPSED_FIELD,
+    ORDER,
+    TIME_FIELD,
+    Dashboard,
+    Drawing,
+    Index,
+    Panel,
+    grouped_metrics,
+)
 from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
@@ -68,7 +78,7 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 
 
 @each_file
-def test_panel_ids_are_unique_over_all_dashboards_and_stable(
+def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(
     name: str,
 ) -> None:
     """Kibana keeps a panel that has the same id on the next dashboard.
@@ -84,19 +94,155 @@ def test_panel_ids_are_unique_over_all_dashboards_and_stable(
         for panel in json.loads(one["attributes"]["panelsJSON"])
     ]
     assert len(set(ids)) == len(ids)
-    assert {
-        object_id("panel", f"{board.key}/{panel.key}")
-        for board in DASHBOARDS
-        for panel in board.panels
-    } <= {*ids}
+    for board in DASHBOARDS:
+        for panel in (*board.charts, *board.drawings):
+            assert object_id("panel", f"{board.key}/{panel.key}") in ids
+
+
+# The first pixel of the grid at 1440 x 900, below the header, the search bar and, in Kibana, one
+# line of dropdown lists; then each row has 20 pixels and a margin of 8.
+GRID_TOP_PX = {CLASSIC: 150, LENS: 213}
+ROW_PX = 28
+
+
+def placed(name: str, dashboard: Dashboard) -> list[tuple[dict[str, int], dict[str, Any]]]:
+    """The place of each panel, and the object that it shows."""
+    saved = by_id(name, object_id("dashboard", dashboard.key))
+    targets = {target["name"].rpartition(":")[2]: target["id"] for target in saved["references"]}
+    panels = json.loads(saved["attributes"]["panelsJSON"])
+    return [(panel["gridData"], by_id(name, targets[panel["panelRefName"]])) for panel in panels]
+
+
+def is_chart(shown: dict[str, Any]) -> bool:
+    """Whether it is neither links nor dropdown lists."""
+    title = shown["attributes"]["title"]
+    return not title.endswith(": filters") and title != "Task Profiler: links"
+
+
+@each_file
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_the_first_chart_begins_above_320_pixels(name: str, dashboard: Dashboard) -> None:
+    first = min(place["y"] for place, shown in placed(name, dashboard) if is_chart(shown))
+    assert GRID_TOP_PX[name] + first * ROW_PX < 320
+
+
+@each_file
+def test_tiles_are_beside_the_first_chart_and_not_above_it(name: str) -> None:
+    for dashboard in DASHBOARDS[:3]:
+        charts = [place for place, shown in placed(name, dashboard) if is_chart(shown)]
+        first = charts[0]
+        below = [place for place in charts if place["y"] < first["y"] + first["h"]]
+        assert all(place["x"] >= first["w"] for place in below[1:])
+        assert sum(place["h"] for place in below[1:]) in {0, first["h"]}
+
+
+def test_links_and_dropdown_lists_share_a_row_of_104_pixels_where_the_lists_are_a_panel() -> None:
+    """A list needs 250 pixels of the 1,424 of the grid; a fifth one would be out of sight."""
+    for dashboard in DASHBOARDS:
+        (links, _), (lists, _), *_ = placed(CLASSIC, dashboard)
+        assert links["y"] == lists["y"] == 0
+        assert links["h"] == lists["h"] == 4
+        assert len(dashboard.controls) * 250 <= lists["w"] / 48 * 1424
+        assert len(dashboard.controls) <= 5  # in a line of Kibana's
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_no_two_charts_of_a_dashboard_answer_the_same_question(dashboard: Dashboard) -> None:
+    questions = Counter(
+        (
+            tuple((metric.operation, metric.field, metric.share_of) for metric in panel.metrics),
+            tuple(terms.field for terms in panel.terms),
+            panel.index,
+            panel.condition,
+            panel.has_time_axis,
+        )
+        for panel in dashboard.charts
+    )
+    assert set(questions.values()) <= {1}
+    titles = [panel.title for panel in (*dashboard.charts, *dashboard.drawings)]
+    assert len({*titles}) == len(titles)
+
+
+# --- drawings -------------------------------------------------------------------------------------------------------
+
+by_drawing = pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.key)
+
+
+def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """All members of all objects in a specification, with their names."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield name, member
+            yield from parts_of(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from parts_of(member)
+
+
+@by_drawing
+def test_both_files_have_the_same_drawing(drawing: Drawing) -> None:
+    for name in FILES:
+        attributes = by_id(name, object_id("visualization", drawing.key))["attributes"]
+        state = json.loads(attributes["visState"])
+        assert state["type"] == "vega"
+        assert json.loads(state["params"]["spec"]) == drawing.spec
+
+
+@by_drawing
+def test_a_drawing_is_of_vega_5_on_a_canvas_with_the_dashboards_time_and_filters(
+    drawing: Drawing,
+) -> None:
+    assert drawing.spec["$schema"].endswith("/vega/v5.json")
+    assert drawing.spec["config"]["kibana"]["renderer"] == "canvas"
+    searches = [data["url"] for data in drawing.spec["data"] if "url" in data]
+    assert searches
+    for search in searches:
+        assert search["%context%"] is True
+        assert search["%timefield%"] == "@timestamp"
+        assert "query" not in search["body"]
+        assert search["body"]["size"] == 0
+
+
+@by_drawing
+def test_texts_and_axes_have_the_colours_of_the_theme(drawing: Drawing) -> None:
+    """Only the word of a kill, the verdict's bar, and marks within a coloured cell have ours."""
+    for name, axes in parts_of(drawing.spec):
+        if name == "axes":
+            used = {member for member, _ in parts_of(axes)}
+            assert not used & {"labelColor", "titleColor", "gridColor", "tickColor", "fill"}
+    for name, marks in parts_of(drawing.spec):
+        if name != "marks":
+            continue
+        for mark in marks:
+            if mark["type"] == "text" and "fill" in mark["encode"]["update"]:
+                assert drawing.key in {"families-by-night", "run-curves"}
+    kills = [value for name, value in parts_of(drawing.spec) if name == "stroke"]
+    assert {"value": colours.OUT_OF_MEMORY} not in kills
+
+
+@by_drawing
+def test_every_field_of_a_drawing_is_in_the_template(drawing: Drawing) -> None:
+    known = {**template_fields("reports"), **template_fields("checkpoints")}
+    bodies = [data["url"]["body"] for data in drawing.spec["data"] if "url" in data]
+    fields = {value for name, value in parts_of(bodies) if name == "field"}
+    for name, value in parts_of(bodies):
+        if name == "exists":
+            fields.add(value["field"])
+        if name == "term":
+            fields.update(value)
+        if name == "_source":
+            stored = [field for field in value if field != "series"]
+            for field in stored:
+                assert any(one == field or one.startswith(f"{field}.") for one in known), field
+    assert fields <= set(known)
 
 
 def test_a_label_has_one_colour_on_all_panels() -> None:
-    colours: dict[str, set[str]] = {}
+    used: dict[str, set[str]] = {}
     for label, colour in itertools.chain(*(colours_of(panel).items() for panel in PANELS)):
-        colours.setdefault(label, set()).add(colour)
-    assert {label for label, found in colours.items() if len(found) > 1} == set()
-    assert {case.label for case in OUTCOMES} <= set(colours)
+        used.setdefault(label, set()).add(colour)
+    assert {label for label, found in used.items() if len(found) > 1} == set()
+    assert {case.label for case in OUTCOMES} <= set(used)
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------
@@ -110,7 +256,7 @@ FITTING = {
     "flag": {"boolean"},
     "comparison": NUMBERS,
     "exists": {"keyword"} | NUMBERS,
-    "control": {"keyword", "boolean"},
+    "control": {"keyword"},
     "time": {"date"},
     "latest": {"keyword", "date"} | NUMBERS,
     "max": {"date"} | NUMBERS,
@@ -139,8 +285,7 @@ def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: P
     } == set()
 
 
-def test_every_column_is_in_the_template() -> None:
-    """Every column is in the template one links to the run and controls are keywords or flags."""
+def test_every_column_is_in_the_template_one_links_to_the_run_and_controls_are_keywords() -> None:
     known = template_fields("reports")
     for search in SEARCHES:
         assert {"task.id"} <= {*search.columns} <= {*known}
@@ -149,10 +294,9 @@ def test_every_column_is_in_the_template() -> None:
 
 
 @pytest.mark.parametrize("index", get_args(Index))
-def test_a_data_view_lists_the_fields_of_the_template(
+def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_another(
     index: Index,
 ) -> None:
-    """A data view lists the fields of the template and has no format of another."""
     for name in FILES:
         attributes = by_id(name, object_id("data-view", index))["attributes"]
         assert attributes["title"] == f"task-{index}-*"

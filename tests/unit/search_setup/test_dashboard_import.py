@@ -87,6 +87,19 @@ def test_a_prefix_renames_the_data_views_and_the_indices_of_a_ratio() -> None:
     assert "task-reports-*" not in text
 
 
+@pytest.mark.parametrize("flavour", ["classic", "lens"])
+def test_a_prefix_renames_the_indices_inside_the_drawings(flavour: Flavour) -> None:
+    searched = set()
+    for item in dashboard_objects(flavour, "team"):
+        state = json.loads(item["attributes"].get("visState", "{}"))
+        if state.get("type") != "vega":
+            continue
+        for data in json.loads(state["params"]["spec"])["data"]:
+            if "url" in data:
+                searched.add(data["url"]["index"])
+    assert searched == {"team-reports-*", "team-reports-*,team-checkpoints-*"}
+
+
 REFUSALS: list[tuple[ServerResponse, str]] = [
     (
         ServerResponse(status=422, body={"message": "belongs to a more recent version"}),

@@ -1,0 +1,486 @@
+"""The drawing of one run: its verdict and numbers, then CPU and memory over its time."""
+
+from typing import Final
+
+from kibana import colours
+from kibana import vega_parts as vega
+from kibana.dashboard_model import TIME_FIELD, Drawing, Json
+from kibana.vega_parts import signal
+
+_START: Final = "event.start"
+_RUN: Final = "aws.cloudwatch.log_stream"
+# With one checkpoint a minute, the last two days of a run.
+_MAX_CHECKPOINTS: Final = 3000
+_HAS_RUN: Final = "length(data('run'))"
+_FIRST_RUN: Final = "data('run')[0]"
+_TILES_PX: Final = 52
+_GAP_PX: Final = 26
+_CPU_COLOUR: Final = colours.USED
+_MEMORY_COLOUR: Final = "#54b399"
+_SHOWN_FIELDS: Final = [
+    _START,
+    "event.end",
+    "task.id",
+    "task.family",
+    "task.status",
+    "task.out_of_memory",
+    "task.likely_out_of_memory",
+    "task.stop_category",
+    "container.name",
+    "usage.duration_ms",
+    "usage.cpu.size",
+    "usage.cpu.percent",
+    "usage.memory.size_mb",
+    "usage.memory.percent",
+    "usage.memory.used_mb.max",
+    "usage.memory.kills",
+    "cost.usd",
+    "recommendation",
+]
+
+
+def _search() -> Json:
+    """The run with the newest start: its report with its series, and its checkpoints.
+
+    A log stream is of one container of one task.
+    """
+    report = {"size": 1, "_source": [*_SHOWN_FIELDS, "series"]}
+    checkpoint = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}], "_source": _SHOWN_FIELDS}
+    times = {
+        "terms": {"field": TIME_FIELD, "size": _MAX_CHECKPOINTS, "order": {"_key": "desc"}},
+        "aggs": {
+            "cpu": {"avg": {"field": "interval.cpu_percent"}},
+            "memory": {"max": {"field": "interval.memory_mb"}},
+        },
+    }
+    runs = {
+        "terms": {
+            "field": _RUN,
+            "missing": "",
+            "size": 1,
+            "order": {"newest": "desc"},
+            "collect_mode": "breadth_first",
+        },
+        "aggs": {
+            "newest": {"max": {"field": _START}},
+            "report": {
+                "filter": {"term": {"event.dataset": "task.report"}},
+                "aggs": {"newest": {"top_hits": report}},
+            },
+            "checkpoint": {
+                "filter": {"term": {"event.dataset": "task.checkpoint"}},
+                "aggs": {"newest": {"top_hits": checkpoint}, "at": times},
+            },
+        },
+    }
+    return vega.search("task-reports-*,task-checkpoints-*", {"run": runs})
+
+
+_IS_KILLED: Final = (
+    "datum.doc.task.out_of_memory || datum.doc.task.likely_out_of_memory"
+    " || datum.doc.task.stop_category == 'oom'"
+)
+_SIZE: Final = "datum.doc.usage.memory.size_mb"
+
+
+_ELAPSED: Final = vega.formula("elapsed", "datum.ms / datum.time_unit")
+
+
+def _data() -> list[Json]:
+    run = vega.searched(
+        "run",
+        _search(),
+        "run",
+        [
+            *vega.formulas(
+                {
+                    "final": "datum.report.newest.hits.hits",
+                    "last": "datum.checkpoint.newest.hits.hits",
+                    "doc": "length(datum.final) ? datum.final[0]._source : datum.last[0]._source",
+                    "isRunning": "!length(datum.final)",
+                }
+            ),
+            vega.kept("isValid(datum.doc.event) && isValid(datum.doc.event.start)"),
+            *vega.formulas(
+                {
+                    "start": "+toDate(datum.doc.event.start)",
+                    "usage": "datum.doc.usage || {}",
+                    "cpu": "datum.usage.cpu || {}",
+                    "memory": "datum.usage.memory || {}",
+                    "vcpu": "datum.cpu.size",
+                    "size_mb": "datum.memory.size_mb",
+                    "killed": _IS_KILLED,
+                    "verdict": (
+                        "datum.killed ? 'killed: out of memory'"
+                        " : datum.isRunning ? 'running' : datum.doc.task.status || 'unknown'"
+                    ),
+                    "series": "datum.doc.series",
+                    # The axes have round numbers in these units.
+                    "time_unit": (
+                        "datum.usage.duration_ms >= 7200000 ? 3600000"
+                        " : datum.usage.duration_ms >= 120000 ? 60000 : 1000"
+                    ),
+                    "memory_unit": "datum.size_mb >= 4096 ? 1024 : 1",
+                    "size": "isValid(datum.size_mb) ? datum.size_mb / datum.memory_unit : null",
+                }
+            ),
+        ],
+    )
+    tiles = vega.derived(
+        "tiles",
+        "run",
+        vega.formula("tile", _tiles_text()),
+        vega.flattened("tile"),
+        {"type": "window", "ops": ["row_number"], "as": ["number"]},
+    )
+    ended = (
+        "datum.doc.event.end ? +toDate(datum.doc.event.end) - datum.start : datum.usage.duration_ms"
+    )
+    kill = vega.derived(
+        "kill", "run", vega.kept("datum.killed"), vega.formula("ms", ended), _ELAPSED
+    )
+    steps = vega.derived(
+        "steps",
+        "run",
+        vega.kept("isValid(datum.series)"),
+        *vega.formulas(
+            {
+                "used_vcpu": "datum.series.vcpu_used || []",
+                "used_mb": "datum.series.memory_used_mb || []",
+                "step": "sequence(max(length(datum.used_vcpu), length(datum.used_mb)))",
+            }
+        ),
+        vega.flattened("step", "used_vcpu", "used_mb"),
+        *vega.formulas(
+            {
+                "span": "datum.series.step_ms",
+                "at": "+toDate(datum.series.start) + (datum.step + 0.5) * datum.span",
+                "kind": "'step'",
+            }
+        ),
+    )
+    intervals = vega.derived(
+        "intervals",
+        "run",
+        vega.kept("!isValid(datum.series)"),
+        vega.formula("bucket", "datum.checkpoint.at.buckets"),
+        vega.flattened("bucket"),
+        vega.kept("isValid(datum.bucket)"),
+        *vega.formulas(
+            {
+                "at": "datum.bucket.key",
+                "percent": "datum.bucket.cpu.value",
+                "used_vcpu": "isValid(datum.percent) ? datum.percent * datum.vcpu / 100 : null",
+                "used_mb": "datum.bucket.memory.value",
+                "span": "0",
+                "kind": "'checkpoint'",
+            }
+        ),
+    )
+    curve = vega.derived(
+        "curve",
+        ["steps", "intervals"],
+        vega.formula("ms", "datum.at - datum.start"),
+        _ELAPSED,
+        vega.formula("used", "isValid(datum.used_mb) ? datum.used_mb / datum.memory_unit : null"),
+        vega.ordered("ms"),
+    )
+    gaps = vega.derived(
+        "gaps",
+        "curve",
+        vega.kept("datum.kind == 'step' && !isValid(datum.used_vcpu) && !isValid(datum.used_mb)"),
+    )
+    return [run, tiles, kill, steps, intervals, curve, gaps]
+
+
+def _tiles_text() -> str:
+    """The tiles, each with its title, its value, and what is below, as an expression."""
+    advice = "datum.doc.recommendation"
+    percent = "format({0}, '.0f') + ' %'"
+    tiles = (
+        ("Result", "datum.verdict", "datum.doc.container.name"),
+        ("Family", "datum.doc.task.family || '-'", "datum.doc.task.id"),
+        (
+            "Start",
+            "utcFormat(datum.start, '%m-%d %H:%M')",
+            "utcFormat(datum.start, '%Y') + ' UTC'",
+        ),
+        (
+            "Duration",
+            vega.known_text(
+                "datum.usage.duration_ms", vega.duration_text("datum.usage.duration_ms"), "'-'"
+            ),
+            "datum.isRunning ? 'so far' : ''",
+        ),
+        (
+            "CPU mean",
+            vega.known_text("datum.cpu.percent", percent.format("datum.cpu.percent.avg"), "'-'"),
+            vega.known_text("datum.vcpu", "'of ' + datum.vcpu + ' vCPU'", "''"),
+        ),
+        (
+            "Memory peak",
+            vega.known_text(
+                "datum.memory.percent", percent.format("datum.memory.percent.max"), "'-'"
+            ),
+            vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
+        ),
+        (
+            "Cost",
+            vega.known_text("datum.doc.cost", vega.usd_text("datum.doc.cost.usd"), "'-'"),
+            "''",
+        ),
+        (
+            "Recommended",
+            vega.known_text(
+                advice,
+                f"{advice}.vcpu + ' vCPU, ' + " + vega.memory_text(f"{advice}.memory_mb"),
+                "'-'",
+            ),
+            vega.known_text(
+                f"{advice} && {advice}.saving_percent",
+                f"'saves ' + format({advice}.saving_percent, '.0f') + ' %'",
+                "''",
+            ),
+        ),
+    )
+    lists = (
+        f"{{title: '{title}', value: {value}, below: {below}}}" for title, value, below in tiles
+    )
+    return f"[{', '.join(lists)}]"
+
+
+_TILE_STARTS: Final = (0, 0.16, 0.37, 0.48, 0.58, 0.68, 0.79, 0.87)
+
+
+def _tiles() -> list[Json]:
+    x = signal(f"width * {list(_TILE_STARTS)}[datum.number - 1]")
+    room = "width * 0.10"
+    verdict = (
+        f"datum.tile.title != 'Result' ? null : datum.killed ? '{colours.KILL}'"
+        f" : datum.verdict == 'success' ? '{colours.SUCCESS}'"
+        f" : datum.verdict == 'failure' ? '{colours.FAILURE}' : '{colours.STOPPED}'"
+    )
+    value = {
+        "x": x,
+        "y": {"value": 22},
+        "limit": signal(f"datum.tile.title == 'Family' ? width * 0.2 : {room} * 1.5"),
+    }
+    below = {"x": x, "y": {"value": 40}, "limit": signal("width * 0.2")}
+    dot = {
+        "x": {"value": 0},
+        "y": {"value": -4},
+        "width": {"value": 4},
+        "height": {"value": 50},
+        "fill": signal(verdict),
+        "opacity": signal("datum.tile.title == 'Result' ? 1 : 0"),
+    }
+    return [
+        vega.label(
+            "tiles", "datum.tile.title", {"x": signal(f"{x['signal']} + 8"), "y": {"value": 4}}
+        ),
+        vega.label(
+            "tiles",
+            "datum.tile.value",
+            {**value, "x": signal(f"{x['signal']} + 8")},
+            style=vega.STRONG_LABEL,
+            size=16,
+        ),
+        vega.label(
+            "tiles", "datum.tile.below", {**below, "x": signal(f"{x['signal']} + 8")}, size=10
+        ),
+        vega.mark("rect", "tiles", dot, interactive=False),
+    ]
+
+
+def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
+    """One curve with its limit, the kill, the gaps and the checkpoints, over the elapsed time."""
+    place = {"x": vega.scaled("time", "elapsed"), "y": vega.scaled(name, field)}
+    is_known = signal(f"isValid(datum.{field})")
+    area = {
+        **place,
+        "y2": {"scale": name, "value": 0},
+        "defined": is_known,
+        "fill": {"value": colour},
+        "fillOpacity": {"value": 0.2},
+    }
+    line = {
+        **place,
+        "defined": is_known,
+        "stroke": {"value": colour},
+        "strokeWidth": {"value": 1.8},
+    }
+    dot = {
+        **place,
+        "size": signal("datum.kind == 'checkpoint' ? 36 : 0"),
+        "fill": {"value": colour},
+        "opacity": signal(f"isValid(datum.{field}) ? 1 : 0"),
+    }
+    at_limit = {
+        "x": {"value": 0},
+        "x2": signal("width"),
+        "y": vega.scaled(name, limit),
+        "stroke": {"value": colours.SIZE},
+        "strokeWidth": signal(f"isValid(datum.{limit}) ? 1.5 : 0"),
+        "strokeDash": {"value": [5, 4]},
+    }
+    limit_name = {
+        "x": signal("width - 4"),
+        "y": vega.scaled(name, limit, offset=-8),
+        "align": {"value": "right"},
+    }
+    killed = {
+        "x": vega.scaled("time", "elapsed"),
+        "y": {"value": 0},
+        "y2": signal("chart"),
+        "stroke": {"value": colours.KILL},
+        "strokeWidth": {"value": 2},
+    }
+    killed_name = {
+        "x": vega.scaled("time", "elapsed", offset=-6),
+        "y": {"value": 10},
+        "align": {"value": "right"},
+        "fill": {"value": colours.KILL},
+        "fontWeight": {"value": "bold"},
+    }
+    gap = {
+        "x": signal("scale('time', (datum.ms - datum.span / 2) / datum.time_unit)"),
+        "x2": signal("scale('time', (datum.ms + datum.span / 2) / datum.time_unit)"),
+        "y": {"value": 0},
+        "height": signal("chart"),
+        "fill": {"value": colours.SIZE},
+        "fillOpacity": {"value": 0.2},
+    }
+    group = vega.mark(
+        "group",
+        None,
+        {"y": signal(top), "width": signal("width"), "height": signal("chart")},
+    )
+    group |= {
+        "scales": [
+            {
+                "name": name,
+                "type": "linear",
+                "zero": True,
+                "nice": True,
+                "range": [signal("chart"), 0],
+                "domain": {
+                    "fields": [{"data": "curve", "field": field}, {"data": "run", "field": limit}]
+                },
+            }
+        ],
+        "axes": [
+            {
+                "orient": "left",
+                "scale": name,
+                "title": signal(unit),
+                "format": "~g",
+                "tickCount": 4,
+                "grid": True,
+                "minExtent": 52,
+                "maxExtent": 52,
+            },
+            _time_axis(has_labels=name == "memory"),
+        ],
+        "marks": [
+            vega.mark("rect", "gaps", gap, interactive=False),
+            vega.mark("area", "curve", area, interactive=False),
+            vega.mark("line", "curve", line, interactive=False),
+            vega.mark("symbol", "curve", dot, interactive=False),
+            vega.mark("rule", "run", at_limit, interactive=False),
+            vega.label("run", f"isValid(datum.{limit}) ? 'limit' : ''", limit_name, size=10),
+            vega.mark("rule", "kill", killed, interactive=False),
+            vega.label("kill", "'✕ killed'", killed_name),
+            _pointer_areas(),
+        ],
+    }
+    return group
+
+
+def _time_axis(*, has_labels: bool) -> Json:
+    axis: Json = {
+        "orient": "bottom",
+        "scale": "time",
+        "tickCount": 8,
+        "grid": True,
+        "ticks": has_labels,
+        "labels": has_labels,
+        "labelOverlap": True,
+    }
+    if has_labels:
+        unit = f"{_FIRST_RUN}.time_unit"
+        words = f"({unit} == 3600000 ? 'Hours' : {unit} == 60000 ? 'Minutes' : 'Seconds')"
+        axis["title"] = signal(f"{_HAS_RUN} ? {words} + ' since the start' : ''")
+    return axis
+
+
+def _pointer_areas() -> Json:
+    tooltip = {
+        "Time": "utcFormat(datum.at, '%Y-%m-%d %H:%M:%S') + ' UTC'",
+        "Since the start": vega.duration_text("datum.ms"),
+        "CPU": vega.known_text(
+            "datum.used_vcpu", "format(datum.used_vcpu, '.2f') + ' of ' + datum.vcpu + ' vCPU'"
+        ),
+        "Memory": vega.known_text(
+            "datum.used_mb",
+            f"{vega.memory_text('datum.used_mb')} + ' of ' + {vega.memory_text('datum.size_mb')}",
+        ),
+    }
+    half = "width / max(1, length(data('curve'))) / 2"
+    area = {
+        "x": signal(f"scale('time', datum.elapsed) - {half}"),
+        "width": signal(f"2 * {half}"),
+        "y": {"value": 0},
+        "height": signal("chart"),
+    }
+    return vega.tooltip_area("curve", tooltip, area)
+
+
+def _spec() -> Json:
+    first = f"{_TILES_PX + 8}"
+    second = f"{first} + chart + {_GAP_PX}"
+    empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
+    memory_unit = f"{_HAS_RUN} && {_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB'"
+    no_curve = (
+        "!length(data('run')) ? 'No run in this time range'"
+        " : length(data('curve')) ? '' : 'No curve: the run has no measurement'"
+    )
+    return vega.frame(
+        _data(),
+        [
+            *_tiles(),
+            _chart("cpu", "used_vcpu", "vcpu", _CPU_COLOUR, top=first, unit="'vCPU'"),
+            _chart("memory", "used", "size", _MEMORY_COLOUR, top=second, unit=memory_unit),
+            vega.label(None, no_curve, empty, size=14),
+        ],
+        signals=[
+            {"name": "chart", "update": f"max(40, (height - {_TILES_PX + 8 + _GAP_PX}) / 2)"},
+        ],
+        scales=[
+            {
+                "name": "time",
+                "type": "linear",
+                "zero": True,
+                "nice": False,
+                "domain": {
+                    "fields": [
+                        {"data": "curve", "field": "elapsed"},
+                        {"data": "kill", "field": "elapsed"},
+                    ]
+                },
+                "range": [0, signal("width")],
+            }
+        ],
+    )
+
+
+RUN_CURVES: Final = Drawing(
+    key="run-curves",
+    title="The run with the newest start: result, CPU and memory",
+    description=(
+        "The run's own series, else a point for each checkpoint (of a run that goes on, until "
+        "now). Dashed: its size. Grey: no measurement. Select a run by task ID."
+    ),
+    spec=_spec(),
+    width=48,
+    height=22,
+)

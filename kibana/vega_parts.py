@@ -1,0 +1,195 @@
+"""Parts of the drawings: searches, texts, marks with a tooltip, and the frame of a specification.
+
+Vega 5.17 (Kibana 7.10) to 6.2 (OpenSearch Dashboards 3) draw them. Text and axes have no colour
+here: each product fills in the one of its theme.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kibana.dashboard_model import TIME_FIELD, Json
+
+SCHEMA: Final = "https://vega.github.io/schema/vega/v5.json"
+LABEL: Final = "guide-label"
+STRONG_LABEL: Final = "guide-title"
+ROW_HEIGHT: Final = 34
+"""The height of a row of a family in pixels, where there is room for it."""
+_INVISIBLE: Final = 0
+_CONFIG: Final[Json] = {
+    "kibana": {"renderer": "canvas", "hideWarnings": True, "tooltips": {"padding": 8}},
+    "axis": {"gridOpacity": 0.25},
+}
+
+# Texts of values, as expressions of Vega.
+_DURATION: Final = (
+    "({0} >= 7200000 ? format({0} / 3600000, '.1f') + ' h'"
+    " : {0} >= 120000 ? format({0} / 60000, '.1f') + ' min'"
+    " : format({0} / 1000, '.1f') + ' s')"
+)
+_USD: Final = "(abs({0}) >= 0.01 ? format({0}, '$,.2f') : format({0}, '$.2~r'))"
+_MEMORY: Final = "({0} >= 1024 ? format({0} / 1024, '.3~r') + ' GB' : format({0}, '.3~r') + ' MB')"
+
+
+def duration_text(milliseconds: str) -> str:
+    """The text of a duration, as an expression."""
+    return _DURATION.format(milliseconds)
+
+
+def usd_text(amount: str) -> str:
+    """The text of an amount of money, as an expression."""
+    return _USD.format(amount)
+
+
+def memory_text(megabytes: str) -> str:
+    """The text of a memory size, as an expression."""
+    return _MEMORY.format(megabytes)
+
+
+def known_text(value: str, text: str, unknown: str = "'not known'") -> str:
+    """The text of a value that may be missing, as an expression."""
+    return f"(isValid({value}) ? {text} : {unknown})"
+
+
+def search(index: str, aggregations: Json) -> Json:
+    """A search within the time range and the filters of the dashboard."""
+    return {
+        "%context%": True,
+        "%timefield%": TIME_FIELD,
+        "index": index,
+        "body": {"size": 0, "aggs": aggregations},
+    }
+
+
+def searched(name: str, url: Json, buckets: str, transform: Sequence[Json]) -> Json:
+    """The data of a search: a row for each of these buckets of the response."""
+    return {
+        "name": name,
+        "url": url,
+        "format": {"property": f"aggregations.{buckets}.buckets"},
+        "transform": list(transform),
+    }
+
+
+def derived(name: str, source: str | Sequence[str], *transform: Json) -> Json:
+    """Data made of other data."""
+    return {"name": name, "source": source, "transform": list(transform)}
+
+
+def formula(name: str, expression: str) -> Json:
+    """A transform that adds a field."""
+    return {"type": "formula", "as": name, "expr": expression}
+
+
+def formulas(expressions: Mapping[str, str]) -> list[Json]:
+    """Transforms that add these fields."""
+    return [formula(name, expression) for name, expression in expressions.items()]
+
+
+def kept(condition: str) -> Json:
+    """A transform that keeps the rows that fulfil the condition."""
+    return {"type": "filter", "expr": condition}
+
+
+def flattened(*fields: str) -> Json:
+    """A transform that makes a row of each element of these lists."""
+    return {"type": "flatten", "fields": list(fields)}
+
+
+def one_row_for(*fields: str, **operations: str) -> Json:
+    """A transform that combines the rows with the same values of these fields.
+
+    ``operations``: by the name of each combined field, such as ``max``.
+    """
+    return {
+        "type": "aggregate",
+        "groupby": list(fields),
+        "fields": list(operations),
+        "ops": list(operations.values()),
+        "as": list(operations),
+    }
+
+
+def ordered(field: str, order: str = "ascending") -> Json:
+    """A transform that sorts the rows."""
+    return {"type": "collect", "sort": {"field": field, "order": order}}
+
+
+def signal(expression: str) -> Json:
+    """A value that is calculated."""
+    return {"signal": expression}
+
+
+def scaled(scale: str, field: str, **more: object) -> Json:
+    """The place of a field's value on a scale."""
+    return {"scale": scale, "field": field, **more}
+
+
+def mark(kind: str, data: str | None, encoding: Mapping[str, Json], **more: object) -> Json:
+    """A mark for each row of the data; None: a single one."""
+    source = {} if data is None else {"from": {"data": data}}
+    return {"type": kind, **source, **more, "encode": {"update": dict(encoding)}}
+
+
+def label(
+    data: str | None, text: str, encoding: Mapping[str, Json], *, style: str = LABEL, size: int = 11
+) -> Json:
+    """A text in the colour of the theme, which does not catch the pointer."""
+    encoded = {
+        "text": signal(text),
+        "baseline": {"value": "middle"},
+        "fontSize": {"value": size},
+        **encoding,
+    }
+    return mark("text", data, encoded, style=style, interactive=False)
+
+
+def tooltip_area(data: str, tooltip: Mapping[str, str], encoding: Mapping[str, Json]) -> Json:
+    """An invisible rectangle with a tooltip. Thin lines would get none."""
+    encoded: Json = {
+        "fill": {"value": "#888888"},
+        "fillOpacity": {"value": _INVISIBLE},
+        "tooltip": signal(tooltip_text(tooltip)),
+        **encoding,
+    }
+    area = mark("rect", data, encoded)
+    area["encode"]["hover"] = {"fillOpacity": {"value": 0.2}}
+    return area
+
+
+def tooltip_text(lines: Mapping[str, str]) -> str:
+    """The lines of a tooltip, as an expression."""
+    return "{" + ", ".join(f"'{name}': {value}" for name, value in lines.items()) + "}"
+
+
+def empty_message(data: str, text: str) -> Json:
+    """What a drawing says without data."""
+    place = {
+        "x": signal("width / 2"),
+        "y": signal("height / 2"),
+        "align": {"value": "center"},
+    }
+    return label(None, f"length(data('{data}')) ? '' : '{text}'", place, size=14)
+
+
+def frame(
+    data: Sequence[Json],
+    marks: Sequence[Json],
+    *,
+    scales: Sequence[Json] = (),
+    axes: Sequence[Json] = (),
+    signals: Sequence[Json] = (),
+    legends: Sequence[Json] = (),
+) -> Json:
+    """A specification that fills its panel."""
+    return {
+        "$schema": SCHEMA,
+        "config": _CONFIG,
+        "autosize": {"type": "fit", "contains": "padding"},
+        "padding": 5,
+        "signals": list(signals),
+        "data": list(data),
+        "scales": list(scales),
+        "axes": list(axes),
+        "legends": list(legends),
+        "marks": list(marks),
+    }
