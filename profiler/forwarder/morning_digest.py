@@ -66,7 +66,7 @@ def summarize(
         command = place.command("doctor", "--deployed", place.stack)
         lines.append(
             SummaryLine(
-                text="If tasks ran, their reports did not arrive. Look for the reason: ",
+                text="If tasks ran, their reports did not arrive. Look for the reason:",
                 command=command,
             )
         )
@@ -190,7 +190,7 @@ def _saving_lines(history: FamilyHistory, place: DigestPlace) -> Iterator[Summar
     if place.source is not None and sum(savings) >= _MIN_USD_PER_MONTH:
         families = "1 family" if len(savings) == 1 else f"{len(savings)} families"
         yield SummaryLine(
-            text=f"Other sizes of {families} would save {format_usd(sum(savings))} a month: ",
+            text=f"Other sizes of {families} would save {format_usd(sum(savings))} a month:",
             command=place.command("taskdef", "resize", "--from", place.source),
         )
     saved_usd = sum(_saved_usd(history))

@@ -34,10 +34,11 @@ def page_night(
     missed = [
         notice for notice in notices if notice.outcome == MISSED and notice.came_late is not True
     ]
+    starts_ms = [run.began for run in runs] + [notice.began for notice in missed]
     starts_ns = [
-        row.began * NS_PER_MS
-        for row in (*runs, *missed)
-        if row.began is not None and row.began * NS_PER_MS <= latest_ns
+        began_ms * NS_PER_MS
+        for began_ms in starts_ms
+        if began_ms is not None and began_ms * NS_PER_MS <= latest_ns
     ]
     if not starts_ns:
         return None

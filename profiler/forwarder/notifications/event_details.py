@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
-from profiler.core.text import as_sentence, on_one_line
+from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.notification import (
@@ -297,9 +297,11 @@ def night_summary(summary: NightSummary) -> NightSummaryDetail:
     lines = []
     for line in summary.lines:
         at = "" if line.at is None else f", {line.at:%Y-%m-%d %H:%M} UTC"
-        lines.append(_embeddable(f"{line.text}{at}{line.command or ''}", _MAX_LINE_LENGTH))
-    sentences = [_embeddable(summary.sentence, _MAX_LINE_LENGTH), *map(as_sentence, lines)]
-    return NightSummaryDetail(text=" ".join(sentences), night=summary.night, lines=tuple(lines))
+        command = "" if line.command is None else f" {line.command}"
+        lines.append(_embeddable(f"{line.text}{at}{command}", _MAX_LINE_LENGTH))
+    sentence = _embeddable(summary.sentence, _MAX_LINE_LENGTH)
+    text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])
+    return NightSummaryDetail(text=text, night=summary.night, lines=tuple(lines))
 
 
 def run_title(line: NoticeLine) -> str:

@@ -147,7 +147,7 @@ def test_the_growth_is_that_of_the_runs_at_the_size_of_the_newest() -> None:
 def test_the_savings_of_other_sizes_have_the_command_for_any_shell() -> None:
     history = history_of(earlier(0, saving_usd_per_month=412.3))
     (line,) = summary_of(QUIET, history).lines
-    assert line.text == "Other sizes of 1 family would save $412.30 a month: "
+    assert line.text == "Other sizes of 1 family would save $412.30 a month:"
     assert line.command == (
         "task-profiler taskdef resize --from https://search.example.com --region eu-west-1"
     )
