@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import bounded_client, open_session
+from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
@@ -32,10 +33,13 @@ from profiler.forwarder.invocation import (
     RESERVED_SECONDS,
     Context,
     DeliveryError,
+    ForwarderError,
     InvocationTime,
+    NamedContext,
     RetryBackoff,
     SettingsError,
     configure_library_logging,
+    raise_errors,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
 from profiler.forwarder.notifications.notification import (
@@ -43,12 +47,14 @@ from profiler.forwarder.notifications.notification import (
     EndedTask,
     MemoryRetry,
     NoticeChannel,
+    notify,
 )
 from profiler.forwarder.notifications.task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.task_end import parse_stopped_task, unusable_values
@@ -214,6 +220,66 @@ def _usual_durations(
     budget: InvocationTime, families: Collection[str], place: str
 ) -> FamilyDurations:
     return _families(budget.remaining_seconds()).durations(families, place)
+
+
+def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[str, object]:
+    """Each morning: one message about the last night, once.
+
+    Returns the ``night``, the number of its ``families``, and whether a channel was ``notified``.
+    Raises ForwarderError if Lambda must retry.
+    """
+    # The other functions do not need these.
+    from profiler.forwarder.morning_digest import DigestPlace, summarize
+    from profiler.forwarder.night_runs import (
+        ClusterNight,
+        FamilyHistory,
+        MissedTime,
+        ended_lines,
+        runs_of_lines,
+    )
+    from profiler.record.last_night import last_night
+
+    configure_library_logging()
+    settings = function_settings.read_notice_settings(os.environ)
+    if function_settings.read_key_table(os.environ) is None:
+        raise SettingsError(
+            "IDEMPOTENCY_TABLE is not set: without it, a retry would repeat the morning message."
+        )
+    night = last_night(datetime.now(function_settings.read_digest_zone(os.environ)))
+    searched = _settings()
+    missed: Sequence[MissedTime] = ()
+    history = FamilyHistory()
+    if searched.url is None:
+        group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
+        runs = runs_of_lines(ended_lines(_client("logs"), group, night), night)
+        runs = runs.selected(settings.families)
+    else:
+        cluster = ClusterNight(
+            cluster=_cluster(searched),
+            prefix=searched.index_prefix,
+            account_id=arn_account(context.invoked_function_arn),
+            region=searched.region,
+            timeout_seconds=InvocationTime(context).remaining_seconds() / 5,
+        )
+        runs = cluster.runs(night).selected(settings.families)
+        missed = [
+            due_time
+            for due_time in cluster.missed(night)
+            if matches_any(due_time.family, settings.families)
+        ]
+        history = cluster.history(runs.families)
+    place = DigestPlace(
+        region=searched.region,
+        source=searched.source,
+        stack=context.function_name.removesuffix("-morning-digest"),
+    )
+    summary = summarize(night, runs, missed, history, place)
+    errors: list[ForwarderError] = []
+    posted = notify(
+        _channels(settings, InvocationTime(context)), summary, "success", _once(context), errors
+    )
+    raise_errors(errors)
+    return {"night": summary.night, "families": len(runs.families), "notified": bool(posted)}
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:

@@ -34,6 +34,13 @@ def mappings(value: Json) -> Iterator[Mapping[str, Json]]:
         yield from (item for item in value if isinstance(item, dict))
 
 
+def field_at(value: Json, path: str) -> Json:
+    """The field at a path such as ``task.family``; None where an object on the way lacks it."""
+    for name in path.split("."):
+        value = mapping(value).get(name)
+    return value
+
+
 def text(value: Json) -> str | None:
     """``value`` if it is a non-empty string, else None."""
     return value if isinstance(value, str) and value else None

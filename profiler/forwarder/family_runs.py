@@ -9,11 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region
-from profiler.core.json_fields import Json, mapping, mappings, number, text
+from profiler.core.json_fields import Json, field_at, mappings, number, text
 from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
@@ -103,9 +103,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"range": {"usage.duration_ms": {"gt": 0}}},
         )
         durations = {}
-        for family in mappings(_field(response, "aggregations.families.buckets")):
-            for in_cluster in mappings(_field(family, "clusters.buckets")):
-                known = [_duration_ms(run) or 0 for run in _sources(in_cluster.get("runs"))]
+        for family in mappings(field_at(response, "aggregations.families.buckets")):
+            for in_cluster in mappings(field_at(family, "clusters.buckets")):
+                known = [_duration_ms(run) or 0 for run in hit_sources(in_cluster.get("runs"))]
                 usual = usual_duration([duration_ms for duration_ms in known if duration_ms])
                 if usual is not None and usual.runs >= MIN_FAR_RUNS:
                     durations[str(family.get("key")), str(in_cluster.get("key"))] = usual
@@ -137,13 +137,13 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             response = self._search(notice.task.arn, newest, _of_family(notice), _SUCCESS, **others)
         except SearchClusterError:
             return None
-        runs = _sources(response)
+        runs = hit_sources(response)
         timed = [run for run in runs[:_MAX_DURATIONS] if _duration_ms(run) is not None]
         usual = usual_of(map(_duration_ms, _in_cluster(timed, ecs_cluster, MIN_RUNS)))
         if usual is None:
             return None
         sentences = [_duration_sentence(duration_ms, usual)]
-        model = text(_field(runs[0], _PROCESSOR))
+        model = text(field_at(runs[0], _PROCESSOR))
         if notice.record is not None and model is not None:
             last = replace(notice.record, processor=Processor(model=model))
             difference = processor_difference(notice.record, last, "the last success")
@@ -176,10 +176,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"range": {"@timestamp": {"gte": "now-30d"}}},
         )
         rates = {}
-        for family in mappings(_field(response, "aggregations.families.buckets")):
-            tasks = number(_field(family, "tasks.value")) or 0
-            first_ms = number(_field(family, "first.value")) or 0
-            last_ms = number(_field(family, "last.value")) or 0
+        for family in mappings(field_at(response, "aggregations.families.buckets")):
+            tasks = number(field_at(family, "tasks.value")) or 0
+            first_ms = number(field_at(family, "first.value")) or 0
+            last_ms = number(field_at(family, "last.value")) or 0
             days = (last_ms - first_ms) / _MS_PER_DAY
             if tasks >= _MIN_TASKS_OF_RATE and days >= 1:
                 rates[str(family.get("key"))] = (tasks - 1) / days * _DAYS_PER_MONTH
@@ -196,7 +196,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             if error.is_retryable:
                 raise
             return None
-        return number(_field(found, "aggregations.peak.value"))
+        return number(field_at(found, "aggregations.peak.value"))
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None
@@ -205,7 +205,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
         killed = {"prefix": {"task.id": short_id}}, {"term": {"container.name": ended.container}}
         try:
-            sources = _sources(self._search(ended.task.arn, wanted, _of_family(ended), *killed))
+            sources = hit_sources(self._search(ended.task.arn, wanted, _of_family(ended), *killed))
         except SearchClusterError:
             return None, TaskSize()
         if len(sources) != 1:
@@ -215,10 +215,10 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         else:
             memory = "usage.memory.size_mb"
         size = TaskSize(
-            vcpu=number(_field(sources[0], "task.size.vcpu")),
-            memory_mb=number(_field(sources[0], memory)),
+            vcpu=number(field_at(sources[0], "task.size.vcpu")),
+            memory_mb=number(field_at(sources[0], memory)),
         )
-        return text(_field(sources[0], "task.id")), size
+        return text(field_at(sources[0], "task.id")), size
 
     def _search(
         self, arn: str, body: Mapping[str, Json], *conditions: Json, **others: Json
@@ -273,11 +273,11 @@ class FamilyRates:
 def _family_to_save(document: Document) -> FamilyPlace | None:
     """The family of a run that another size would have made cheaper."""
     fields = document.fields
-    if not number(_field(fields, "cost.waste_usd")):
+    if not number(field_at(fields, "cost.waste_usd")):
         return None
-    account = text(_field(fields, "cloud.account.id"))
-    region = text(_field(fields, "cloud.region"))
-    family = text(_field(fields, "task.family"))
+    account = text(field_at(fields, "cloud.account.id"))
+    region = text(field_at(fields, "cloud.region"))
+    family = text(field_at(fields, "task.family"))
     if account is None or region is None or family is None:
         return None
     return account, region, family
@@ -287,23 +287,13 @@ def _of_family(ended: EndedTask) -> Json:
     return {"term": {"task.family": ended.family}}
 
 
-def _field(source: Json, path: str) -> Json:
-    for name in path.split("."):
-        source = mapping(source).get(name)
-    return source
-
-
 def _duration_ms(source: Json) -> float | None:
-    return number(_field(source, "usage.duration_ms"))
-
-
-def _sources(response: Json) -> list[Mapping[str, Json]]:
-    return [mapping(hit.get("_source")) for hit in mappings(_field(response, "hits.hits"))]
+    return number(field_at(source, "usage.duration_ms"))
 
 
 def _in_cluster(runs: Sequence[Json], ecs_cluster: str | None, enough: int) -> Sequence[Json]:
     """Return the runs in the ECS cluster if there are enough of them, else all."""
-    same = [run for run in runs if _field(run, _CLUSTER) == ecs_cluster]
+    same = [run for run in runs if field_at(run, _CLUSTER) == ecs_cluster]
     return same if len(same) >= enough else runs
 
 
@@ -317,7 +307,7 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     own = {row.name: _amount(getattr(notice.metrics, row.name)) for row in _MEASURES.values()}
     if notice.record is not None and is_cpu_partial(notice.record):
         del own[_MEASURES["usage.cpu.seconds"].name]
-    complete = [run for run in runs if _field(run, _COMPLETE) is True]
+    complete = [run for run in runs if field_at(run, _COMPLETE) is True]
     earlier = [
         _measures_of(run) for run in _in_cluster(complete, notice.task.cluster, MIN_FAR_RUNS)
     ]
@@ -329,7 +319,7 @@ def _amount(value: Json) -> float | None:
 
 
 def _measures_of(run: Json) -> Measures:
-    return {measure.name: _amount(_field(run, field)) for field, measure in _MEASURES.items()}
+    return {measure.name: _amount(field_at(run, field)) for field, measure in _MEASURES.items()}
 
 
 def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:

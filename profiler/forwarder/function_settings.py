@@ -5,7 +5,7 @@ A SettingsError has the variable, or the secret's name, never a value.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -103,6 +103,14 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     kibana_url: str | None = None
     trusted_groups: TrustedGroups = TrustedGroups()
 
+    @property
+    def source(self) -> str | None:
+        """The cluster as a SOURCE of the option ``--from``."""
+        if self.url is None:
+            return None
+        prefix = "" if self.index_prefix == "task" else f"/{self.index_prefix}"
+        return f"{self.url.rstrip('/')}{prefix}"
+
     def index(self, kind: IndexKind, moment: datetime) -> str:
         return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
 
@@ -162,6 +170,19 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
     ECS shows stopped tasks for an hour.
     """
     return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes")
+
+
+def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
+    """Read the zone in which the night of the morning message lasts from noon to noon."""
+    from profiler.schedules.due_times import (
+        ScheduleExpressionError,
+        read_zone,
+    )  # only for the morning message
+
+    try:
+        return read_zone(_text(environment, "DIGEST_TIME_ZONE") or "UTC")
+    except ScheduleExpressionError as error:
+        raise SettingsError(f"DIGEST_TIME_ZONE is not usable. {error}.") from None
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -112,6 +112,13 @@ class Context(Protocol):
     def get_remaining_time_in_millis(self) -> int: ...
 
 
+class NamedContext(Context, Protocol):
+    """The part with which a function knows itself."""
+
+    invoked_function_arn: str
+    function_name: str
+
+
 class InvocationTime:
     """The remaining time of one invocation, without a part that is reserved for other work; and
     a way to wait.

@@ -181,7 +181,7 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
     Raises ScheduleExpressionError.
     """
     expression = _read_expression(schedule.expression)
-    zone = _read_zone(schedule.time_zone)
+    zone = read_zone(schedule.time_zone)
     begin_ns, end_ns = _life(schedule, expression)
     since_ns = max(since_ns, begin_ns)
     until_ns = min(until_ns, end_ns + 1)
@@ -281,7 +281,8 @@ def _read_expression(expression: str) -> _Expression:
 
 
 @lru_cache(maxsize=1024)
-def _read_zone(name: str) -> tzinfo:
+def read_zone(name: str) -> tzinfo:
+    """The time zone of a name such as Europe/Berlin. Raises ScheduleExpressionError."""
     if name == "UTC":
         return UTC
     try:

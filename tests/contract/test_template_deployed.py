@@ -274,7 +274,12 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     client = boto3.client("events")
     rules = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
     types = [kind for rule in rules for kind in json.loads(rule["EventPattern"])["detail-type"]]
-    assert sorted(types) == ["Schedule Notice", "Task Run Ended", "Task Run Notice"]
+    assert sorted(types) == [
+        "Night Summary",
+        "Schedule Notice",
+        "Task Run Ended",
+        "Task Run Notice",
+    ]
     for rule in rules:
         (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
         assert target["Arn"] == subscription["TopicArn"] == stack.physical_id("EmailTopic")
@@ -334,9 +339,44 @@ def test_events_go_to_the_named_bus(parameters: dict[str, str]) -> None:
     assert resources_of(stack, "PutEvents") == (
         [f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else []
     )
-    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 2 * (
+    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 3 * (
         "NoticeEmail" in parameters
     )
+
+
+def test_the_morning_message_is_sent_when_its_schedule_says_in_its_zone() -> None:
+    stack = deploy(
+        DigestSchedule="cron(0 8 * * ? *)",
+        DigestTimeZone="Europe/Berlin",
+        NoticeEmail="ops@example.com",
+        TaskStopped="true",
+    )
+    environment = stack.environment("MorningDigestFunction")
+    assert str(function_settings.read_digest_zone(environment)) == "Europe/Berlin"
+    assert function_settings.read_key_table(environment) is not None
+    assert "SLACK_FAILURE_CHANNEL" not in environment
+    name = stack.outputs["MorningDigestFunctionName"]
+    configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
+    assert configuration["Handler"] == f"handler.{handler.morning_digest.__name__}"
+    schedule = template()["Resources"]["MorningDigestSchedule"]["Properties"]
+    assert schedule["ScheduleExpression"] == {"Ref": "DigestSchedule"}
+    assert schedule["ScheduleExpressionTimezone"] == {"Ref": "DigestTimeZone"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({}, "The morning message has no channel"),
+        ({"NoticeEmail": "ops@example.com", "TaskStopped": "false"}, "set TaskStopped=true"),
+    ],
+)
+def test_a_morning_message_without_a_channel_or_runs_is_refused(
+    parameters: dict[str, str], sentence: str
+) -> None:
+    defaults = {name: str(one.get("Default", "")) for name, one in template()["Parameters"].items()}
+    chosen = {"DigestSchedule": "rate(1 day)", "ElasticsearchUrl": "https://a"}
+    broken = broken_rules({**defaults, **chosen, **parameters})
+    assert any(sentence in one for one in broken)
 
 
 def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_for_one() -> None:

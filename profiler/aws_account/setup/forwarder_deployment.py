@@ -275,6 +275,11 @@ class ForwarderDeployment(Struct, frozen=True):
         """
         before = parameter_values(template, {}, state.parameters)
         values = parameter_values(template, given, state.parameters)
+        if values["DigestSchedule"] and values["Notify"] == "all":
+            self.on_step(
+                "With DigestSchedule, successes are in the morning message: Notify=failure sends "
+                "only failures at once."
+            )
         are_given = "LogGroups" in given
         names = listed_names(values["LogGroups"])
         filters = GroupFilters(state.name, self.open_client, self.on_step)

@@ -18,6 +18,7 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.notification import (
     ChannelKind,
     EndedTask,
+    NightSummary,
     Notification,
     UnusualMeasure,
 )
@@ -38,6 +39,7 @@ LINE_TYPE = "task.ended"
 _MAX_LENGTHS = dict.fromkeys(("text", "message", "reason", "stopped_reason"), 1024)
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
+_MAX_LINE_LENGTH = 1024
 # Other control characters become spaces in every text.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
 _RUN_PREDICATES = {
@@ -102,6 +104,8 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
         return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
         return "Task Run Notice", run_notice(notification, kibana_url=kibana_url)
+    if isinstance(notification, NightSummary):
+        return "Night Summary", night_summary(notification)
     return "Schedule Notice", schedule_notice(notification, kibana_url=kibana_url)
 
 
@@ -182,10 +186,14 @@ def _bounded(data: _Data) -> _Data:
     return replace(data, **values)
 
 
+def _embeddable(text: str, max_length: int) -> str:
+    """The text on one line, and without the characters that need an escape in JSON."""
+    return on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+
+
 def _bounded_value(value: object, max_length: int) -> object:
     if isinstance(value, str):
-        # On one line, and without the characters that need an escape in JSON.
-        return on_one_line(value[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+        return _embeddable(value, max_length)
     if isinstance(value, RunLinks):
         too_long = [name for name, url in asdict(value).items() if len(url or "") > _MAX_URL_LENGTH]
         known = replace(value, **dict.fromkeys(too_long))
@@ -234,11 +242,24 @@ class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True
     links: RunLinks | None = None
 
 
+class NightSummaryDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The last night of all runs: ``text`` is the whole message, its lines after one another.
+
+    ``night`` is the day of its evening, ``lines`` are the single lines. The texts have the same
+    characters as those of an ended run.
+    """
+
+    text: str
+    night: str
+    lines: tuple[str, ...] = ()
+
+
 # The types of the details that have a JSON Schema in docs/, and its title, by the name of its file.
 DETAILS: Mapping[str, tuple[type[Struct], str]] = {
     "task-run-ended": (EndedRun, "Detail of the event Task Run Ended"),
     "task-run-notice": (RunNotice, "Detail of the event Task Run Notice"),
     "schedule-notice": (ScheduleNoticeDetail, "Detail of the event Schedule Notice"),
+    "night-summary": (NightSummaryDetail, "Detail of the event Night Summary"),
 }
 
 
@@ -274,6 +295,18 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
             links=links_of_schedule_notice(line, kibana_url),
         )
     )
+
+
+def night_summary(summary: NightSummary) -> NightSummaryDetail:
+    """See ``bus_event``."""
+    lines = []
+    for line in summary.lines:
+        at = "" if line.at is None else f", {line.at:%Y-%m-%d %H:%M} UTC"
+        command = "" if line.command is None else f" {line.command}"
+        lines.append(_embeddable(f"{line.text}{at}{command}", _MAX_LINE_LENGTH))
+    sentence = _embeddable(summary.sentence, _MAX_LINE_LENGTH)
+    text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])
+    return NightSummaryDetail(text=text, night=summary.night, lines=tuple(lines))
 
 
 def run_title(line: NoticeLine) -> str:

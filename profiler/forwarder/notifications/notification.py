@@ -3,6 +3,7 @@ posted to, once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
@@ -167,7 +168,29 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
         return completed(links_of_run(self.run, kibana_url), of_event)
 
 
-Notification: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine
+class SummaryLine(Struct, frozen=True, kw_only=True):
+    """A line of a summary. ``at`` is when it happened, ``url`` where to look, ``command`` what to
+    run.
+    """
+
+    text: str
+    at: datetime | None = None
+    url: str | None = None
+    command: str | None = None
+
+
+class NightSummary(Struct, frozen=True, kw_only=True):
+    """The last night in a sentence, and what is worth a line. ``night`` is the day of its evening,
+    such as 2026-11-24.
+    """
+
+    night: str
+    title: str
+    sentence: str
+    lines: tuple[SummaryLine, ...] = ()
+
+
+Notification: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine | NightSummary
 
 
 class NoticeChannel(Struct):
@@ -208,12 +231,15 @@ def notify(
 
 
 def notification_key(notification: Notification) -> str:
-    """The key of a task's end, of a kind of notice of a run, or of a due time's outcome.
+    """The key of a task's end, of a night, of a kind of notice of a run, or of a due time's
+    outcome.
 
     Stored: never change it.
     """
     if isinstance(notification, EndedTask):
         return notification.task.arn
+    if isinstance(notification, NightSummary):
+        return f"night#{notification.night}"
     notice = notification.notice
     if isinstance(notification, NoticeLine):
         record = notification.record

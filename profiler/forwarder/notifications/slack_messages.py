@@ -3,6 +3,7 @@ escaped texts.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -18,7 +19,12 @@ from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
-from profiler.forwarder.notifications.notification import EndedTask, Notification
+from profiler.forwarder.notifications.notification import (
+    EndedTask,
+    NightSummary,
+    Notification,
+    SummaryLine,
+)
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
 from profiler.record.hardware import (
@@ -57,6 +63,8 @@ _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kiban
 _MAX_INPUT_LENGTH = 20_000
 _LOG_TITLE = "*Last lines of the log*"
 _CODE_FENCE = "```"
+# These characters would end a link.
+_LINK_BREAK = re.compile(r"[|<>\s]")
 
 _NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
@@ -167,6 +175,8 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
         return ended_task_message(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
         return _run_notice_message(notification, kibana_url=kibana_url)
+    if isinstance(notification, NightSummary):
+        return _night_message(notification)
     return _schedule_notice_message(notification, kibana_url=kibana_url)
 
 
@@ -416,6 +426,34 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         value_fields((("Due", parse_datetime(notice.due_at)), ("Schedule", expression))),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
+
+
+def _night_message(summary: NightSummary) -> SlackMessage:
+    sentence = escape_text(summary.sentence, MAX_SECTION_LENGTH)
+    lines = [f"• {_summary_line(line)}" for line in summary.lines]
+    return _message(
+        escape_text(summary.title, MAX_HEADER_LENGTH),
+        sentence,
+        section([sentence, *lines], formatted=True),
+    )
+
+
+def _summary_line(line: SummaryLine) -> str:
+    """The line with its time in the reader's zone, its link, and its command as code."""
+    text = escape_text(line.text, MAX_SENTENCE_LENGTH)
+    if line.at is not None:
+        seconds = int(line.at.timestamp())
+        text += f", <!date^{seconds}^{{time}}|{line.at:%H:%M} UTC>"
+    if (
+        line.url is not None
+        and len(line.url) <= MAX_URL_LENGTH
+        and not _LINK_BREAK.search(line.url)
+    ):
+        text += f" · <{line.url.translate(_ESCAPES)}|open>"
+    if line.command is not None:
+        command = escape_text(line.command.replace("`", ""), MAX_SENTENCE_LENGTH)
+        text += f" `{command}`"
+    return text
 
 
 def _notice_message(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import Json, field_at, mapping, mappings, text
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import SearchClusterError, SettingsError
@@ -69,6 +69,11 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         block, a limit, a fault.
         """
         return self.is_failed and not (self.is_retryable or self.is_poison)
+
+
+def hit_sources(response: Json) -> list[Mapping[str, Json]]:
+    """The documents that a search, or an aggregation of top hits, has found."""
+    return [mapping(hit.get("_source")) for hit in mappings(field_at(response, "hits.hits"))]
 
 
 class SearchCluster(ABC):

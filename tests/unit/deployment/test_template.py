@@ -349,7 +349,8 @@ def test_the_docs_tell_what_each_alarm_means() -> None:
     optional = (
         "watch-schedules",
         "forward-logs-stream",
-    )  # with WatchSchedules, with Ingestion=stream
+        "morning-digest",
+    )  # with WatchSchedules, with Ingestion=stream, with DigestSchedule
     count = sum(not ending.startswith(optional) for ending in endings)
     assert f"{count} alarms" in cost
     assert f"{count * 0.1:.2f} USD" in cost

@@ -390,10 +390,10 @@ def test_what_fails_is_raised_after_everything_else_is_done(
 
 
 def test_the_ended_run_is_printed_once_with_what_was_done() -> None:
-    world = StoppedTaskFakes({BATCH_STREAM: [report()]})
-    world.handle()
-    world.handle()
-    (line,) = [json.loads(line) for line in world.printed]
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
+    fakes.handle()
+    fakes.handle()
+    (line,) = [json.loads(line) for line in fakes.printed]
     assert line["type"] == "task.ended"
     assert line["indexed"] is True
     assert line["notified"] == "failure"
@@ -401,21 +401,21 @@ def test_the_ended_run_is_printed_once_with_what_was_done() -> None:
 
 
 def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None:
-    world = StoppedTaskFakes()
-    world.errors = {"slack": SLACK}
+    fakes = StoppedTaskFakes()
+    fakes.errors = {"slack": SLACK}
     with pytest.raises(DeliveryError):
-        world.handle()
-    world.errors = {}
-    world.handle()
-    lines = [json.loads(line) for line in world.printed]
+        fakes.handle()
+    fakes.errors = {}
+    fakes.handle()
+    lines = [json.loads(line) for line in fakes.printed]
     assert [line["notified"] for line in lines] == [None, "failure"]
     assert [line["indexed"] for line in lines] == [True, True]
 
 
 def test_a_task_that_nobody_is_told_about_is_printed() -> None:
-    world = StoppedTaskFakes()
-    world.handle(cluster=False, subjects=frozenset())
-    (line,) = [json.loads(line) for line in world.printed]
+    fakes = StoppedTaskFakes()
+    fakes.handle(cluster=False, subjects=frozenset())
+    (line,) = [json.loads(line) for line in fakes.printed]
     assert line["indexed"] is False
     assert line["notified"] is None
 

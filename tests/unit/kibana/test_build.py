@@ -75,7 +75,7 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 
 
 @each_file
-def test_panel_ids_are_unique_over_all_dashboards_and_stable(
+def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(
     name: str,
 ) -> None:
     """Kibana keeps a panel that has the same id on the next dashboard.
@@ -294,10 +294,9 @@ def test_every_column_is_in_the_template() -> None:
 
 
 @pytest.mark.parametrize("index", get_args(Index))
-def test_a_data_view_lists_the_fields_of_the_template(
+def test_a_data_view_lists_the_fields_of_the_template_and_has_no_format_of_another(
     index: Index,
 ) -> None:
-    """A data view lists the fields of the template and has no format of another."""
     for name in FILES:
         attributes = by_id(name, object_id("data-view", index))["attributes"]
         assert attributes["title"] == f"task-{index}-*"

@@ -14,8 +14,13 @@ from msgspec.structs import replace
 
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.channels import event_bus_channel
-from profiler.forwarder.notifications.event_details import DETAILS, ended_line
-from profiler.forwarder.notifications.notification import EndedTask, Notification
+from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line
+from profiler.forwarder.notifications.notification import (
+    EndedTask,
+    NightSummary,
+    Notification,
+    SummaryLine,
+)
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -28,7 +33,9 @@ from tests.shown_runs import stuck_notice
 KIBANA = "https://kibana.example.com"
 MAX_DETAIL_BYTES = 32 * 1024  # as the docs say
 SCHEMAS = {name: describe_type(*described) for name, described in DETAILS.items()}
-SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA = map(jsonschema.Draft202012Validator, SCHEMAS.values())
+SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA, NIGHT_SCHEMA = map(
+    jsonschema.Draft202012Validator, SCHEMAS.values()
+)
 
 
 class Bus:
@@ -253,3 +260,12 @@ def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(
     line: NoticeLine | ScheduleNoticeLine,
 ) -> None:
     check_detail(event(line)[1], RUN_SCHEMA if isinstance(line, NoticeLine) else SCHEDULE_SCHEMA)
+
+
+def test_a_night_summary_has_the_form_of_its_schema() -> None:
+    lines = (SummaryLine(text="nightly-etl: Out of memory", command="task-profiler doctor"),)
+    summary = NightSummary(
+        night="2026-11-24", title="Last night", sentence="Last night: 1 run.", lines=lines
+    )
+    _, detail = bus_event(summary, kibana_url=None)
+    check_detail(msgspec.json.decode(msgspec.json.encode(detail)), NIGHT_SCHEMA)

@@ -1,0 +1,217 @@
+"""One message in the morning about the last night: what failed, what is unusual, what grows, and
+what a resize saves.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_SECOND, parse_datetime
+from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime, NightRuns
+from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
+from profiler.record.last_night import MISSED, Night, night_sentence
+from profiler.record.units import format_duration, format_memory, format_percent, format_usd
+from profiler.record.unusual import MIN_RUNS, usual_of
+from profiler.sizing.prices import REFERENCE_PRICES
+from profiler.sizing.sized_revision import size_before
+from profiler.sizing.trend import growth
+
+# The sentence and at most 19 lines.
+_MAX_FAILED = 5
+_MAX_MISSED = 3
+_MAX_UNUSUAL = 3
+_MAX_GROWING = 3
+_FULL_NIGHTS = 30
+_MIN_USD_PER_MONTH = 1.0
+_WHOLE_PERCENT = 100.0
+
+
+class DigestPlace(Struct, frozen=True, kw_only=True):
+    """Where the printed commands look. ``source`` is a SOURCE of ``--from``, None without a
+    search cluster; ``stack`` is the forwarder's.
+    """
+
+    region: str | None = None
+    source: str | None = None
+    stack: str = "STACK"
+
+    def command(self, *words: str) -> str:
+        """A command that runs from any shell with credentials."""
+        where: list[str] = []
+        if self.region is not None:
+            where += ["--region", self.region]
+        return shlex.join(["task-profiler", *words, *where])
+
+
+def summarize(
+    night: Night,
+    runs: NightRuns,
+    missed: Sequence[MissedTime],
+    history: FamilyHistory,
+    place: DigestPlace,
+) -> NightSummary:
+    """The message of a night: its sentence, and what is worth a line, worst first."""
+    counts = {**runs.counts, MISSED: _by_family(missed)}
+    lines = [
+        *_failed_lines(runs),
+        *_missed_lines(missed),
+        *_unusual_lines(night, history),
+        *_growth_lines(history),
+    ]
+    sentence = night_sentence(night, counts, runs.usd)
+    if not runs.families:
+        sentence = f"{night.title}: no run has left a report."
+    if not runs.reports:
+        command = place.command("doctor", "--deployed", place.stack)
+        lines.append(
+            SummaryLine(
+                text="If tasks ran, their reports did not arrive. Look for the reason:",
+                command=command,
+            )
+        )
+    lines.extend(_saving_lines(history, place))
+    return NightSummary(
+        night=night.day.isoformat(), title=night.title, sentence=sentence, lines=tuple(lines)
+    )
+
+
+def _by_family(missed: Sequence[MissedTime]) -> Mapping[str, int]:
+    families: dict[str, int] = {}
+    for due_time in missed:
+        families[due_time.family] = families.get(due_time.family, 0) + 1
+    return families
+
+
+def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
+    for failed in runs.failed[:_MAX_FAILED]:
+        yield SummaryLine(
+            text=f"{failed.family}: {failed.reason or failed.outcome}",
+            at=parse_datetime(failed.ended_at),
+            url=failed.url,
+        )
+    more = len(runs.failed) - _MAX_FAILED
+    if more > 0:
+        yield SummaryLine(
+            text="1 more family failed" if more == 1 else f"{more} more families failed"
+        )
+
+
+def _missed_lines(missed: Sequence[MissedTime]) -> Iterator[SummaryLine]:
+    for due_time in missed[:_MAX_MISSED]:
+        yield SummaryLine(text=due_time.message)
+    more = len(missed) - _MAX_MISSED
+    if more > 0:
+        yield SummaryLine(text=f"{more} more due times were missed")
+
+
+def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
+    """The families whose newest success of the night took much longer, or used much more memory,
+    than the median of their successes before.
+    """
+    found: list[tuple[float, SummaryLine]] = []
+    for family, runs in history.runs.items():
+        successes = [run for run in runs if run.status == "success"]
+        before = [run for run in successes if run.ended_ns < night.start_ns]
+        if not successes or successes[-1].ended_ns < night.start_ns:
+            continue
+        newest = successes[-1]
+        duration = _ratio(newest.duration_ms, [run.duration_ms for run in before])
+        if duration is not None and newest.duration_ms is not None:
+            taken = format_duration(newest.duration_ms)
+            text = f"{family}: took {taken}, {duration:.1f}× its usual time"
+            found.append((duration, SummaryLine(text=text)))
+        memory = _ratio(newest.peak_mb, [run.peak_mb for run in before])
+        if memory is not None and newest.peak_mb is not None:
+            used = format_memory(newest.peak_mb)
+            text = f"{family}: used {used} of memory, {memory:.1f}× its usual peak"
+            found.append((memory, SummaryLine(text=text)))
+    found.sort(key=lambda ratio_and_line: -ratio_and_line[0])
+    return [line for _, line in found[:_MAX_UNUSUAL]]
+
+
+def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
+    """How many times the median the value is, if that is notable."""
+    usual = usual_of(reversed(before))
+    if value is None or usual is None or value <= usual.middle:
+        return None
+    is_notable = usual.differs(value) and not usual.holds(value)
+    return value / usual.middle if is_notable else None
+
+
+def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
+    """The families whose memory peak grows to its limit within 30 nights."""
+    found: list[tuple[int, SummaryLine]] = []
+    for family, runs in history.runs.items():
+        peaks = _peaks_at_the_newest_size(runs)
+        if len(peaks) < MIN_RUNS:
+            continue
+        trend = growth([percent for _, percent in peaks])
+        nights = _nights_between(peaks[0][0], peaks[-1][0])
+        if trend is None or nights < 1:
+            continue
+        runs_left = trend.runs_until(_WHOLE_PERCENT)
+        nights_left = 0 if runs_left is None else round(runs_left * nights / (len(peaks) - 1))
+        if nights_left > _FULL_NIGHTS:
+            continue
+        before = max(trend.now - trend.per_run * (len(peaks) - 1), 0.0)
+        text = (
+            f"{family}: memory {before:.0f} → {format_percent(trend.now)} in {nights} nights, "
+            f"full in {nights_left} nights"
+        )
+        found.append((nights_left, SummaryLine(text=text)))
+    found.sort(key=lambda nights_and_line: nights_and_line[0])
+    return [line for _, line in found[:_MAX_GROWING]]
+
+
+def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, float]]:
+    """The end and the memory peak, in percent, of the runs at the newest run's size."""
+    size_mb = runs[-1].size_mb if runs else None
+    if size_mb is None:
+        return []
+    return [
+        (run.ended_ns, run.peak_mb / size_mb * _WHOLE_PERCENT)
+        for run in runs
+        if run.size_mb == size_mb and run.peak_mb is not None
+    ]
+
+
+def _nights_between(first_ns: int, last_ns: int) -> int:
+    return round((last_ns - first_ns) / NS_PER_SECOND / 86_400)
+
+
+def _saving_lines(history: FamilyHistory, place: DigestPlace) -> Iterator[SummaryLine]:
+    """What ``taskdef resize`` would save and has saved a month."""
+    savings = []
+    for runs in history.runs.values():
+        saving_usd = runs[-1].saving_usd_per_month if runs else None
+        if saving_usd is not None:
+            savings.append(saving_usd)
+    if place.source is not None and sum(savings) >= _MIN_USD_PER_MONTH:
+        families = "1 family" if len(savings) == 1 else f"{len(savings)} families"
+        yield SummaryLine(
+            text=f"Other sizes of {families} would save {format_usd(sum(savings))} a month:",
+            command=place.command("taskdef", "resize", "--from", place.source),
+        )
+    saved_usd = sum(_saved_usd(history))
+    if saved_usd >= _MIN_USD_PER_MONTH:
+        yield SummaryLine(text=f"Resized families saved {format_usd(saved_usd)} in 30 days")
+
+
+def _saved_usd(history: FamilyHistory) -> Iterator[float]:
+    """What the runs of resized families would have cost more at the size before."""
+    for cost in history.resized:
+        before = size_before(cost.tag)
+        if before is None:
+            continue
+        old_usd = _hour_usd(before.size.vcpu, before.size.memory_mb)
+        new_usd = _hour_usd(cost.size.vcpu, cost.size.memory_mb)
+        if old_usd and new_usd:
+            yield cost.usd * (old_usd / new_usd - 1)
+
+
+def _hour_usd(vcpu: float | None, memory_mb: float | None) -> float | None:
+    """The list price of a size. The ratio of two sizes is about the same in every Region."""
+    if vcpu is None or memory_mb is None:
+        return None
+    return REFERENCE_PRICES.size_hour_usd(vcpu, memory_mb)

@@ -1,0 +1,412 @@
+"""What is known of a night: its runs and missed schedules, and earlier runs of its families.
+
+They come from the search cluster; without one, the night's runs come from the lines that
+``task_stopped`` has printed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.json_fields import (
+    Json,
+    decoded,
+    field_at,
+    integer,
+    mapping,
+    mappings,
+    number,
+    text,
+)
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.forwarder.invocation import ReadError
+from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
+from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.record.family_identity import PROOF_FAMILY, matches_any
+from profiler.record.last_night import OUT_OF_MEMORY, Night
+from profiler.record.record_model import TaskSize
+from profiler.record.run_outcome import describe_cause
+
+_MAX_FAMILIES = 200
+_MAX_MISSED = 50
+# Of each family. More runs are no better evidence of what is usual.
+_MAX_EARLIER_RUNS = 40
+_HISTORY_DAYS = 35
+_SAVED_DAYS = 30
+_NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
+_KILLED: Json = {
+    "bool": {
+        "should": [
+            {"term": {"task.out_of_memory": True}},
+            {"term": {"task.likely_out_of_memory": True}},
+        ],
+        "minimum_should_match": 1,
+    }
+}
+_DECODER = msgspec.json.Decoder(EndedRun)
+_FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
+
+
+class FailedRun(Struct, frozen=True, kw_only=True):
+    """The newest failed run of a family in the night. ``ended_at`` is RFC 3339."""
+
+    outcome: str
+    family: str
+    reason: str | None = None
+    ended_at: str | None = None
+    url: str | None = None
+
+
+class NightRuns(Struct, frozen=True, kw_only=True):
+    """The runs of a night by outcome and family, the newest family first.
+
+    ``reports`` is the number of runs with a report, None if it is unknown. ``usd`` is None if no
+    run has a cost.
+    """
+
+    counts: Mapping[str, Mapping[str, int]]
+    failed: tuple[FailedRun, ...] = ()
+    usd: float | None = None
+    reports: int | None = None
+
+    def selected(self, globs: Sequence[str]) -> "NightRuns":
+        """The runs of the families that the globs select; of all without a glob."""
+        counts = {}
+        for outcome, families in self.counts.items():
+            counts[outcome] = {
+                family: runs for family, runs in families.items() if matches_any(family, globs)
+            }
+        failed = [run for run in self.failed if matches_any(run.family, globs)]
+        return replace(self, counts=counts, failed=tuple(failed))
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for families in self.counts.values() for name in families))
+
+
+class MissedTime(Struct, frozen=True, kw_only=True):
+    """A due time of a schedule without a task, in the words of its notification."""
+
+    family: str
+    message: str
+
+
+class EarlierRun(Struct, frozen=True, kw_only=True):
+    """A run of a family's history. ``peak_mb`` and ``size_mb`` are the container's memory."""
+
+    ended_ns: int
+    status: str | None
+    duration_ms: float | None
+    peak_mb: float | None
+    size_mb: float | None
+    saving_usd_per_month: float | None
+
+
+class ResizedCost(Struct, frozen=True, kw_only=True):
+    """What runs have cost since ``taskdef resize`` changed their size; ``tag`` names the size
+    before.
+    """
+
+    tag: str
+    size: TaskSize
+    usd: float
+
+
+class FamilyHistory(Struct, frozen=True, kw_only=True):
+    """The earlier runs of the night's families, the oldest first, and the costs of resized ones."""
+
+    runs: Mapping[str, Sequence[EarlierRun]] = {}
+    resized: tuple[ResizedCost, ...] = ()
+
+
+class ClusterNight(Struct, frozen=True, kw_only=True):
+    """Reads the search cluster, in three requests. Each raises SearchClusterError."""
+
+    cluster: SearchCluster
+    prefix: str
+    account_id: str | None
+    region: str | None
+    timeout_seconds: float
+
+    def runs(self, night: Night) -> NightRuns:
+        newest = {
+            "size": 1,
+            "sort": _NEWEST,
+            "_source": [
+                "task.stop_category",
+                "task.exit_code",
+                "event.end",
+                "links.run",
+                "links.logs",
+            ],
+        }
+        families = {
+            "terms": {
+                "field": "task.family",
+                "size": _MAX_FAMILIES,
+                "order": {"latest": "desc"},
+            },
+            "aggs": {
+                "latest": {"max": {"field": "@timestamp"}},
+                "newest": {"top_hits": newest},
+                "usd": {"sum": {"field": "cost.usd"}},
+                "priced": {"value_count": {"field": "cost.usd"}},
+                "reports": {"filter": {"term": {"task.complete": True}}},
+            },
+        }
+        outcomes = {
+            "filters": {
+                "other_bucket_key": "unknown",
+                "filters": {
+                    OUT_OF_MEMORY: _KILLED,
+                    **{
+                        status: {
+                            "bool": {
+                                "filter": [{"term": {"task.status": status}}],
+                                "must_not": [_KILLED],
+                            }
+                        }
+                        for status in ("failure", "stopped", "success")
+                    },
+                },
+            },
+            "aggs": {"families": families},
+        }
+        # A task that failed to start has no start.
+        did_not_start = {
+            "bool": {
+                "filter": [_within("@timestamp", night)],
+                "must_not": [{"exists": {"field": "event.start"}}],
+            }
+        }
+        in_night = {"bool": {"should": [_within("event.start", night), did_not_start]}}
+        response = self._search("reports", {"size": 0, "aggs": {"outcomes": outcomes}}, in_night)
+        return _night_runs(mapping(field_at(response, "aggregations.outcomes.buckets")))
+
+    def missed(self, night: Night) -> tuple[MissedTime, ...]:
+        """The due times that were missed, and whose task did not come late."""
+        body = {
+            "size": _MAX_MISSED,
+            "sort": _NEWEST,
+            "_source": ["notice", "schedule", "task.family"],
+        }
+        kinds = {"terms": {"notice.kind": ["missed", "late"]}}
+        response = self._search("notices", body, kinds, _within("notice.due_at", night))
+        notices: dict[str, dict[tuple[Json, ...], MissedTime]] = {"missed": {}, "late": {}}
+        for source in hit_sources(response):
+            schedule = mapping(source.get("schedule"))
+            notice = mapping(source.get("notice"))
+            due_time = (schedule.get("group"), schedule.get("name"), notice.get("due_at"))
+            of_kind = notices.get(str(notice.get("kind")), {})
+            of_kind[due_time] = MissedTime(
+                family=text(field_at(source, "task.family")) or str(schedule.get("name")),
+                message=text(notice.get("message")) or "",
+            )
+        return tuple(
+            missed
+            for due_time, missed in notices["missed"].items()
+            if due_time not in notices["late"]
+        )
+
+    def history(self, families: Iterable[str]) -> FamilyHistory:
+        """The families' confirmed runs of 35 days, and what resized ones have cost in 30."""
+        names = sorted(families)
+        if not names:
+            return FamilyHistory()
+        newest = {
+            "size": _MAX_EARLIER_RUNS,
+            "sort": _NEWEST,
+            "_source": [
+                "@timestamp",
+                "task.status",
+                "usage.duration_ms",
+                "usage.memory.used_mb.max",
+                "usage.memory.size_mb",
+                "recommendation.saving_usd_per_month",
+            ],
+        }
+        size_now = {"size": 1, "sort": _NEWEST, "_source": ["task.size"]}
+        tags = {
+            "terms": {"field": "task.resized_from", "size": _MAX_FAMILIES},
+            "aggs": {"usd": {"sum": {"field": "cost.usd"}}, "newest": {"top_hits": size_now}},
+        }
+        resized = {
+            "filter": {"range": {"@timestamp": {"gte": f"now-{_SAVED_DAYS}d"}}},
+            "aggs": {"tags": tags},
+        }
+        by_family = {
+            "terms": {"field": "task.family", "size": len(names)},
+            "aggs": {"newest": {"top_hits": newest}, "resized": resized},
+        }
+        response = self._search(
+            "reports",
+            {"size": 0, "aggs": {"families": by_family}},
+            {"terms": {"task.family": names}},
+            {"range": {"@timestamp": {"gte": f"now-{_HISTORY_DAYS}d"}}},
+        )
+        runs: dict[str, Sequence[EarlierRun]] = {}
+        costs: list[ResizedCost] = []
+        for family in mappings(field_at(response, "aggregations.families.buckets")):
+            read = [_earlier_run(source) for source in hit_sources(family.get("newest"))]
+            runs[str(family.get("key"))] = [run for run in reversed(read) if run is not None]
+            costs.extend(_resized_costs(field_at(family, "resized.tags.buckets")))
+        return FamilyHistory(runs=runs, resized=tuple(costs))
+
+    def _search(
+        self, index: str, body: Mapping[str, Json], *conditions: Json
+    ) -> Mapping[str, Json]:
+        required = list(conditions)
+        if index == "reports":
+            required.append({"term": {"task.confirmed": True}})
+        if self.account_id is not None:
+            required.append({"term": {"cloud.account.id": self.account_id}})
+        if self.region is not None:
+            required.append({"term": {"cloud.region": self.region}})
+        proof = {"term": {"task.family": PROOF_FAMILY}}
+        query = {"bool": {"filter": required, "must_not": [proof]}}
+        return self.cluster.search(
+            f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds
+        )
+
+
+def _within(field: str, night: Night) -> Json:
+    return {
+        "range": {
+            field: {
+                "gte": format_ms(night.start_ns),
+                "lt": format_ms(night.end_ns),
+            }
+        }
+    }
+
+
+def _night_runs(outcomes: Mapping[str, Json]) -> NightRuns:
+    counts: dict[str, dict[str, int]] = {}
+    failed: list[FailedRun] = []
+    usd: float | None = None
+    reports = 0
+    for outcome, found in outcomes.items():
+        families = counts.setdefault(outcome, {})
+        for family in mappings(field_at(found, "families.buckets")):
+            name = str(family.get("key"))
+            families[name] = int(number(family.get("doc_count")) or 0)
+            reports += int(number(field_at(family, "reports.doc_count")) or 0)
+            if number(field_at(family, "priced.value")):
+                usd = (usd or 0.0) + (number(field_at(family, "usd.value")) or 0.0)
+            if outcome in _FAILED_OUTCOMES:
+                failed.extend(
+                    _failed_run(outcome, name, source)
+                    for source in hit_sources(family.get("newest"))
+                )
+    ordered = sorted(failed, key=lambda run: _FAILED_OUTCOMES.index(run.outcome))
+    return NightRuns(counts=counts, failed=tuple(ordered), usd=usd, reports=reports)
+
+
+def _failed_run(outcome: str, family: str, source: Mapping[str, Json]) -> FailedRun:
+    category = text(field_at(source, "task.stop_category"))
+    return FailedRun(
+        outcome=outcome,
+        family=family,
+        reason=describe_cause(category, integer(field_at(source, "task.exit_code"))),
+        ended_at=text(field_at(source, "event.end")),
+        url=text(field_at(source, "links.run")) or text(field_at(source, "links.logs")),
+    )
+
+
+def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
+    ended_ns = parse_ns(source.get("@timestamp"))
+    if ended_ns is None:
+        return None
+    return EarlierRun(
+        ended_ns=ended_ns,
+        status=text(field_at(source, "task.status")),
+        duration_ms=number(field_at(source, "usage.duration_ms")),
+        peak_mb=number(field_at(source, "usage.memory.used_mb.max")),
+        size_mb=number(field_at(source, "usage.memory.size_mb")),
+        saving_usd_per_month=number(field_at(source, "recommendation.saving_usd_per_month")),
+    )
+
+
+def _resized_costs(buckets: Json) -> Iterable[ResizedCost]:
+    for bucket in mappings(buckets):
+        for source in hit_sources(bucket.get("newest")):
+            size = TaskSize(
+                vcpu=number(field_at(source, "task.size.vcpu")),
+                memory_mb=number(field_at(source, "task.size.memory_mb")),
+            )
+            usd = number(field_at(bucket, "usd.value")) or 0.0
+            yield ResizedCost(tag=str(bucket.get("key")), size=size, usd=usd)
+
+
+def ended_lines(client: AwsClient, group: str, night: Night) -> Iterator[tuple[int, str]]:
+    """The ``task.ended`` lines since the night began, with the time in milliseconds of each.
+
+    Raises ReadError.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # slow to import
+
+    pages = client.get_paginator("filter_log_events").paginate(
+        logGroupName=group,
+        startTime=night.start_ns // NS_PER_MS,
+        filterPattern=f'{{ $.type = "{LINE_TYPE}" }}',
+    )
+    try:
+        for page in pages:
+            for event in page.get("events", ()):
+                yield event["timestamp"], event["message"]
+    except (ClientError, BotoCoreError) as error:
+        raise ReadError(
+            f"The log group {group} of task_stopped cannot be read ({error_code(error)}): check "
+            "that the function's role has the permission logs:FilterLogEvents on it."
+        ) from error
+
+
+def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
+    """The night's runs of ``task.ended`` lines, each with the time in milliseconds at which it was
+    written. A task that was printed twice counts once.
+    """
+    runs: dict[str, EndedRun] = {}
+    for written_ms, line in lines:
+        run = decoded(_DECODER.decode, line)
+        if run is None:
+            continue
+        began_ns = parse_ns(run.started_at) or written_ms * NS_PER_MS
+        if night.start_ns <= began_ns < night.end_ns and run.family != PROOF_FAMILY:
+            runs[run.task_id] = run
+    counts: dict[str, dict[str, int]] = {}
+    failed: dict[tuple[str, str], FailedRun] = {}
+    for run in reversed(runs.values()):
+        outcome = OUT_OF_MEMORY if run.stop_category == "oom" else run.status
+        families = counts.setdefault(outcome, {})
+        families[run.family] = families.get(run.family, 0) + 1
+        if outcome in _FAILED_OUTCOMES:
+            failed.setdefault((outcome, run.family), _failed_line(outcome, run))
+    prices = [run.cost.usd for run in runs.values() if run.cost is not None]
+    known_usd = [usd for usd in prices if usd is not None]
+    return NightRuns(
+        counts=counts,
+        failed=tuple(sorted(failed.values(), key=lambda run: _FAILED_OUTCOMES.index(run.outcome))),
+        usd=sum(known_usd) if known_usd else None,
+        reports=sum(_has_report(run) for run in runs.values()),
+    )
+
+
+def _failed_line(outcome: str, run: EndedRun) -> FailedRun:
+    url = None
+    if run.links is not None:
+        url = run.links.kibana or run.links.log_stream
+    return FailedRun(
+        outcome=outcome,
+        family=run.family,
+        reason=describe_cause(run.stop_category, run.exit_code),
+        ended_at=run.finished_at,
+        url=url,
+    )
+
+
+def _has_report(run: EndedRun) -> bool:
+    """Whether the line has a report's numbers: without one, only the duration is known."""
+    return run.metrics is not None and run.metrics.billed_duration_ms is not None

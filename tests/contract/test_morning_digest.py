@@ -1,0 +1,133 @@
+"""``handler.morning_digest``: the lines of task_stopped's log group on moto, and one message."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+
+import handler
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.forwarder.invocation import NoticeError, ReadError, SettingsError
+from profiler.record.last_night import last_night
+from tests.fake_slack import Answer, FakeSlack
+from tests.lambda_environment import (
+    InvocationContext,
+    create_idempotency_table,
+    forget_environment,
+    function_environment,
+)
+
+GROUP = "/aws/lambda/profiler-task-stopped"
+
+
+class DigestContext(InvocationContext):
+    function_name = "profiler-morning-digest"
+    invoked_function_arn = "arn:aws:lambda:eu-west-1:123456789012:function:profiler-morning-digest"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[None]:
+    """A function without a search cluster, whose two channels differ."""
+    settings = {
+        "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
+        "IDEMPOTENCY_TABLE": "done",
+        "TASK_STOPPED_LOG_GROUP": GROUP,
+    }
+    with function_environment(monkeypatch, **settings):
+        create_idempotency_table("done")
+        boto3.client("logs").create_log_group(logGroupName=GROUP)
+        yield
+
+
+def put_ended(*runs: dict[str, Any]) -> None:
+    """The lines of runs that started an hour after the last night's noon, between other lines."""
+    night = last_night(datetime.now(UTC))
+    began_ns = min(night.start_ns + 3600 * NS_PER_SECOND, time.time_ns())
+    usual = {
+        "type": "task.ended",
+        "text": "ended",
+        "family": "nightly-etl",
+        "status": "success",
+        "stopCategory": "exit",
+        "startedAt": format_ms(began_ns),
+    }
+    messages = [json.dumps({**usual, "taskId": f"{at}", **run}) for at, run in enumerate(runs)]
+    logs = boto3.client("logs")
+    logs.create_log_stream(logGroupName=GROUP, logStreamName="2026/11/25/[$LATEST]0")
+    logs.put_log_events(
+        logGroupName=GROUP,
+        logStreamName="2026/11/25/[$LATEST]0",
+        logEvents=[
+            {"timestamp": time.time_ns() // NS_PER_MS, "message": message}
+            for message in ("START RequestId: 0", *messages, '{"type": "other"}')
+        ],
+    )
+
+
+def test_one_message_says_what_the_lines_of_the_night_say(slack: FakeSlack) -> None:
+    killed = {"status": "failure", "stopCategory": "oom", "exitCode": 137}
+    put_ended({}, {}, killed)
+    answer = handler.morning_digest({}, DigestContext())
+    night = last_night(datetime.now(UTC))
+    assert answer == {"night": night.day.isoformat(), "families": 1, "notified": True}
+    (message,) = slack.messages
+    assert message["text"].startswith(
+        f"{night.title}: 3 runs, 1 killed for memory (nightly-etl), 2 succeeded."
+    )
+
+
+def test_a_night_is_sent_once_however_often_the_function_runs(slack: FakeSlack) -> None:
+    put_ended({})
+    handler.morning_digest({}, DigestContext())
+    put_ended_again = handler.morning_digest({}, DigestContext())
+    assert put_ended_again["night"] == last_night(datetime.now(UTC)).day.isoformat()
+    assert len(slack.messages) == 1
+
+
+def test_a_channel_that_fails_is_tried_again_by_the_next_invocation(slack: FakeSlack) -> None:
+    put_ended({})
+    slack.script = [Answer(404, "no_service")]
+    with pytest.raises(NoticeError, match="SLACK_SUCCESS_WEBHOOK_URL"):
+        handler.morning_digest({}, DigestContext())
+    handler.morning_digest({}, DigestContext())
+    assert slack.requests == 2
+    assert len(slack.messages) == 1
+
+
+def test_the_failure_channel_never_gets_it(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLACK_SUCCESS_WEBHOOK_URL")
+    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
+    put_ended({"status": "failure", "exitCode": 1})
+    assert handler.morning_digest({}, DigestContext())["notified"] is False
+    assert slack.messages == []
+
+
+def test_without_the_table_of_keys_nothing_is_sent(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("IDEMPOTENCY_TABLE")
+    with pytest.raises(SettingsError, match="IDEMPOTENCY_TABLE is not set"):
+        handler.morning_digest({}, DigestContext())
+    assert slack.messages == []
+
+
+def test_a_group_that_cannot_be_read_is_no_night_without_runs(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASK_STOPPED_LOG_GROUP", "/aws/lambda/none")
+    with pytest.raises(ReadError, match="logs:FilterLogEvents"):
+        handler.morning_digest({}, DigestContext())
+    assert slack.messages == []
+
+
+def test_a_bad_time_zone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIGEST_TIME_ZONE", "Mars/Olympus")
+    forget_environment()
+    with pytest.raises(SettingsError, match="DIGEST_TIME_ZONE is not usable"):
+        handler.morning_digest({}, DigestContext())

@@ -1,0 +1,273 @@
+"""The morning message: its lines, its form on Slack and as an event, and the lines of task_stopped
+that it is made of.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.night_runs import (
+    EarlierRun,
+    FailedRun,
+    FamilyHistory,
+    MissedTime,
+    NightRuns,
+    ResizedCost,
+    runs_of_lines,
+)
+from profiler.forwarder.notifications.event_details import bus_event
+from profiler.forwarder.notifications.notification import NightSummary, notification_key
+from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.last_night import OUT_OF_MEMORY, last_night
+from profiler.record.record_model import TaskSize
+
+NIGHT = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
+DAY_NS = 86_400 * NS_PER_SECOND
+PLACE = DigestPlace(region="eu-west-1", source="https://search.example.com", stack="profiler")
+KILLED = FailedRun(
+    outcome=OUT_OF_MEMORY,
+    family="nightly-etl",
+    reason="Out of memory",
+    ended_at="2026-11-25T02:14:00Z",
+    url="https://kibana.example.com/run",
+)
+QUIET = NightRuns(counts={"success": {"nightly-etl": 3}}, reports=3)
+
+
+def summary_of(
+    runs: NightRuns = QUIET,
+    history: FamilyHistory | None = None,
+    *missed: MissedTime,
+    place: DigestPlace = PLACE,
+) -> NightSummary:
+    return summarize(NIGHT, runs, missed, history or FamilyHistory(), place)
+
+
+def texts(summary: NightSummary) -> list[str]:
+    return [line.text for line in summary.lines]
+
+
+def earlier(days_ago: float, **values: Any) -> EarlierRun:
+    """A success of ten minutes whose memory peak is half of its size."""
+    usual: dict[str, Any] = {
+        "status": "success",
+        "duration_ms": 600_000.0,
+        "peak_mb": 1024.0,
+        "size_mb": 2048.0,
+        "saving_usd_per_month": None,
+    }
+    ended_ns = NIGHT.end_ns - round((days_ago + 0.3) * DAY_NS)
+    return EarlierRun(ended_ns=ended_ns, **{**usual, **values})
+
+
+def history_of(*runs: EarlierRun) -> FamilyHistory:
+    return FamilyHistory(runs={"nightly-etl": runs})
+
+
+def test_a_quiet_night_is_one_line() -> None:
+    steady = history_of(*(earlier(day) for day in range(20, -1, -1)))
+    summary = summary_of(QUIET, steady)
+    assert summary.sentence == "Last night (24 November): 3 runs, 3 succeeded."
+    assert summary.lines == ()
+
+
+def test_a_failed_run_has_its_reason_its_time_and_its_link() -> None:
+    counts = {OUT_OF_MEMORY: {"nightly-etl": 1}}
+    summary = summary_of(NightRuns(counts=counts, failed=(KILLED,), reports=1))
+    (line,) = summary.lines
+    assert line.text == "nightly-etl: Out of memory"
+    assert line.at == datetime(2026, 11, 25, 2, 14, tzinfo=UTC)
+    assert line.url == "https://kibana.example.com/run"
+
+
+def test_the_message_has_at_most_20_lines() -> None:
+    families = {f"family-{number}": 1 for number in range(60)}
+    failed = tuple(replace(KILLED, family=family) for family in families)
+    missed = [MissedTime(family=family, message=f"{family} was due.") for family in families]
+    growing = [earlier(day, peak_mb=2000 - 40 * day) for day in range(20, -1, -1)]
+    slow = [*(earlier(day) for day in range(20, 0, -1)), earlier(0, duration_ms=9e6, peak_mb=2000)]
+    history = FamilyHistory(
+        runs={
+            **{f"growing-{number}": growing for number in range(9)},
+            **{f"slow-{number}": slow for number in range(9)},
+            "oversized": [earlier(0, saving_usd_per_month=50)],
+        },
+        resized=(ResizedCost(tag="3/1024/4096", size=TaskSize(vcpu=0.5, memory_mb=2048), usd=10),),
+    )
+    runs = NightRuns(counts={OUT_OF_MEMORY: families}, failed=failed, reports=0)
+    summary = summary_of(runs, history, *missed)
+    assert 1 + len(summary.lines) <= 20
+    assert "55 more families failed" in texts(summary)
+
+
+def test_a_missed_due_time_is_said_in_the_words_of_its_notification() -> None:
+    missed = MissedTime(family="report", message="report was due at 02:00 UTC.")
+    summary = summary_of(QUIET, None, missed)
+    assert summary.sentence.startswith("Last night (24 November): 3 runs, 1 missed (report)")
+    assert texts(summary) == ["report was due at 02:00 UTC."]
+
+
+def test_a_success_much_slower_or_larger_than_usual_is_said() -> None:
+    usual = [earlier(day) for day in range(10, 0, -1)]
+    slow = summary_of(QUIET, history_of(*usual, earlier(0, duration_ms=1_260_000.0)))
+    assert texts(slow) == ["nightly-etl: took 21m 00s, 2.1× its usual time"]
+    large = summary_of(QUIET, history_of(*usual, earlier(0, peak_mb=1843.2)))
+    assert texts(large) == ["nightly-etl: used 1.8 GB of memory, 1.8× its usual peak"]
+    few = summary_of(QUIET, history_of(*usual[-4:], earlier(0, duration_ms=1_260_000.0)))
+    assert texts(few) == []
+    before = summary_of(QUIET, history_of(*usual, earlier(1.9, duration_ms=1_260_000.0)))
+    assert texts(before) == []
+
+
+def test_memory_that_grows_to_its_limit_is_said_with_the_nights_left() -> None:
+    runs = [earlier(day, peak_mb=2048 * (0.89 - 0.007 * day)) for day in range(20, -1, -1)]
+    assert texts(summary_of(QUIET, history_of(*runs))) == [
+        "nightly-etl: memory 75 → 89 % in 20 nights, full in 16 nights"
+    ]
+
+
+@pytest.mark.parametrize("per_night", [0.0, -0.01, 0.001])
+def test_memory_that_does_not_grow_to_its_limit_soon_is_not_said(per_night: float) -> None:
+    runs = [earlier(day, peak_mb=2048 * (0.7 - per_night * day)) for day in range(20, -1, -1)]
+    assert texts(summary_of(QUIET, history_of(*runs))) == []
+
+
+def test_the_growth_is_that_of_the_runs_at_the_size_of_the_newest() -> None:
+    smaller = [earlier(day, size_mb=1024.0, peak_mb=1000 - 20 * day) for day in range(30, 20, -1)]
+    larger = [earlier(day) for day in range(20, -1, -1)]
+    assert texts(summary_of(QUIET, history_of(*smaller, *larger))) == []
+
+
+def test_the_savings_of_other_sizes_have_the_command_for_any_shell() -> None:
+    history = history_of(earlier(0, saving_usd_per_month=412.3))
+    (line,) = summary_of(QUIET, history).lines
+    assert line.text == "Other sizes of 1 family would save $412.30 a month:"
+    assert line.command == (
+        "task-profiler taskdef resize --from https://search.example.com --region eu-west-1"
+    )
+    assert summary_of(QUIET, history_of(earlier(0, saving_usd_per_month=0.5))).lines == ()
+
+
+def test_what_resized_families_saved_is_the_price_of_the_size_before() -> None:
+    half = ResizedCost(tag="3/1024/4096", size=TaskSize(vcpu=0.5, memory_mb=2048), usd=10)
+    broken = ResizedCost(tag="none", size=TaskSize(vcpu=0.5, memory_mb=2048), usd=10)
+    (line,) = summary_of(QUIET, FamilyHistory(resized=(half, broken))).lines
+    assert line.text == "Resized families saved $10.00 in 30 days"
+
+
+@pytest.mark.parametrize("counts", [{}, {"unknown": {"nightly-etl": 2}}])
+def test_a_night_without_a_report_names_the_command_that_finds_the_reason(
+    counts: dict[str, dict[str, int]],
+) -> None:
+    summary = summary_of(NightRuns(counts=counts, reports=0))
+    (line,) = summary.lines
+    assert line.command == "task-profiler doctor --deployed profiler --region eu-west-1"
+    if not counts:
+        assert summary.sentence == "Last night (24 November): no run has left a report."
+
+
+def test_the_families_of_notify_families_alone_count() -> None:
+    runs = NightRuns(
+        counts={"failure": {"nightly-etl": 1, "web": 4}},
+        failed=(KILLED, replace(KILLED, family="web")),
+        reports=5,
+    ).selected(("nightly-*",))
+    assert runs.families == ("nightly-etl",)
+    assert [run.family for run in runs.failed] == ["nightly-etl"]
+
+
+HOSTILE = '<!channel> *a* `b` & "c" \\ \x1b[31m\nd|e'
+
+
+def test_the_slack_message_has_times_in_the_readers_zone_and_no_foreign_markup() -> None:
+    failed = replace(KILLED, family=HOSTILE, url="https://evil.example/<x>|y")
+    runs = NightRuns(counts={OUT_OF_MEMORY: {HOSTILE: 1}}, failed=(failed, KILLED), reports=2)
+    message = message_of(summary_of(runs), kibana_url=None)
+    text = message.blocks[1]["text"]["text"]
+    assert "<!date^1795572840^{time}|02:14 UTC>" in text
+    assert "<https://kibana.example.com/run|open>" in text
+    assert "<!channel>" not in text
+    assert "evil.example" not in text
+    assert "\x1b" not in text
+
+
+def test_the_event_has_the_same_text_for_a_template() -> None:
+    runs = NightRuns(
+        counts={OUT_OF_MEMORY: {HOSTILE: 1}}, failed=(replace(KILLED, family=HOSTILE),), reports=1
+    )
+    kind, detail = bus_event(summary_of(runs), kibana_url=None)
+    assert kind == "Night Summary"
+    event = msgspec.to_builtins(detail)
+    assert event["night"] == "2026-11-24"
+    assert event["text"].startswith("Last night (24 November): 1 run, 1 killed for memory")
+    assert "Out of memory, 2026-11-25 02:14 UTC." in event["text"]
+    assert not set('"\\\n\x1b').intersection(event["text"])
+    assert len(msgspec.json.encode(detail)) < 32_000
+
+
+def test_a_night_has_one_key() -> None:
+    assert notification_key(summary_of()) == "night#2026-11-24"
+
+
+def line(task_id: str, hours: float, **fields: Any) -> tuple[int, str]:
+    """A ``task.ended`` line of a run that started so many hours after the night's beginning, and
+    when it was written.
+    """
+    began_ns = NIGHT.start_ns + round(hours * 3600 * NS_PER_SECOND)
+    ended = {
+        "type": "task.ended",
+        "text": "nightly-etl ended.",
+        "taskId": task_id,
+        "family": "nightly-etl",
+        "status": "success",
+        "stopCategory": "exit",
+        "startedAt": format_ms(began_ns),
+        **fields,
+    }
+    return began_ns // NS_PER_MS + 60_000, msgspec.json.encode(ended).decode()
+
+
+def test_the_lines_of_a_night_are_its_runs_and_each_task_counts_once() -> None:
+    report = {"metrics": {"durationMs": 6e4, "billedDurationMs": 6e4}, "cost": {"usd": 0.5}}
+    failed = {"status": "failure", "stopCategory": "exit", "exitCode": 3, "family": "load"}
+    killed = {"status": "failure", "stopCategory": "oom", "exitCode": 137}
+    runs = runs_of_lines(
+        [
+            line("1", 1, **report),
+            line("1", 1, **report),
+            line("2", 2, **failed),
+            line("3", 3, **killed, finishedAt="2026-11-25T02:14:00Z"),
+            line("4", -1),
+            line("5", 24),
+            line("6", 4, family=PROOF_FAMILY),
+            (0, "no JSON"),
+        ],
+        NIGHT,
+    )
+    assert runs.counts == {
+        OUT_OF_MEMORY: {"nightly-etl": 1},
+        "failure": {"load": 1},
+        "success": {"nightly-etl": 1},
+    }
+    assert [run.family for run in runs.failed] == ["nightly-etl", "load"]
+    assert runs.failed[0].ended_at == "2026-11-25T02:14:00Z"
+    assert runs.failed[1].reason == "The container exited with code 3"
+    assert runs.usd == 0.5
+    assert runs.reports == 1
+
+
+def test_a_task_that_never_started_is_in_the_night_in_which_it_ended() -> None:
+    never = {"startedAt": None, "status": "failure", "stopCategory": "image"}
+    assert runs_of_lines([line("1", 5, **never)], NIGHT).families == ("nightly-etl",)
+    assert runs_of_lines([line("1", 30, **never)], NIGHT).families == ()
+
+
+def test_a_night_of_yesterday_has_other_runs() -> None:
+    earlier_night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC) - timedelta(days=1))
+    assert runs_of_lines([line("1", 1)], earlier_night).families == ()

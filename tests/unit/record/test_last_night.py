@@ -1,0 +1,82 @@
+"""The last night: its bounds, and its sentence."""
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.last_night import (
+    MISSED,
+    OUT_OF_MEMORY,
+    last_night,
+    night_beginning,
+    night_of,
+    night_sentence,
+)
+
+BERLIN = ZoneInfo("Europe/Berlin")
+HOUR_NS = 3600 * NS_PER_SECOND
+
+
+@pytest.mark.parametrize("hour", [0, 8, 12, 13, 23])
+def test_the_last_night_contains_this_morning(hour: int) -> None:
+    night = last_night(datetime(2026, 11, 25, hour, tzinfo=BERLIN))
+    assert night.day == date(2026, 11, 24)
+    assert night.title == "Last night (24 November)"
+    morning_ns = round(datetime(2026, 11, 25, 6, tzinfo=BERLIN).timestamp()) * NS_PER_SECOND
+    assert night.start_ns < morning_ns < night.end_ns
+
+
+def test_a_night_lasts_from_noon_to_noon_across_the_end_of_summer_time() -> None:
+    night = last_night(datetime(2026, 10, 25, 8, tzinfo=BERLIN))
+    noon = datetime(2026, 10, 24, 10, tzinfo=UTC)
+    assert night.start_ns == round(noon.timestamp()) * NS_PER_SECOND
+    assert night.end_ns - night.start_ns == 25 * HOUR_NS
+
+
+def test_an_evening_and_the_morning_after_are_one_night() -> None:
+    evening = datetime(2026, 11, 24, 22, 30, tzinfo=BERLIN)
+    for moment in (evening, evening + timedelta(hours=2), evening + timedelta(hours=13)):
+        moment_ns = round(moment.timestamp()) * NS_PER_SECOND
+        assert night_of(moment_ns, BERLIN).day == date(2026, 11, 24)
+    noon_ns = round(datetime(2026, 11, 25, 12, tzinfo=BERLIN).timestamp()) * NS_PER_SECOND
+    assert night_of(noon_ns, BERLIN).day == date(2026, 11, 25)
+
+
+def test_the_sentence_names_what_went_wrong_first() -> None:
+    night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
+    counts = {
+        "success": {"a": 30, "b": 7},
+        "failure": {"dwh-load": 1},
+        OUT_OF_MEMORY: {"nightly-etl": 1},
+    }
+    assert night_sentence(night, counts, 4.1) == (
+        "Last night (24 November): 39 runs, 1 killed for memory (nightly-etl), "
+        "1 failed (dwh-load), 37 succeeded, $4.10."
+    )
+
+
+def test_three_families_are_named_and_a_missed_due_time_is_no_run() -> None:
+    night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
+    counts = {"failure": {"a": 2, "b": 1, "c": 1, "d": 1, "e": 3}, MISSED: {"report": 1}}
+    assert night_sentence(night, counts, None) == (
+        "Last night (24 November): 8 runs, 1 missed (report), 8 failed (a ×2, b, c and 2 more)."
+    )
+
+
+def test_a_night_without_runs_is_said() -> None:
+    night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
+    assert night_sentence(night, {"success": {}}, None) == "Last night (24 November): nothing ran."
+
+
+def test_an_older_night_and_a_day_have_their_own_beginning() -> None:
+    now = datetime(2026, 11, 25, 8, tzinfo=UTC)
+    last = last_night(now)
+    older = last_night(now - timedelta(days=4))
+    assert night_beginning(last, last) == "Last night (24 November)"
+    assert night_beginning(older, last) == "Nothing ran last night. Night of 2026-11-20"
+    today = last_night(now, is_day=True)
+    yesterday = last_night(now - timedelta(days=1), is_day=True)
+    assert night_beginning(today, today) == "Today"
+    assert night_beginning(yesterday, today) == "Nothing ran today. 2026-11-24"
