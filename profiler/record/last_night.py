@@ -1,4 +1,4 @@
-"""The last night in one sentence, with which the report page and the morning message begin.
+"""The last night in one sentence, with which the morning message begins.
 
 A night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one night. The
 last night is the one that contains this morning, also in the afternoon.
@@ -33,11 +33,10 @@ RunCounts = Mapping[str, Mapping[str, int]]
 
 
 class Night(Struct, frozen=True, kw_only=True):
-    """The night, or with ``is_day`` the calendar day, that begins on ``day`` in this zone."""
+    """The night that begins on ``day`` in this zone."""
 
     day: date
     zone: tzinfo
-    is_day: bool = False
 
     @property
     def start_ns(self) -> int:
@@ -48,28 +47,19 @@ class Night(Struct, frozen=True, kw_only=True):
         return self._ns(self.day + timedelta(days=1))
 
     def _ns(self, day: date) -> int:
-        begins = time(0) if self.is_day else time(12)
-        return round(datetime.combine(day, begins, self.zone).timestamp()) * NS_PER_SECOND
+        return round(datetime.combine(day, time(12), self.zone).timestamp()) * NS_PER_SECOND
 
     @property
     def title(self) -> str:
         return f"Last night ({self.day.day} {self.day:%B})"
 
 
-def last_night(now: datetime, *, is_day: bool = False) -> Night:
-    """The night that contains this morning, in the zone of ``now``; the day that is today."""
+def last_night(now: datetime) -> Night:
+    """The night that contains this morning, in the zone of ``now``."""
     zone = now.tzinfo
     if zone is None:
         raise ValueError("The time has no zone.")
-    day = now.date() if is_day else now.date() - timedelta(days=1)
-    return Night(day=day, zone=zone, is_day=is_day)
-
-
-def night_of(moment_ns: int, zone: tzinfo, *, is_day: bool = False) -> Night:
-    """The night, or day, in which this moment is."""
-    local = datetime.fromtimestamp(moment_ns / NS_PER_SECOND, zone)
-    is_morning = not is_day and local.time() < time(12)
-    return Night(day=local.date() - timedelta(days=is_morning), zone=zone, is_day=is_day)
+    return Night(day=now.date() - timedelta(days=1), zone=zone)
 
 
 class NightPart(Struct, frozen=True, kw_only=True):
@@ -111,13 +101,6 @@ def night_parts(counts: RunCounts) -> tuple[NightPart, ...]:
             )
         )
     return tuple(parts)
-
-
-def night_beginning(night: Night, last: Night) -> str:
-    """How the sentence begins: with the last night, or with the newest night in which runs were."""
-    if night.is_day:
-        return "Today" if night == last else f"Nothing ran today. {night.day}"
-    return night.title if night == last else f"Nothing ran last night. Night of {night.day}"
 
 
 def number_of_runs(counts: RunCounts) -> str:

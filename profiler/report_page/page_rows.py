@@ -175,24 +175,3 @@ class PageNotice(PageRow, frozen=True, kw_only=True):
     began: int | None = None
     came_late: bool | None = None
     text: str
-
-
-class PageNightPart(PageRow, frozen=True, kw_only=True):
-    """A part of the sentence about the last night, such as "2 failed".
-
-    ``families`` are named: each with the number of its runs, and the position of its newest one
-    among the page's runs. ``more`` families are not named.
-    """
-
-    text: str
-    families: list[tuple[str, int, int | None]] | None = None
-    more: int | None = None
-
-
-class PageNight(PageRow, frozen=True, kw_only=True):
-    """The sentence about the last night: its beginning, the number of runs, parts, and cost."""
-
-    beginning: str
-    runs: str
-    parts: list[PageNightPart]
-    usd: str | None = None

@@ -27,26 +27,6 @@ export interface PageNeuron {
   failed?: number;
 }
 
-/** The sentence about the last night: its beginning, the number of runs, parts, and cost.
- */
-export interface PageNight {
-  beginning: string;
-  runs: string;
-  parts: Array<PageNightPart>;
-  usd?: string;
-}
-
-/** A part of the sentence about the last night, such as "2 failed".
- *
- * ``families`` are named: each with the number of its runs, and the position of its newest one
- * among the page's runs. ``more`` families are not named.
- */
-export interface PageNightPart {
-  text: string;
-  families?: Array<[string, number, number | null]>;
-  more?: number;
-}
-
 /** A notice of a schedule, with the names of a run's fields, so that filters select both.
  *
  * ``came_late``: the missed task started later.

@@ -1,6 +1,6 @@
 """The last night: its bounds, and its sentence."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,8 +10,6 @@ from profiler.record.last_night import (
     MISSED,
     OUT_OF_MEMORY,
     last_night,
-    night_beginning,
-    night_of,
     night_sentence,
 )
 
@@ -33,15 +31,6 @@ def test_a_night_lasts_from_noon_to_noon_across_the_end_of_summer_time() -> None
     noon = datetime(2026, 10, 24, 10, tzinfo=UTC)
     assert night.start_ns == round(noon.timestamp()) * NS_PER_SECOND
     assert night.end_ns - night.start_ns == 25 * HOUR_NS
-
-
-def test_an_evening_and_the_morning_after_are_one_night() -> None:
-    evening = datetime(2026, 11, 24, 22, 30, tzinfo=BERLIN)
-    for moment in (evening, evening + timedelta(hours=2), evening + timedelta(hours=13)):
-        moment_ns = round(moment.timestamp()) * NS_PER_SECOND
-        assert night_of(moment_ns, BERLIN).day == date(2026, 11, 24)
-    noon_ns = round(datetime(2026, 11, 25, 12, tzinfo=BERLIN).timestamp()) * NS_PER_SECOND
-    assert night_of(noon_ns, BERLIN).day == date(2026, 11, 25)
 
 
 def test_the_sentence_names_what_went_wrong_first() -> None:
@@ -68,15 +57,3 @@ def test_three_families_are_named_and_a_missed_due_time_is_no_run() -> None:
 def test_a_night_without_runs_is_said() -> None:
     night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
     assert night_sentence(night, {"success": {}}, None) == "Last night (24 November): nothing ran."
-
-
-def test_an_older_night_and_a_day_have_their_own_beginning() -> None:
-    now = datetime(2026, 11, 25, 8, tzinfo=UTC)
-    last = last_night(now)
-    older = last_night(now - timedelta(days=4))
-    assert night_beginning(last, last) == "Last night (24 November)"
-    assert night_beginning(older, last) == "Nothing ran last night. Night of 2026-11-20"
-    today = last_night(now, is_day=True)
-    yesterday = last_night(now - timedelta(days=1), is_day=True)
-    assert night_beginning(today, today) == "Today"
-    assert night_beginning(yesterday, today) == "Nothing ran today. 2026-11-24"
