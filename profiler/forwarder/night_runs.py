@@ -84,7 +84,10 @@ class NightRuns(Struct, frozen=True, kw_only=True):
 
     @property
     def families(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for families in self.counts.values() for name in families))
+        names: dict[str, None] = {}
+        for families in self.counts.values():
+            names.update(dict.fromkeys(families))
+        return tuple(names)
 
 
 class MissedTime(Struct, frozen=True, kw_only=True):

@@ -35,7 +35,8 @@ _UNIX_FLAGS = 3
 _UNIX_INODE = 6
 _UNIX_PATH = 7
 _V4_BYTES = 4
-# The messages of sock_diag(7) about Unix sockets, from linux/netlink.h, sock_diag.h and unix_diag.h.
+# The messages of sock_diag(7) about Unix sockets, from linux/netlink.h, sock_diag.h and
+# unix_diag.h.
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1

@@ -150,7 +150,9 @@ def _cause(event: TaskEvent) -> str | None:
     reason = (event.stopped_reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."
-    return f"ECS reported: {reason}." if reason else f"{words}." if words else None
+    if reason:
+        return f"ECS reported: {reason}."
+    return f"{words}." if words else None
 
 
 def _lost(run: PastRun) -> str | None:
