@@ -31,7 +31,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.sockets import ask_peer_inode
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.settings import TaskSettings
+from profiler.settings import SettingsReader
 
 _MAX_MORE_PERCENT = 15
 _WARM_UP_TICKS = 5
@@ -141,9 +141,8 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         if reads_threads
         else None,
     )
-    collector = ProcessCollector(
-        access, SystemClock(), NS_PER_SECOND, lambda _: None, TaskSettings().series_points
-    )
+    points: int = SettingsReader({}).value("series_points")
+    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, points)
     collector.on_batch_started(ContainerMetadata(docker_id=docker_id, name="batch"))
     return collector
 

@@ -3,11 +3,10 @@
 An invalid value is named, and the default is used. An empty one counts as unset.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
@@ -39,26 +38,26 @@ _V3 = "ECS_CONTAINER_METADATA_URI"
 class AcceleratorSettings(Struct, frozen=True, kw_only=True):
     """Which accelerators to read, and the GPUs of the batch if they are set."""
 
-    gpu: Switch = "auto"
-    neuron: Switch = "auto"
-    gpu_uuids: tuple[str, ...] = ()
+    gpu: Switch
+    neuron: Switch
+    gpu_uuids: tuple[str, ...]
 
 
 class TaskSettings(Struct, frozen=True, kw_only=True):
     """What is reported of a task, and where."""
 
-    container: str | None = None
-    checkpoint_seconds: float = 60.0
-    log_group: str | None = None
-    log_stream: str | None = None
-    report_stream: ReportStream = "batch"
-    series_points: int = 60
-    prices: "PriceOverrides | None" = None
-    emf: Emf = "off"
-    emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
-    stuck_minutes: float = 30.0
-    expected_seconds: float | None = None
-    aws_region: str | None = None
+    container: str | None
+    checkpoint_seconds: float
+    log_group: str | None
+    log_stream: str | None
+    report_stream: ReportStream
+    series_points: int
+    prices: "PriceOverrides | None"
+    emf: Emf
+    emf_metrics: tuple[str, ...]
+    stuck_minutes: float
+    expected_seconds: float | None
+    aws_region: str | None
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
@@ -69,135 +68,167 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
 
     endpoint_address: str
     endpoint_version: int
-    task: TaskSettings = TaskSettings()
-    interval_seconds: float = 1.0
-    stop_seconds: float = 25.0
-    accelerators: AcceleratorSettings = AcceleratorSettings()
-    process_arguments: Arguments = "off"
-    stacks: StacksMode = "off"
-    prometheus_port: int | None = None
-    tags: bool = False
-    scope: Scope = "task"
-    families: tuple[str, ...] = ()
-    processes: Processes = "off"
-    problems: tuple[str, ...] = ()
+    task: TaskSettings
+    interval_seconds: float
+    stop_seconds: float
+    accelerators: AcceleratorSettings
+    process_arguments: Arguments
+    stacks: StacksMode
+    prometheus_port: int | None
+    tags: bool
+    scope: Scope
+    families: tuple[str, ...]
+    processes: Processes
+    problems: tuple[str, ...]
 
 
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+class Value(Struct, frozen=True):
+    """The values of a setting: the function that parses one, and which ones it expects.
+
+    The function raises ValueError or KeyError.
+    """
+
+    parse: Callable[[str], Any] = str
+    expected: str = ""
 
 
-def _gpu_uuids(value: str) -> tuple[str, ...]:
-    uuids = _names(value)
+class Setting(Struct, frozen=True):
+    """A row of the settings. The help shows the default where it has braces.
+
+    ``scope`` is where the setting has an effect: beside a task, with all tasks of an instance, or
+    in both. ``instance_default`` is the default there if it is another one.
+    """
+
+    name: str
+    default: Any
+    value: Value
+    help: str
+    scope: Scope | Literal["both"] = "both"
+    instance_default: Any = None
+
+    @property
+    def variable(self) -> str:
+        return _PREFIX + self.name.upper()
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    names: dict[str, None] = {}  # in the order in which they are given, each once
+    for name in text.split(","):
+        if name.strip():
+            names[name.strip()] = None
+    return tuple(names)
+
+
+def _parse_gpu_uuids(text: str) -> tuple[str, ...]:
+    uuids = _parse_names(text)
     if not all(uuid.startswith("GPU-") for uuid in uuids):
         raise ValueError
     return uuids
 
 
-def _price(value: str) -> float:
+def _parse_price(text: str) -> float:
     from profiler.sizing.prices import parse_price  # rarely used
 
-    return parse_price(value)
-
-
-class _Setting(Struct, frozen=True):
-    """What the help says of a setting, with its default in braces; the function that parses it,
-    and what it expects.
-    """
-
-    help: str
-    parse: Callable[[str], Any] = str
-    expected: str = ""
+    return parse_price(text)
 
 
 def _number(
-    text: str,
     minimum: float,
     maximum: float,
     what: str = "a number of seconds",
     kind: Callable[[str], float] = float,
-) -> _Setting:
-    def parse(value: str) -> float:
-        number = kind(value)
+) -> Value:
+    def parse(text: str) -> float:
+        number = kind(text)
         if not minimum <= number <= maximum:  # nor NaN
             raise ValueError
         return number
 
-    return _Setting(text, parse, f"{what} from {minimum:g} to {maximum}")
+    return Value(parse, f"{what} from {minimum:g} to {maximum}")
 
 
-def _word(text: str, literal: object) -> _Setting:
-    """One of the words of a literal type."""
-    *first, last = words = get_args(literal)
-    return _Setting(
-        text, lambda value: words[words.index(value.lower())], f"{', '.join(first)} or {last}"
-    )
+def _word(literal: object) -> Value:
+    """One of the words of a literal type, in any case."""
+    words = get_args(literal)
+    by_text = dict(zip(words, words, strict=True))
+    return _choice(by_text, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-# By field, in the order of the help. The name of the variable is that of the field, and the default
-# is the field's.
-_SETTINGS: Mapping[str, _Setting] = {
-    "container": _Setting("the batch container (the only other one)"),
-    "interval_seconds": _number("sampling period ({:g})", 0.02, _MAX_SECONDS),
-    "checkpoint_seconds": _number("period of checkpoints, 0 = none ({:g})", 0, _MAX_SECONDS),
-    "stop_seconds": _number("time limit after SIGTERM ({:g})", 1, _MAX_SECONDS),
-    "log_group": _Setting("destination of the report (the batch's"),
-    "log_stream": _Setting("awslogs options)"),
-    "report_stream": _word("monitor: the monitor's own stream ({})", ReportStream),
-    "series_points": _number(
-        "size of the time series, 0 = none ({})", 0, MAX_SERIES_POINTS, "a whole number", int
+def _choice(by_text: Mapping[str, Any], expected: str) -> Value:
+    return Value(lambda text: by_text[text.lower()], expected)
+
+
+_TEXT = Value()
+_NAMES = Value(_parse_names)
+_PRICE = Value(_parse_price, "a price in USD")
+_GPU_UUIDS = Value(_parse_gpu_uuids, "a comma-separated list like GPU-…,GPU-…")
+_TAGS = _choice({"true": True, "false": False, "off": False}, "true or false")
+_EMF = _choice(
+    {"true": "report", "live": "live", "false": "off", "off": "off"}, "true, live or false"
+)
+_POINTS = _number(0, MAX_SERIES_POINTS, "a whole number", int)
+_SWITCH = _word(Switch)
+
+# In the order of the help. Some help texts go on in the next row.
+SETTINGS: tuple[Setting, ...] = (
+    Setting("container", None, _TEXT, "the batch container (the only other one)"),
+    Setting("interval_seconds", 1.0, _number(0.02, _MAX_SECONDS), "sampling period ({:g})"),
+    Setting(
+        "checkpoint_seconds",
+        60.0,
+        _number(0, _MAX_SECONDS),
+        "period of checkpoints, 0 = none ({:g})",
+        instance_default=0.0,  # the lines of all tasks would be in the monitor's stream
     ),
-    "stuck_minutes": _number(
-        "idle minutes until stuck, 0 = never ({:g})", 0, 1440, "a number of minutes"
+    Setting("stop_seconds", 25.0, _number(1, _MAX_SECONDS), "time limit after SIGTERM ({:g})"),
+    Setting("log_group", None, _TEXT, "destination of the report (the batch's"),
+    Setting("log_stream", None, _TEXT, "awslogs options)"),
+    Setting(
+        "report_stream", "batch", _word(ReportStream), "monitor: the monitor's own stream ({})"
     ),
-    "expected_seconds": _number("seconds until overdue (none)", 0.01, 31_536_000),
-    "tags": _Setting(
-        "true: record the task's tags (false)",
-        lambda value: {"true": True, "false": False, "off": False}[value.lower()],
-        "true or false",
+    Setting("series_points", 60, _POINTS, "size of the time series, 0 = none ({})"),
+    Setting(
+        "stuck_minutes",
+        30.0,
+        _number(0, 1440, "a number of minutes"),
+        "idle minutes until stuck, 0 = never ({:g})",
     ),
-    "gpu": _word("auto, on, off ({})", Switch),
-    "gpu_uuids": _Setting(
-        "the batch's GPUs (all visible ones)", _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"
+    Setting("expected_seconds", None, _number(0.01, 31_536_000), "seconds until overdue (none)"),
+    Setting("tags", default=False, value=_TAGS, help="true: record the task's tags (false)"),
+    Setting("gpu", "auto", _SWITCH, "auto, on, off ({})"),
+    Setting("gpu_uuids", (), _GPU_UUIDS, "the batch's GPUs (all visible ones)"),
+    Setting("neuron", "auto", _SWITCH, "auto, on, off ({})"),
+    Setting("scope", "task", _word(Scope), "instance: all tasks of an instance ({})"),
+    Setting("families", (), _NAMES, "with instance: globs of families (all)", "instance"),
+    Setting("processes", "off", _word(Processes), "with instance: on: processes ({})", "instance"),
+    Setting("process_arguments", "off", _word(Arguments), "off, redacted, all ({})"),
+    Setting("stacks", "off", _word(StacksMode), "call stacks of Python: on, moments ({})"),
+    Setting("emf", "off", _EMF, "CloudWatch metrics: true, live (false)"),
+    Setting("emf_metrics", DEFAULT_EMF_METRICS, _NAMES, "names of these metrics"),
+    Setting(
+        "prometheus_port",
+        None,
+        _number(1, 65_535, "a port number", int),
+        "live metrics for Prometheus (off)",
+        "task",
     ),
-    "neuron": _word("auto, on, off ({})", Switch),
-    "scope": _word("instance: all tasks of an instance ({})", Scope),
-    "families": _Setting("with instance: globs of families (all)", _names),
-    "processes": _word("with instance: on: processes ({})", Processes),
-    "process_arguments": _word("off, redacted, all ({})", Arguments),
-    "stacks": _word("call stacks of Python: on, moments ({})", StacksMode),
-    "emf": _Setting(
-        "CloudWatch metrics: true, live (false)",
-        lambda value: {"true": "report", "live": "live", "false": "off", "off": "off"}[
-            value.lower()
-        ],
-        "true, live or false",
-    ),
-    "emf_metrics": _Setting("names of these metrics", _names),
-    "prometheus_port": _number(
-        "live metrics for Prometheus (off)", 1, 65_535, "a port number", int
-    ),
-    "price_vcpu_hour": _Setting("Fargate prices in USD (built-in table)", _price, "a price in USD"),
-    "price_gb_hour": _Setting("", _price, "a price in USD"),
-    "price_storage_gb_hour": _Setting("", _price, "a price in USD"),
-    "price_hour": _Setting("USD per hour of the task on EC2 (none)", _price, "a price in USD"),
-}
-SETTING_NAMES = frozenset(_PREFIX + name.upper() for name in _SETTINGS)
-_PRICES = tuple(name for name, one in _SETTINGS.items() if one.parse is _price)
-_DEFAULTS: Mapping[str, Any] = {
-    **asdict(MonitorSettings(endpoint_address="", endpoint_version=0)),
-    **asdict(AcceleratorSettings()),
-    **asdict(TaskSettings()),
-}
+    Setting("price_vcpu_hour", None, _PRICE, "Fargate prices in USD (built-in table)"),
+    Setting("price_gb_hour", None, _PRICE, ""),
+    Setting("price_storage_gb_hour", None, _PRICE, ""),
+    Setting("price_hour", None, _PRICE, "USD per hour of the task on EC2 (none)"),
+)
+SETTING_NAMES = frozenset(setting.variable for setting in SETTINGS)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_PRICES = tuple(setting.name for setting in SETTINGS if setting.value is _PRICE)
 
 
 def settings_help() -> str:
     """A line for each setting: its variable, what it does, and its default."""
-    rows = (
-        (_PREFIX + name.upper(), one.help.format(_DEFAULTS.get(name)))
-        for name, one in _SETTINGS.items()
-    )
-    return "\n".join(f"{variable:<36}{text}".rstrip() for variable, text in rows)
+    lines: list[str] = []
+    for setting in SETTINGS:
+        text = setting.help.format(setting.default)
+        lines.append(f"{setting.variable:<36}{text}".rstrip())
+    return "\n".join(lines)
 
 
 class SettingsReader(Struct):
@@ -211,35 +242,38 @@ class SettingsReader(Struct):
 
     def value(self, name: str) -> Any:  # noqa: ANN401  the type of the setting's field
         """The value of a setting; its default if it is not set or not valid."""
-        text, default = self._text(name), _DEFAULTS.get(name)
+        setting = _BY_NAME[name]
+        text = self._text(setting)
         if not text:
-            return default
+            return setting.default
         try:
-            return _SETTINGS[name].parse(text)
+            return setting.value.parse(text)
         except (ValueError, KeyError):
             self.problems.append(
-                f"{_PREFIX}{name.upper()}={text[:80]!r} is not {_SETTINGS[name].expected}"
+                f"{setting.variable}={text[:80]!r} is not {setting.value.expected}"
             )
-            return default
+            return setting.default
 
-    def _text(self, name: str) -> str:
-        return self._environment.get(_PREFIX + name.upper(), "").strip()
+    def _text(self, setting: Setting) -> str:
+        return self._environment.get(setting.variable, "").strip()
 
     def accelerators(self) -> AcceleratorSettings:
         """Which accelerators to read."""
-        return AcceleratorSettings(
-            **{name: self.value(name) for name in AcceleratorSettings.__struct_fields__}
-        )
+        return AcceleratorSettings(**self._values(AcceleratorSettings.__struct_fields__))
+
+    def _values(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: self.value(name) for name in names}
 
     def prices(self) -> "PriceOverrides | None":
         """The prices that replace the table's; None if none is set."""
-        if not any(map(self._text, _PRICES)):
+        if not any(self._text(_BY_NAME[name]) for name in _PRICES):
             return None
         from profiler.sizing.prices import PriceOverrides  # rarely used
 
-        return PriceOverrides(
-            **{f"{name.removeprefix('price_')}_usd": self.value(name) for name in _PRICES}
-        )
+        prices: dict[str, Any] = {}
+        for name in _PRICES:
+            prices[f"{name.removeprefix('price_')}_usd"] = self.value(name)
+        return PriceOverrides(**prices)
 
     def monitor(self, address: str, version: int) -> MonitorSettings:
         """All settings of the monitor, with the address and the version of the task metadata
@@ -250,22 +284,15 @@ class SettingsReader(Struct):
             or self._environment.get("AWS_DEFAULT_REGION")
             or None
         )
-        others = {
+        values: dict[str, Any] = {
             "accelerators": self.accelerators(),
             "prices": self.prices(),
             "aws_region": region,
         }
-        own = _SETTINGS.keys() - _PRICES - set(AcceleratorSettings.__struct_fields__)
-        values = others | {name: self.value(name) for name in _SETTINGS if name in own}
+        others = {*_PRICES, *AcceleratorSettings.__struct_fields__}
+        values |= self._values(name for name in _BY_NAME if name not in others)
         if values["scope"] == "instance":
-            if not self._text("checkpoint_seconds"):
-                values["checkpoint_seconds"] = (
-                    0.0  # the lines of all tasks would be in the monitor's stream
-                )
-            if values["prometheus_port"] is not None:
-                self.problems.append(
-                    f"{_PREFIX}PROMETHEUS_PORT has no effect with {_PREFIX}SCOPE=instance"
-                )
+            self._adapt_to_instance(values)
         values["emf_metrics"] = self._known_metrics(values["emf_metrics"])
         task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
         return MonitorSettings(
@@ -276,12 +303,21 @@ class SettingsReader(Struct):
             **values,
         )
 
+    def _adapt_to_instance(self, values: dict[str, Any]) -> None:
+        """Use the defaults of an instance's monitor, and name what has no effect there."""
+        for setting in SETTINGS:
+            if setting.instance_default is not None and not self._text(setting):
+                values[setting.name] = setting.instance_default
+            if setting.scope == "task" and values[setting.name] != setting.default:
+                self.problems.append(
+                    f"{setting.variable} has no effect with {_PREFIX}SCOPE=instance"
+                )
+
     def _known_metrics(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
         if not chosen or chosen == DEFAULT_EMF_METRICS:
             return DEFAULT_EMF_METRICS
-        from profiler.record.report_line import (
-            EMF_METRICS,
-        )  # its catalogue takes memory; most monitors do without
+        # Its catalogue takes memory; most monitors do without.
+        from profiler.record.report_line import EMF_METRICS
 
         unknown = [name for name in chosen if name not in EMF_METRICS]
         if unknown:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from profiler.collectors.stacks.py_spy import Dump, PySpy
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
@@ -20,12 +22,22 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.settings import MonitorSettings, SettingsReader, TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink
 
 _T = TypeVar("_T")
 
 START_NS = 1_763_600_000 * NS_PER_SECOND  # 2025-11-20T00:53:20Z
+
+
+def monitor_settings(**given: Any) -> MonitorSettings:
+    """The monitor's settings in an empty environment, with the ``given`` ones."""
+    return replace(SettingsReader({}).monitor("http://x", 4), **given)
+
+
+def task_settings(**given: Any) -> TaskSettings:
+    return replace(monitor_settings().task, **given)
 
 
 def seconds(value: float) -> int:

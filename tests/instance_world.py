@@ -26,8 +26,7 @@ from profiler.readers.docker.task_groups import InstanceCgroups, OpenGroup
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetadata, TaskMetadata
 from profiler.readers.memory_usage import MemoryReading
-from profiler.settings import TaskSettings
-from tests.fakes import START_NS, FakeClock, seconds
+from tests.fakes import START_NS, FakeClock, seconds, task_settings
 from tests.monitor_world import MIB, FakeMonitor
 
 GONE = Unavailable("it does not exist", is_gone=True)
@@ -342,7 +341,7 @@ class FakeInstance(FakeMonitor):
         )
         self.reported: ReportedFile = ReportedFile(folder / "reported", self.log)
         self.reported.load()
-        self.settings = TaskSettings(checkpoint_seconds=0, **settings)
+        self.settings = task_settings(checkpoint_seconds=0, **settings)
         self.families: tuple[str, ...] = ("*",)
         self.own_address = "http://agent/own"
         self.made: list[InstanceTask] = []

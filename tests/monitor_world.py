@@ -15,7 +15,7 @@ from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask, monitor_task
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler, TaskSource
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -34,6 +34,7 @@ from tests.fakes import (
     FakeTaskSource,
     sample,
     seconds,
+    task_settings,
 )
 
 MIB = 1024 * 1024
@@ -115,7 +116,7 @@ class FakeMonitor:
             stop_seconds=self.stop_seconds,
             log=self.log,
             collectors=Collectors(*self.collectors, *more),
-            delivery=Delivery(self.streams, self.output, self.log, self.budget),
+            delivery=ReportDelivery(self.streams, self.output, self.log, self.budget),
             read_own_usage=lambda: own_usage,
             reported=self.reported,
         )
@@ -170,7 +171,7 @@ class PlayedMonitor(FakeMonitor):
         )
         self.interval_ns, self.stop_seconds = seconds(interval_seconds), stop_seconds
         self.warnings: tuple[str, ...] = ()
-        self.settings = TaskSettings(**settings)
+        self.settings = task_settings(**settings)
         self.source = FakeTaskSource(self.clock, self.usual_task, self.usual_stats, OWN)
 
     def batch(self, at: float) -> ContainerMetadata:

@@ -46,12 +46,12 @@ def run_monitor_process() -> "NoReturn":
 
         stop = SignalHandler(time.monotonic_ns)
         stop.install()
-        from profiler.cli.wiring.build_monitor import (
-            run_monitor,
-        )  # after the signal handlers are installed
+        # After the signal handlers are installed.
+        from profiler.cli.wiring.build_monitor import run_monitor
 
         run_monitor(stop)
-    except BaseException as error:  # noqa: BLE001  the last handler: there is nothing to report without a running loop
+    # The last handler: there is nothing to report without a running loop.
+    except BaseException as error:  # noqa: BLE001
         from profiler.core.errors import TaskProfilerError
 
         if not isinstance(error, TaskProfilerError):  # a defect, whose text may quote secrets

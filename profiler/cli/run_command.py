@@ -24,28 +24,28 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, with_stacks_value(args))
 
 
-def _run_option(one: RunOption) -> Decorator:
-    if one.default is False:
-        return flag(one.names, one.text)
-    if one.default == ():
-        return repeatable(one.names, one.metavar, one.text)
+def _run_option(row: RunOption) -> Decorator:
+    if row.default is False:
+        return flag(row.names, row.text)
+    if row.default == ():
+        return repeatable(row.names, row.metavar, row.text)
     more: dict[str, Any]
-    if one.field == "name":
+    if row.field == "name":
         more = {"shell_complete": completes(families=True)}
     else:
         more = {}
-    if isinstance(one.values, Amount):
-        parser = one.values.parser
-        least = one.values.least
-        most = one.values.most
+    if isinstance(row.values, Amount):
+        parser = row.values.parser
+        least = row.values.least
+        most = row.values.most
         if parser == "int":
             more["type"] = WholeNumber(int(least), int(most))
         else:
             more["type"] = Quantity(parser, least, most)
-    elif one.values is not None:
-        more["type"] = click.Choice(one.values)
-    shown = one.default is not None and not one.metavar.startswith("[")
-    return option(one.names, one.metavar, one.text, default=one.default, show_default=shown, **more)
+    elif row.values is not None:
+        more["type"] = click.Choice(row.values)
+    shown = row.default is not None and not row.metavar.startswith("[")
+    return option(row.names, row.metavar, row.text, default=row.default, show_default=shown, **more)
 
 
 @click.command(

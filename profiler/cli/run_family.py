@@ -25,10 +25,8 @@ def _is_comparable(options: RunOptions) -> bool:
     """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs
     any program.
     """
-    from profiler.readers.linux.script_names import (
-        is_interpreter,
-        what_runs,
-    )  # not for the report as JSON
+    # Not for the report as JSON.
+    from profiler.readers.linux.script_names import is_interpreter, what_runs
 
     words = options.words
     is_program = options.name is not None or not is_interpreter(words[0].rpartition("/")[2])
@@ -87,8 +85,10 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
         store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
         durations = (
-            one.record.metrics.duration_ms for one in islice(successes, MAX_RUNS_OF_A_FAMILY)
+            success.record.metrics.duration_ms
+            for success in islice(successes, MAX_RUNS_OF_A_FAMILY)
         )
         return usual_duration([duration_ms for duration_ms in durations if duration_ms is not None])
-    except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
+    # Whatever is wrong with the history: the end of the run reports it.
+    except Exception:  # noqa: BLE001
         return None

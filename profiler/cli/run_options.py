@@ -64,8 +64,10 @@ class RunOption:
 
     def parse(self, text: str) -> object:
         """The value; None if it is not valid."""
+        if self.values is None:
+            return text
         if not isinstance(self.values, Amount):
-            return text if self.values is None or text in self.values else None
+            return text if text in self.values else None
         parse: Callable[[str], float] = int
         if self.values.parser != "int":
             from profiler.core import quantities  # most runs have none
@@ -150,15 +152,25 @@ RUN_OPTIONS = (
         Amount("parse_seconds"),
     ),
 )
-_BY_SPELLING = {
-    name: one for one in RUN_OPTIONS for name in one.names.split() if name.startswith("-")
-}
+
+
+def _by_spelling() -> dict[str, RunOption]:
+    options: dict[str, RunOption] = {}
+    for row in RUN_OPTIONS:
+        for name in row.names.split():
+            if name.startswith("-"):
+                options[name] = row
+    return options
+
+
+_BY_SPELLING = _by_spelling()
 
 
 def joined_stacks(words: Sequence[str]) -> list[str]:
     """``--stacks``, and the word after it if there is one, with the mode behind an equals sign."""
-    is_mode = words[1:] and words[1] in _MODES
-    return [f"{_STACKS}={words[1]}"] if is_mode else [f"{_STACKS}=on", *words[1:]]
+    if words[1:] and words[1] in _MODES:
+        return [f"{_STACKS}={words[1]}"]
+    return [f"{_STACKS}=on", *words[1:]]
 
 
 def with_stacks_value(arguments: Sequence[str]) -> list[str]:
@@ -175,7 +187,9 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
         if words[position] == _STACKS:
             words[position : position + 2] = joined_stacks(words[position : position + 2])
         option = _BY_SPELLING.get(words[position])
-        position += 2 if option is not None and option.default is not False else 1
+        position += 1
+        if option is not None and option.default is not False:
+            position += 1
     return words
 
 

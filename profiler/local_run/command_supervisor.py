@@ -60,10 +60,8 @@ def become_subreaper() -> None:
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
         call_function(prctl, arguments)
-    except (
-        ImportError,
-        AttributeError,
-    ):  # the module _ctypes is private: a later Python may change it
+    except (ImportError, AttributeError):
+        # The module _ctypes is private: a later Python may change it.
         import ctypes
 
         ctypes.CDLL(None).prctl(*arguments)
@@ -129,9 +127,11 @@ class Supervisor:
         self._add_usage(used, blocks)
         self._reap_others()
         code = os.waitstatus_to_exitcode(status)
-        ended_by_signal = -code if code < 0 else code - _EXIT_BY_SIGNAL
+        if code < 0:  # the negative number of a signal
+            code = _EXIT_BY_SIGNAL - code
+        ended_by_signal = code - _EXIT_BY_SIGNAL
         return CommandExit(
-            exit_code=_EXIT_BY_SIGNAL - code if code < 0 else code,
+            exit_code=code,
             is_stop_requested=bool(self._forwarded & {ended_by_signal, signal.SIGTERM}),
             was_only_process=not (had_children or ignored_sigchld or self._orphans),
             ignored_sigchld=ignored_sigchld,
@@ -175,6 +175,7 @@ class Supervisor:
         )
 
     def _forward(self, info: signal.struct_siginfo) -> None:
+        """Send the signal to the command, unless it comes from there or has been there."""
         is_from_terminal = self._is_from_terminal(info)
         if not is_from_terminal and self._is_from_command(info.si_pid):
             return
@@ -216,9 +217,8 @@ class Supervisor:
         """
         try:
             stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-        except (
-            ChildProcessError
-        ):  # the command has just ended, and the signal that reports it is pending
+        except ChildProcessError:
+            # The command has just ended, and the signal that reports it is pending.
             return
         if stopped is None or stopped.si_status not in (
             signal.SIGTSTP,
@@ -246,6 +246,7 @@ def _read_blocks(pid: int) -> proc.BlockBytes | None:
 
 
 def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:

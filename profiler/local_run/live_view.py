@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 MAX_PICTURE_WIDTH = 96
 _MIN_PICTURE_WIDTH = 16
-_LABEL_WIDTH, _VALUE_WIDTH = 7, 10
+_LABEL_WIDTH = 7
+_VALUE_WIDTH = 10
 # The pictures keep their width while the texts get a little longer and shorter.
 _TEXT_WIDTH_STEP = 4
 _MAX_NAME_CHARS = 24
@@ -85,11 +86,14 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 
 def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
-    vcpu = _head("CPU", _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU")
-    used = _head(
-        "Memory", _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
-    )
-    course, limit_bytes = figures.memory_course, figures.memory_limit_bytes
+    vcpu = _UNKNOWN
+    if figures.vcpu is not None:
+        vcpu = f"{figures.vcpu:.2f} vCPU"
+    used = _UNKNOWN
+    if figures.memory_bytes is not None:
+        used = _format_bytes(figures.memory_bytes)
+    course = figures.memory_course
+    limit_bytes = figures.memory_limit_bytes
     cpu_top, draw_cpu = _curve(
         figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU
     )
@@ -101,11 +105,17 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
         room - -(-max(map(len, texts)) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP, MAX_PICTURE_WIDTH
     )
     if width < _MIN_PICTURE_WIDTH:  # a narrow terminal has the curves alone
-        texts, width = (notices, "", ""), max(room - len(notices), 0)
+        texts = (notices, "", "")
+        width = max(room - len(notices), 0)
     cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
-        (*vcpu, *draw_cpu(width), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
-        (*used, *draw_memory(width), (f" {memory_text}", DIM)),
+        (
+            *_head("CPU", vcpu),
+            *draw_cpu(width),
+            (f" {notices}", RED),
+            (cpu_text[len(notices) :], DIM),
+        ),
+        (*_head("Memory", used), *draw_memory(width), (f" {memory_text}", DIM)),
         _time_row(figures, width if time_text else 0),
         _processes_row(figures.processes, terminal.columns),
     ]
@@ -131,7 +141,12 @@ def _curve(
     shown = format_value(top)
     if limit is not None and not is_to_limit:
         shown = format_part(shown, format_value(limit))
-    name = "limit " if is_to_limit else "peak " if peak == top else ""
+    if is_to_limit:
+        name = "limit "
+    elif peak == top:
+        name = "peak "
+    else:
+        name = ""
     full_colour = limit_colour if is_to_limit else GREEN
 
     def draw(width: int) -> list[Part]:
@@ -147,7 +162,9 @@ def _format_bytes(size_bytes: float) -> str:
 
 
 def _time_text(figures: LiveFigures) -> str:
-    elapsed_ms, usual = figures.elapsed_ms, figures.usual
+    """The usual duration and what is left of it; empty if that is unknown."""
+    elapsed_ms = figures.elapsed_ms
+    usual = figures.usual
     if usual is None:
         return ""
     if elapsed_ms > usual.p95_ms:
@@ -155,35 +172,52 @@ def _time_text(figures: LiveFigures) -> str:
     about = f"of about {_clock(usual.median_ms)}"
     if elapsed_ms >= usual.median_ms:
         return about
-    left_seconds = (
-        usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND
-    )  # rounded as they are shown
+    # Rounded as they are shown.
+    left_seconds = usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND
     return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
 
 
 def _time_row(figures: LiveFigures, bar_width: int) -> Row:
-    now, usual = _clock(figures.elapsed_ms), figures.usual
-    head, text = _head("Time", now), _time_text(figures)
+    """The elapsed time beside the usual one or, without it, beside the number of processes."""
+    now = _clock(figures.elapsed_ms)
+    usual = figures.usual
+    head = _head("Time", now)
+    text = _time_text(figures)
     if usual is None:
-        processes = sum(named.count for named in figures.processes)
-        threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
-        counts = f"{format_count(processes, 'process')}{threads}" if processes else ""
-        return (*head, (counts, DIM))
-    bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
+        return (*head, (_counts_text(figures), DIM))
+    bar_colour = GREEN
+    colour = DIM
+    if figures.elapsed_ms > usual.p95_ms:
+        bar_colour = YELLOW
+        colour = YELLOW
     if not bar_width:
         return head[0], (now, ""), (f" {text}", colour)
     share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
     return *head, *bar(share, bar_colour, width=bar_width), (f" {text}", colour)
 
 
+def _counts_text(figures: LiveFigures) -> str:
+    """The numbers of processes and threads."""
+    processes = sum(named.count for named in figures.processes)
+    if not processes:
+        return ""
+    text = format_count(processes, "process")
+    if figures.threads is not None:
+        text += f", {format_count(figures.threads, 'thread')}"
+    return text
+
+
 def _clock(milliseconds: float) -> str:
     """Format as ``1:05`` or ``3:12:00``."""
     minutes, seconds = divmod(int(milliseconds / MS_PER_SECOND), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds:02d}"
+    return f"{minutes}:{seconds:02d}"
 
 
 def _processes_row(processes: Sequence[NamedProcesses], columns: int) -> Row:
+    """As many programs as there is room for, at least one."""
     parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
     room = columns - _LABEL_WIDTH
     for named in processes:
@@ -225,14 +259,16 @@ class LiveView:
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
         """Count a sample and its processes, and draw if the next drawing is due."""
-        last, self._last = self._last, sample
+        last = self._last
+        self._last = sample
         if last.cpu_ns is not None and sample.cpu_ns is not None:
             self._course.add_cpu(last.read_ns, sample.read_ns, max(sample.cpu_ns - last.cpu_ns, 0))
         if sample.memory_used_bytes is not None:
             held_ns = max(sample.read_ns - last.read_ns, 0)
             self._course.add_memory(sample.read_ns, sample.memory_used_bytes, held_ns=held_ns)
         if self._read_usual is not None and sample.read_ns - self._started_ns >= _USUAL_AFTER_NS:
-            read, self._read_usual = self._read_usual, None
+            read = self._read_usual
+            self._read_usual = None
             start_thread(
                 threading.Thread(
                     target=lambda: self._keep_usual(read), name="usual-duration", daemon=True
@@ -252,9 +288,12 @@ class LiveView:
         self._rows.close()
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:
+        """Read the usual duration, and keep it if it says something about this run."""
         usual = read_usual()
-        if usual is not None and usual.runs >= _MIN_USUAL_RUNS:
-            self._usual = usual if usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms else None
+        if usual is None or usual.runs < _MIN_USUAL_RUNS:
+            return
+        if usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms:
+            self._usual = usual
 
     def _figures(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> LiveFigures:
         elapsed_ns = sample.read_ns - self._drawn.read_ns

@@ -2,6 +2,7 @@
 identity and sizes.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from profiler.aggregation.task_record import (
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
+from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
@@ -66,9 +68,8 @@ _METRICS_OF_THE_TASK = (
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
 _LARGEST_PROCESS = "The run has no sample: its memory peak is at least that of the largest process."
-_KERNEL_ROUNDING_BYTES = (
-    MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
-)
+# The kernel keeps a process's memory counters per CPU and adds them up lazily.
+_KERNEL_ROUNDING_BYTES = MIB
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -90,7 +91,8 @@ def apply_placement(
 
     A name that the user gave remains the family.
     """
-    task, own = placement.task, replace(placement.container, started_ns=started_ns)
+    task = placement.task
+    own = replace(placement.container, started_ns=started_ns)
     end = RunEnd(status="running", until_ns=finished_ns)
     placed = RecordDraft.of(own, task, end, Host()).run
     target = awslogs_target(
@@ -197,6 +199,11 @@ def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> Res
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
+def read_sizes(cgroups: Cgroups, host: Host) -> ResourceLimits:
+    """The limits of the command now; see :func:`effective_sizes`."""
+    return effective_sizes(cgroups.limits(), host, len(os.sched_getaffinity(0)))
+
+
 def draft_run_record(
     identity: RunIdentity,
     observed: RunObservation,
@@ -228,14 +235,16 @@ def draft_run_record(
             placement,
             is_named=identity.is_named,
             started_ns=observed.started_ns,
-            finished_ns=None if ending is None else observed.finished_ns,
+            finished_ns=end.finished_ns,
         )
-    series = observed.usage.series if max_series_steps else None
-    if series is not None:
-        series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
+    series = None
+    if observed.usage.series is not None and max_series_steps:
+        series = observed.usage.series.copy(
+            min_step_ms=min_series_step_ms, max_steps=max_series_steps
+        ).values()
     evidence = RunEvidence(
         metrics=_metrics(observed, sizes, task_vcpu),
-        series=None if series is None else series.values(),
+        series=series,
         cpu=_cpu_evidence(observed),
         memory=observed.memory,
         kills=_kill_evidence(observed),
@@ -249,6 +258,7 @@ def draft_run_record(
 
 
 def _cpu_evidence(observed: RunObservation) -> CpuEvidence | None:
+    """The CPU time by the kernel's accounting; None before the first reading."""
     if observed.finished_ns is None:
         return None
     return CpuEvidence(
@@ -275,6 +285,7 @@ def _kill_evidence(observed: RunObservation) -> KillEvidence | None:
 
 
 def _rows(observed: RunObservation) -> ProcessRows:
+    """The largest processes, and whether the run had only one."""
     ending = observed.ending
     is_one = len(observed.processes) == 1
     if ending is None or not ending.was_only_process:
@@ -324,6 +335,7 @@ def report(record: Record, now_ns: int) -> Report:
 
 
 def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
+    """What is known without a sample."""
     metrics = usage_metrics(None, sizes)
     if observed.ending is None or observed.duration_ns is None:
         return metrics

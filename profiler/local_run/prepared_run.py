@@ -59,9 +59,8 @@ class StartFailure(Struct, frozen=True, kw_only=True):
 
 
 def _shorten_name(name: str) -> str:
-    from profiler.record.bounded_json_line import (
-        truncate_text,
-    )  # imports the record's types, so only after the fork
+    # Imports the record's types, so only after the fork.
+    from profiler.record.bounded_json_line import truncate_text
 
     return truncate_text(name, MAX_NAME_CHARS)
 
@@ -73,7 +72,7 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
     if name is None:
         from profiler.readers.linux.script_names import what_runs  # imported after the start
 
-        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]  # noqa: PTH119
+        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]
     return _shorten_name(without_surrogates(name))
 
 
@@ -139,7 +138,8 @@ class HeldCommand(Struct, eq=False):
     def __exit__(self, *_error: object) -> None:
         """End the forked process if it has not been released."""
         if self._process is not None:
-            (pid, *pipes), self._process = self._process, None
+            pid, *pipes = self._process
+            self._process = None
             for pipe in pipes:
                 os.close(pipe)
             os.waitpid(pid, 0)
@@ -150,7 +150,8 @@ class HeldCommand(Struct, eq=False):
         """
         if self._process is None:
             return _start_failure(self.words[0], ())
-        (pid, gate, output_pipe), self._process = self._process, None
+        pid, gate, output_pipe = self._process
+        self._process = None
         with suppress(BrokenPipeError):  # a signal has ended the process
             os.write(gate, _EXECUTE)
         os.close(gate)
@@ -206,13 +207,14 @@ def read_caller_environment(own: Environment) -> Environment:
 
 
 def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
+    """The files that may be the program, in the order of PATH; a name with a slash is a path."""
     if "/" in name:
         return (name,)
     folders = os.get_exec_path(
         {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
     )
     # "" is the current folder.
-    paths = [os.path.join(folder, name) for folder in folders] if name else []  # noqa: PTH118
+    paths = [os.path.join(folder, name) for folder in folders] if name else []
     return tuple(filter(os.path.exists, paths))
 
 
@@ -233,6 +235,7 @@ def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environm
 
 
 def _exec_program(path: str, words: Words, environment: Environment) -> int:
+    """Returns only after a failure: its error number."""
     try:
         os.execve(path, words, environment)  # noqa: S606  running a command is the purpose
     except OSError as error:
@@ -246,22 +249,21 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
     unusable: StartFailure | None = None
     for path, number in attempts:
         if number in _REFUSED:
-            is_folder = os.path.isdir(path)  # noqa: PTH112  a word of the command line
+            is_folder = os.path.isdir(path)  # a word of the command line
             program = f"permission denied; if it is a program, run chmod +x {path}"
             unusable = unusable or _not_executable(path, "it is a folder" if is_folder else program)
         elif number not in _ABSENT:
             return _not_executable(path, os.strerror(number))
-        elif os.path.exists(path):  # noqa: PTH110  a word of the command line
+        elif os.path.exists(path):  # a word of the command line
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
+    if unusable is not None:
+        return unusable
     where = "does not exist" if "/" in name else "was not found in PATH"
-    is_shell = not frozenset(" |&;<>$`*?\n").isdisjoint(name)
-    advice = (
-        f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
-        if is_shell
-        else "check its spelling"
-    )
+    advice = "check its spelling"
+    if not frozenset(" |&;<>$`*?\n").isdisjoint(name):
+        advice = f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
     reason = f"The command {_shorten_name(name)!r} {where}; {advice}."
-    return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
+    return StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 
 def _not_executable(path: str, reason: str) -> StartFailure:
@@ -271,6 +273,7 @@ def _not_executable(path: str, reason: str) -> StartFailure:
 
 
 def _restore_signal_state(signals: CallerSignals) -> None:
+    """Give this process the signals of the caller, which the command inherits."""
     for number in signals.ignored:
         signal.signal(number, signal.SIG_IGN)
     # Python ignores these two signals from its start; their earlier state is unknown.
@@ -298,6 +301,10 @@ class StartedRun(Struct, frozen=True, kw_only=True):
     started_ns: int
     started_wall_ns: int
 
+    def wall_ns(self, monotonic_ns: int) -> int:
+        """Convert a monotonic time to wall time, without the clock changes since the start."""
+        return self.started_wall_ns + monotonic_ns - self.started_ns
+
 
 class PreparedRun(Struct, frozen=True, kw_only=True):
     """The state before the command starts.
@@ -322,11 +329,14 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         # Otherwise the command's process would stop before it executes the command, and this
         # process would wait for it.
         stop_if_pending()
-        started_wall_ns, started_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
+        started_wall_ns = self.clock.wall_ns()
+        started_ns = self.clock.monotonic_ns()
         started = self.held.execute()
         if isinstance(started, StartFailure):
             return started
-        (pid, output), exec_ns, startup_cpu_ns = started, started_ns, 0
+        pid, output = started
+        exec_ns = started_ns
+        startup_cpu_ns = 0
         if output:
             *times_ns, joined = output.split(b" ", 2)
             startup_cpu_ns, exec_ns = map(int, times_ns)
@@ -399,7 +409,9 @@ def prepare_run(
         if list_children(os.getpid(), threads=1):
             identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
             preexisting_children = tuple(pid for pid, _ in identities)
-        session = make_session() if own_cgroup.is_entered_at_once else None
+        session = None
+        if own_cgroup.is_entered_at_once:
+            session = make_session()
         with HeldCommand(
             words, read_caller_environment(environment), signals, own_cgroup.enter, measure
         ) as held:
@@ -414,7 +426,9 @@ def prepare_run(
                 clock=clock,
                 earlier_cpu_seconds=earlier_cpu_seconds,
             )
-            yield prepared, make_session() if session is None else session
+            if session is None:
+                session = make_session()
+            yield prepared, session
     finally:
         own_cgroup.remove(clock.sleep)
 
@@ -437,7 +451,7 @@ def leave_run() -> float:
     it has used so far.
     """
     # Imports little.
-    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123
+    with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
         file.write(b"5")  # proc(5), clear_refs
     return time.process_time()
 

@@ -1,11 +1,48 @@
 """The budgets of ``task-profiler run``: which of them the runs have exceeded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
 
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import Metrics
 from profiler.record.units import format_duration, format_memory
+
+
+class _Budget(Struct, frozen=True):
+    """A limit, and its value of each run; None is unknown.
+
+    ``write`` writes a value as usual, and exactly.
+    """
+
+    name: str
+    limit: float
+    values: Sequence[float | None]
+    write: Callable[[float], tuple[str, str]]
+
+    @property
+    def unknown(self) -> set[int]:
+        """The numbers of the runs whose value is not known."""
+        return {number for number, value in enumerate(self.values) if value is None}
+
+    @property
+    def exceeded(self) -> set[int]:
+        """The numbers of the runs above the limit."""
+        numbers: set[int] = set()
+        for number, value in enumerate(self.values):
+            if value is not None and value > self.limit:
+                numbers.add(number)
+        return numbers
+
+    def text(self) -> str:
+        """The largest value and the limit: exactly if they are written the same."""
+        largest = max(value for value in self.values if value is not None)
+        value_text, exact_value_text = self.write(largest)
+        limit_text, exact_limit_text = self.write(self.limit)
+        if value_text == limit_text:
+            return f"{self.name} {exact_value_text} (limit {exact_limit_text})"
+        return f"{self.name} {value_text} (limit {limit_text})"
 
 
 def failed_budgets(
@@ -21,38 +58,28 @@ def failed_budgets(
 
     A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
     """
-    memory = [
-        bound_mb
-        if run.max_memory_used_mb is None and bound_mb is not None and bound_mb <= (memory_mb or 0)
-        else run.max_memory_used_mb
-        for run, bound_mb in zip(runs, memory_bounds_mb, strict=True)
-    ]
-    durations = [run.duration_ms for run in runs]
-    cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * MS_PER_SECOND for run in runs]
-    cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * MS_PER_SECOND
-    exceeded, texts, unknown, names = set[int](), list[str](), set[int](), list[str]()
-    for name, values, limit, write in (
-        (
-            "memory",
-            memory,
-            memory_mb,
-            lambda size_mb: (format_memory(size_mb), f"{_exact(size_mb)} MB"),
-        ),
-        ("duration", durations, duration_ms, _write_duration),
-        ("CPU time", cpu_ms, cpu_limit_ms, _write_duration),
-    ):
-        if limit is None:
-            continue
-        known = {number: value for number, value in enumerate(values) if value is not None}
-        if len(known) < len(runs):
-            names.append(name)
-            unknown.update(set(range(len(runs))) - known.keys())
-        if known and max(known.values()) > limit:
-            pairs = tuple(zip(write(max(known.values())), write(limit), strict=True))
-            value_text, limit_text = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
-            texts.append(f"{name} {value_text} (limit {limit_text})")
-            exceeded.update(number for number, value in known.items() if value > limit)
-    sentences = []
+    budgets: list[_Budget] = []
+    if memory_mb is not None:
+        memory = _memory_values(runs, memory_bounds_mb, memory_mb)
+        budgets.append(_Budget("memory", memory_mb, memory, _write_memory))
+    if duration_ms is not None:
+        durations = [run.duration_ms for run in runs]
+        budgets.append(_Budget("duration", duration_ms, durations, _write_duration))
+    if cpu_seconds is not None:
+        cpu_times = [run.cpu_seconds for run in runs]
+        budgets.append(_Budget("CPU time", cpu_seconds, cpu_times, _write_seconds))
+    exceeded: set[int] = set()
+    unknown: set[int] = set()
+    texts: list[str] = []
+    names: list[str] = []
+    for budget in budgets:
+        if budget.unknown:
+            unknown |= budget.unknown
+            names.append(budget.name)
+        if budget.exceeded:
+            exceeded |= budget.exceeded
+            texts.append(budget.text())
+    sentences: list[str] = []
     if exceeded:
         subject = "The run" if len(runs) == 1 else f"{len(exceeded)} of {len(runs)} runs"
         sentences.append(f"{subject} exceeded the budget: {listed(texts)}.")
@@ -65,11 +92,33 @@ def failed_budgets(
     return tuple(sentences)
 
 
+def _memory_values(
+    runs: Sequence[Metrics], bounds_mb: Sequence[float | None], limit_mb: float
+) -> list[float | None]:
+    values: list[float | None] = []
+    for run, bound_mb in zip(runs, bounds_mb, strict=True):
+        value_mb = run.max_memory_used_mb
+        if value_mb is None and bound_mb is not None and bound_mb <= limit_mb:
+            value_mb = bound_mb
+        values.append(value_mb)
+    return values
+
+
+def _write_memory(size_mb: float) -> tuple[str, str]:
+    return format_memory(size_mb), f"{_exact(size_mb)} MB"
+
+
+def _write_seconds(seconds: float) -> tuple[str, str]:
+    return _write_duration(seconds * MS_PER_SECOND)
+
+
 def _write_duration(milliseconds: float) -> tuple[str, str]:
+    """The duration as it is usually written, and exactly."""
     is_short = milliseconds < MS_PER_SECOND
-    exact = (
-        f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / MS_PER_SECOND)} s"
-    )
+    if is_short:
+        exact = f"{_exact(milliseconds)} ms"
+    else:
+        exact = f"{_exact(milliseconds / MS_PER_SECOND)} s"
     return format_duration(milliseconds), exact
 
 

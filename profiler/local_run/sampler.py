@@ -1,33 +1,33 @@
-"""Samples a command's process tree as one container, and passes the samples to the statistics."""
+"""Samples one run: when, what a reading adds, and what is kept of it."""
 
-import os
 import time
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
-from profiler.aggregation.process_tree_usage import (
-    GroupPeak,
-    GroupTotal,
-    TreeBlocks,
-    TreeCpu,
-    TreeMemory,
-)
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.collectors.collector import Collectors
-from profiler.core.clock import CpuBudget, Ticker
-from profiler.core.optional_math import max_known
+from profiler.collectors.collector import COMMAND, Collectors
+from profiler.core.clock import Ticker
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.local_run.command_sampler import (
+    MIN_CPU_STEP_NS,
+    CommandSampler,
+    UnrelatedChildren,
+)
+from profiler.local_run.command_supervisor import ReapedUsage
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
+from profiler.local_run.run_plan import RunPlan
 from profiler.readers import Unavailable
-from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux import proc
-from profiler.readers.linux.memory_shares import MemoryShares
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
-from profiler.readers.memory_usage import MemoryReading
+
+if TYPE_CHECKING:
+    from profiler.aggregation.process_table import ProcessTotals
+    from profiler.aggregation.time_breakdown import TimeAccount
+    from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
 
 # A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick
 # reads.
@@ -36,22 +36,22 @@ Reading = Literal["quick", "full", "tick"]
 FINEST_NS = 20 * NS_PER_MS
 _FINEST_FULL_NS = 250 * NS_PER_MS
 # A step is at most this fraction of the time that has passed.
-_STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
+_STEP_DIVISOR = 100
+_FULL_STEP_DIVISOR = 8
 # The share of a core, in percent, and the CPU time that may be used in advance. A thread that
 # writes down the run so far adds up to 1 ms a second, and the end of a run with 20 processes 1 to 2
 # ms: together they are 1 % of the first 3 s.
-_CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
+_CPU_PERCENT = 0.7
+_ADVANCE_NS = 3 * NS_PER_MS
 # The share for quick readings after the profiler has exceeded its own: a long pause would miss
 # short spikes.
 _QUICK_PERCENT = 0.15
 # The share for all readings, and what may be used in advance. For a shorter interval, the user
 # asked for more.
-_TICK_PERCENT, _FINE_TICK_PERCENT, _USUAL_INTERVAL_NS, _TICK_ADVANCE_NS = (
-    0.75,
-    2.2,
-    NS_PER_SECOND,
-    30 * NS_PER_MS,
-)
+_TICK_PERCENT = 0.75
+_FINE_TICK_PERCENT = 2.2
+_USUAL_INTERVAL_NS = NS_PER_SECOND
+_TICK_ADVANCE_NS = 30 * NS_PER_MS
 
 
 class SamplingPace:
@@ -103,9 +103,10 @@ class SamplingPace:
         """
         used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
-            percent = (
-                _TICK_PERCENT if self._interval_ns >= _USUAL_INTERVAL_NS else _FINE_TICK_PERCENT
-            )
+            if self._interval_ns >= _USUAL_INTERVAL_NS:
+                percent = _TICK_PERCENT
+            else:
+                percent = _FINE_TICK_PERCENT
             affordable_ns = self._started_ns + round((used_ns - _TICK_ADVANCE_NS) * 100 / percent)
             from_ns = max(now_ns, affordable_ns)
             before, after = (
@@ -123,15 +124,17 @@ class SamplingPace:
         due_ns = max(now_ns + step_ns, self._affordable_ns)
         if self._quick_step_ns is not None:
             due_ns = min(due_ns, now_ns + max(step_ns, self._quick_step_ns))
-        # Just before a tick, a reading adds nothing to it.
-        return due_ns if due_ns + step_ns // 2 < self._tick_ns else self._tick_ns
+        if due_ns + step_ns // 2 < self._tick_ns:
+            return due_ns
+        return self._tick_ns  # just before it, a reading adds nothing to it
 
     def begin(self, now_ns: int) -> Reading:
         is_tick = self._tick_ns is not None and now_ns >= self._tick_ns
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)
         if not is_tick and (now_ns - self._full_ns < full_step_ns or now_ns < self._affordable_ns):
             return "quick"
-        self._full_ns, self._before_quick_ns = now_ns, None
+        self._full_ns = now_ns
+        self._before_quick_ns = None
         if not is_tick:
             return "full"
         self._tick_ns = None
@@ -139,295 +142,7 @@ class SamplingPace:
         return "tick"
 
 
-# The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
-# and this much at once.
-_SHARES_CPU, _SHARES_ADVANCE_NS = 0.0035, 45 * NS_PER_MS
-# Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
-# wrong rate.
-_MIN_CPU_STEP_NS = 100 * NS_PER_MS
 _MAX_PENDING = 64
-
-
-class UnrelatedChildren:
-    """Child processes of the profiler that are not the command's: earlier children, and the
-    collectors' processes.
-    """
-
-    def __init__(self, preexisting: Iterable[int], collectors: Collectors) -> None:
-        self._preexisting = frozenset(preexisting)
-        self._collectors = collectors
-
-    def __contains__(self, pid: object) -> bool:
-        """Whether a process is an unrelated child at the moment."""
-        return pid in self._preexisting or any(
-            pid == one.child_pid for one in self._collectors.required
-        )
-
-
-class GroupMemory:
-    """The memory of the command's own control group and its processes, as long as all processes
-    are in the group.
-    """
-
-    def __init__(self, cgroup: CommandCgroup) -> None:
-        self._cgroup = cgroup
-        self._total = GroupTotal()
-        self._known_members: frozenset[tuple[int, int]] = frozenset()
-        self._has_escaped_process = False
-        self.used_peak_bytes: int | None = None
-        self.cache_peak_bytes = 0
-
-    def read(
-        self,
-        processes: Sequence[ProcessReading],
-        tree_bytes: int | None = None,
-        *,
-        is_exact: bool = True,
-    ) -> MemoryReading | None:
-        """The memory; None without a group, or after a process has left it.
-
-        ``is_exact``: no page counts twice.
-        """
-        reading = self._memory()
-        if reading is None:
-            return None
-        now = {process.identity: process.pid for process in processes}
-        self._has_escaped_process = self._has_escaped_process or any(
-            not self._cgroup.contains(pid)
-            for identity, pid in now.items()
-            if identity not in self._known_members
-        )
-        self._known_members = frozenset(now)
-        if self._has_escaped_process:
-            return None
-        used_bytes = reading.used_bytes
-        if tree_bytes is not None:
-            used_bytes = self._total.read(reading, processes, tree_bytes, is_exact=is_exact)
-        return self._counted(reading, used_bytes)
-
-    def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
-        """The memory between two calls of :meth:`read`.
-
-        ``tree`` is read only if the group's own does not suffice.
-        """
-        reading = None if self._has_escaped_process else self._memory()
-        if reading is None:
-            return None
-        used_bytes = self._total.of_group(reading)
-        if used_bytes is None:
-            tree_bytes = tree.read()
-            if tree_bytes is None:
-                return None
-            used_bytes = self._total.between(reading, tree_bytes, tree.largest_bytes)
-        return self._counted(reading, used_bytes)
-
-    def bounded(self, peak_bytes: int | None) -> int | None:
-        """The largest memory use of the samples, given the processes' memory, which may count
-        pages twice.
-        """
-        bound_bytes = None if self._has_escaped_process else self._peak().bound_bytes
-        if peak_bytes is not None and bound_bytes is not None:
-            peak_bytes = min(peak_bytes, bound_bytes)
-        return max_known(self.used_peak_bytes, peak_bytes)
-
-    def final_peak(self) -> GroupPeak:
-        """The kernel's high-water mark, after the end: page cache remains after the processes."""
-        self._memory()
-        return self._peak()
-
-    def _peak(self) -> GroupPeak:
-        return GroupPeak(
-            size_bytes=self._cgroup.memory_peak_bytes(),
-            cache_bytes=self.cache_peak_bytes,
-            includes_all_processes=not self._has_escaped_process,
-            uncounted_bytes=self._total.uncounted_bytes,
-        )
-
-    def _counted(self, reading: MemoryReading, used_bytes: int) -> MemoryReading:
-        self.used_peak_bytes = max(self.used_peak_bytes or 0, used_bytes)
-        return replace(reading, used_bytes=used_bytes)
-
-    def _memory(self) -> MemoryReading | None:
-        reading = self._cgroup.memory()
-        if reading is not None:
-            self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
-        return reading
-
-
-class CommandSampler:
-    """Samples the process tree of one command, and its control group, without the CPU time of
-    the start.
-    """
-
-    name = "processes"
-
-    def __init__(
-        self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren, vcpus: float
-    ) -> None:
-        monotonic_ns = prepared.clock.monotonic_ns
-        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
-        budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
-        self._shares = MemoryShares(
-            budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
-        )
-        self._bound_bytes = self._unsure_bound_bytes = 0
-        self._quick_memory = QuickMemory(os.getpid(), unrelated)
-        self._quick_peak_bytes: int | None = None
-        self._cgroup = prepared.own_cgroup
-        self._cpu = TreeCpu()
-        self._memory = TreeMemory()
-        self._blocks = TreeBlocks()
-        self.group_memory = GroupMemory(self._cgroup)
-        self._vcpus = vcpus
-        self._startup_cpu_ns = started.startup_cpu_ns
-        self._read_ns = started.started_wall_ns
-        self._reported_cpu_ns = 0
-        self.processes: tuple[ProcessReading, ...] = ()
-        self.survivors: tuple[ProcessReading, ...] = ()
-        self.max_processes = 0
-        self.last_read_ns: int | None = None
-        self.cpu_ns = 0
-
-    @property
-    def peak_bytes(self) -> int | None:
-        of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
-        return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
-
-    def take_pages_cpu_ns(self) -> int:
-        """The CPU time that reading pages has taken since the last call; it has its own limit."""
-        used_ns, self._shares.used_cpu_ns = self._shares.used_cpu_ns, 0
-        return used_ns
-
-    @property
-    def memory_bound_bytes(self) -> int:
-        """The most that all processes may have held at a reading, if no later one shows that
-        they held less.
-        """
-        return max(self._bound_bytes, self._unsure_bound_bytes)
-
-    def _add_bound(self, bound_bytes: int) -> None:
-        """Add what the processes may hold.
-
-        An exact reading shows what they held before, unless one has ended.
-        """
-        if self._shares.has_lost:
-            self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
-        is_new = self._shares.is_exact or self._shares.has_lost
-        self._unsure_bound_bytes = (
-            bound_bytes if is_new else max(bound_bytes, self._unsure_bound_bytes)
-        )
-
-    def sample(
-        self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
-    ) -> ContainerSample | Unavailable:
-        """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
-        processes reaped so far.
-        """
-        processes = self.processes = self._shares.divide(self._tree.read())
-        if not processes:
-            return Unavailable("no process of the command can be read in /proc")
-        self.max_processes = max(self.max_processes, len(processes))
-        self.last_read_ns = read_ns
-        tree_bytes = self._memory.add(processes)
-        group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
-        if group is None:
-            self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
-        self._quick_memory.follow(processes)
-        cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
-        blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
-        return ContainerSample(
-            read_ns=read_ns,
-            cpu_ns=cpu_ns,
-            memory_used_bytes=tree_bytes if group is None else group.used_bytes,
-            memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
-            memory_kernel_bytes=None if group is None else group.kernel_bytes,
-            block_read_bytes=None if blocks is None else blocks.read_bytes,
-            block_write_bytes=None if blocks is None else blocks.write_bytes,
-            pids=sum(process.threads for process in processes),
-        )
-
-    def sample_quickly(self, read_ns: int) -> ContainerSample | None:
-        """Sample the memory and, after some time, the CPU time; None if the memory cannot be
-        read quickly now.
-
-        Without a group, a new or ended process makes the CPU time unknown until the next full
-        sample.
-        """
-        group = self.group_memory.read_quickly(self._quick_memory)
-        if group is None:
-            used_bytes = self._quick_memory.read()
-            self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
-        else:
-            used_bytes = group.used_bytes
-        if used_bytes is None:
-            return None
-        self.last_read_ns = read_ns
-        cpu_ns = None
-        if read_ns - self._read_ns >= _MIN_CPU_STEP_NS:
-            is_same_tree = group is None and not self._quick_memory.has_changed
-            cpu_ns = self._cpu_ns_between(is_same_tree=is_same_tree)
-        return ContainerSample(
-            read_ns=read_ns,
-            cpu_ns=None if cpu_ns is None else self._clamp_to_capacity(cpu_ns, read_ns),
-            memory_used_bytes=used_bytes,
-            memory_cache_bytes=None if group is None else group.unmapped_cache_bytes,
-            memory_kernel_bytes=None if group is None else group.kernel_bytes,
-        )
-
-    def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
-        counted_ns = self._cgroup.cpu_ns()
-        if counted_ns is None and is_same_tree and self.processes:
-            growth_ns = sum(
-                max(own_cpu_ns(process.pid, process.own_cpu_ns) - process.own_cpu_ns, 0)
-                for process in self.processes
-            )
-            counted_ns = max(self._cpu.total_ns - self._startup_cpu_ns, 0) + growth_ns
-        if counted_ns is not None:
-            self.cpu_ns = max(self.cpu_ns, counted_ns)
-        return None if counted_ns is None else self.cpu_ns
-
-    def sample_ended(self, reaped_ns: int) -> tuple[ProcessReading, ...]:
-        """The processes before the ended command is waited for: it still has its own CPU time."""
-        ended = self._tree.read()
-        self._add_cpu(ended, reaped_ns)
-        return ended
-
-    @property
-    def has_lost_children(self) -> bool:
-        """Whether the CPU time of a process is known only up to its last reading."""
-        return self._cpu.has_lost and not self._cgroup.has_cpu_accounting
-
-    def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
-        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still
-        run.
-        """
-        leftover = self._tree.read()
-        self.max_processes = max(self.max_processes, len(leftover) + 1)
-        self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
-        return ContainerSample(
-            read_ns=read_ns,
-            cpu_ns=self._clamp_to_capacity(
-                self._add_cpu(leftover, reaped_ns, is_last=True), read_ns
-            ),
-        )
-
-    def _add_cpu(
-        self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
-    ) -> int:
-        tree_ns = max(
-            self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0
-        )
-        self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
-        return self.cpu_ns
-
-    def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
-        """Report the CPU time above the capacity of all CPUs, due to clock ticks of 10 ms, with
-        later samples.
-        """
-        max_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._vcpus)
-        self._read_ns = read_ns
-        self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
-        return self._reported_cpu_ns
 
 
 class SampleBuffer:
@@ -475,11 +190,9 @@ class SampleBuffer:
         if not collectors.devices or not self.usage.samples:
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
-        readings, at_ns, around_ns = (
-            collectors.take_readings(),
-            (since_ns + now_ns) // 2,
-            (now_ns - since_ns) // 2,
-        )
+        readings = collectors.take_readings()
+        at_ns = (since_ns + now_ns) // 2
+        around_ns = (now_ns - since_ns) // 2
         self._devices_ns = now_ns
         self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 
@@ -497,12 +210,13 @@ class SampleBuffer:
 
     def _merge_short_cpu_step(self, end_ns: int) -> None:
         """Merge the step of the CPU time that ends now with the one before if it is short."""
-        shortest_ns = min(_MIN_CPU_STEP_NS, self._interval_ns // 2)
+        shortest_ns = min(MIN_CPU_STEP_NS, self._interval_ns // 2)
         for index, (sample, received_ns) in enumerate(self._pending):
             if end_ns - sample.read_ns < shortest_ns:
                 self._pending[index] = replace(sample, cpu_ns=None), received_ns
 
     def _flush(self, keep: int = 0) -> None:
+        """Pass the samples on, without the last ``keep``."""
         ready = len(self._pending) - keep
         for sample, received_ns in self._pending[:ready]:
             usage = self.usage
@@ -519,3 +233,148 @@ class SampleBuffer:
                 )
             self._blocks_ns = sample.read_ns
         del self._pending[:ready]
+
+
+class Details(Struct):
+    """What a full reading measures in addition.
+
+    The shortest runs have none, and do not import the modules.
+    """
+
+    processes: "ProcessTotals"
+    threads: "ThreadReader"
+    time: "TimeAccount"
+
+
+class RunSampler:
+    """Takes the readings of one run, and keeps what they measured.
+
+    ``vcpu_size`` is the command's limit.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        started: StartedRun,
+        plan: RunPlan,
+        unrelated_children: UnrelatedChildren,
+        vcpu_size: float | None,
+    ) -> None:
+        self._clock = prepared.clock
+        self.prepared = prepared
+        self.started = started
+        self.plan = plan
+        self._interval_ns = round(plan.interval_seconds * NS_PER_SECOND)
+        self.command = CommandSampler(prepared, started, unrelated_children)
+        points = max(plan.series_points, plan.max_history_steps // 2)
+        self.samples = SampleBuffer(self._interval_ns, started.started_wall_ns, vcpu_size, points)
+        self.pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
+        self.details: Details | None = None
+        self.has_tick = False
+        self._last_threads: ThreadSample | None = None
+
+    def next_ns(self) -> int:
+        """When the next reading is due (monotonic)."""
+        return self.pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Leave a block out of the CPU time of the pace: it imports modules, once."""
+        began_ns = time.thread_time_ns()
+        yield
+        self.pace.leave_out(time.thread_time_ns() - began_ns)
+
+    def read_quickly(self, now_ns: int) -> None:
+        sample = self.command.sample_quickly(self.started.wall_ns(now_ns))
+        if sample is not None:
+            self.samples.add_quick(sample, now_ns)
+
+    def read(self, reaped: ReapedUsage, *, is_tick: bool) -> ContainerSample | None:
+        """Read everything; None if no process could be read.
+
+        ``reaped`` is the usage of the processes that were reaped so far.
+        """
+        self.has_tick = self.has_tick or is_tick
+        if self.details is None:
+            with self.left_out():
+                self.details = self._new_details()
+        details = self.details
+        now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
+        read_ns = self.started.wall_ns(now_ns)
+        command = self.command
+        sample = command.sample(read_ns, reaped.cpu_ns, reaped.blocks)
+        self.pace.leave_out(command.take_pages_cpu_ns())
+        self.samples.add(sample, now_ns)
+        if is_tick:
+            self.add_devices(now_ns)
+        processes = command.processes
+        details.processes.add(processes, read_ns if processes else None, cpu_ns=command.cpu_ns)
+        if isinstance(sample, Unavailable):
+            return None
+        threads = details.threads.read(processes, now_ns)
+        if threads is not None:
+            details.time.add(read_ns, command.cpu_ns, threads, self.samples.usage.series)
+        return sample
+
+    def add_devices(self, now_ns: int) -> None:
+        self.samples.add_devices(self.plan.collectors, now_ns)
+
+    def read_ended(self, finished_ns: int, reaped: ReapedUsage) -> None:
+        """Read the processes and threads that have ended, which is possible until the command is
+        reaped.
+        """
+        details = self.details
+        if details is None or not self.command.max_processes:
+            return
+        self._last_threads = details.threads.read_last(finished_ns)
+        ended = self.command.sample_ended(reaped.cpu_ns)
+        details.processes.add(ended, self.started.wall_ns(finished_ns), cpu_ns=self.command.cpu_ns)
+
+    def finish(self, finished_ns: int, reaped: ReapedUsage) -> None:
+        """Add the counters of the ended command."""
+        final = self.command.final_sample(self.started.wall_ns(finished_ns), reaped.cpu_ns)
+        if self.details is not None and self._last_threads is not None:
+            self.details.time.finish(
+                final.read_ns, self.command.cpu_ns, self._last_threads, self.samples.usage.series
+            )
+        self.samples.finish(final, finished_ns)
+
+    @property
+    def min_series_step_ms(self) -> float:
+        """The steps of the time series are not much shorter than those between the samples."""
+        usage = self.samples.usage
+        if usage.last_read_ns is None:
+            return 0.0
+        mean_ns = (usage.last_read_ns - self.started.started_wall_ns) / usage.samples
+        return min(0.75 * mean_ns, self._interval_ns) / NS_PER_MS
+
+    def _new_details(self) -> Details:
+        # A command that ends before its first full reading does without these modules.
+        import profiler.readers.linux.program_names  # noqa: F401
+        from profiler.aggregation.process_table import ProcessTotals
+        from profiler.aggregation.series_by_command import SeriesByCommand
+        from profiler.aggregation.time_breakdown import TimeAccount
+        from profiler.readers.cgroup.group_pressure import open_group_pressure
+        from profiler.readers.linux.sockets import ask_peer_inode
+        from profiler.readers.linux.thread_times import ThreadReader
+
+        started_ns = self.started.started_wall_ns
+        interval_ns = self._interval_ns
+        plan = self.plan
+        offset_ns = self.started.wall_ns(0)
+
+        def new_series() -> SeriesByCommand[Any]:
+            return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
+
+        def idle_ns(start_ns: int, end_ns: int) -> int:
+            return plan.collectors.idle_gpu_ns(COMMAND, start_ns - offset_ns, end_ns - offset_ns)
+
+        return Details(
+            processes=ProcessTotals(make_series=new_series if plan.series_points else None),
+            threads=ThreadReader(
+                time.thread_time_ns,
+                peer_inode=ask_peer_inode,
+                open_pressure=open_group_pressure,
+            ),
+            time=TimeAccount(started_ns, interval_ns, idle_ns),
+        )

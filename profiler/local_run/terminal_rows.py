@@ -5,12 +5,18 @@ write to it, too.
 from collections.abc import Callable, Sequence
 from os import terminal_size
 
-RED, GREEN, YELLOW, _GREY = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[90m"
-BOLD, DIM = "\x1b[1m", "\x1b[2m"
+RED = "\x1b[31m"
+GREEN = "\x1b[32m"
+YELLOW = "\x1b[33m"
+_GREY = "\x1b[90m"
+BOLD = "\x1b[1m"
+DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
 # The cursor has the command's colours, which the rows must not have.
-_SAVE_CURSOR, _RESTORE_CURSOR = f"\x1b7{_RESET}", "\x1b8"
-_CLEAR_LINE, _CLEAR_BELOW = "\x1b[2K", "\x1b[J"
+_SAVE_CURSOR = f"\x1b7{_RESET}"
+_RESTORE_CURSOR = "\x1b8"
+_CLEAR_LINE = "\x1b[2K"
+_CLEAR_BELOW = "\x1b[J"
 # Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the
 # region.
 _INDEX = "\x1bD"
@@ -48,7 +54,8 @@ class BottomRows:
             _text(row, terminal.columns, is_coloured=self._is_coloured)
             for row in build_rows(terminal)
         ]
-        before, self._reserved = self._reserved, (terminal, len(texts))
+        before = self._reserved
+        self._reserved = (terminal, len(texts))
         room = "" if before == self._reserved else _make_room(len(texts), erase=before is not None)
         # The command may have reset the terminal: the region is set each time. This moves the
         # cursor to the top.
@@ -76,7 +83,8 @@ def _make_room(count: int, *, erase: bool) -> str:
     there.
     """
     erased = f"{_SAVE_CURSOR}{_CLEAR_LINE}{_CLEAR_BELOW}{_RESTORE_CURSOR}" if erase else ""
-    return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
+    whole = f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}"
+    return f"{whole}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
 
 
 def _at_bottom(texts: Sequence[str], terminal: terminal_size) -> str:
@@ -96,10 +104,9 @@ def _text(row: Row, columns: int, *, is_coloured: bool) -> str:
     for text, colour in row:
         cut = text[:columns]
         columns -= len(cut)
-        if not is_coloured and colour == _GREY:
-            texts.append(
-                " " * len(cut)
-            )  # without colours, the rest of a bar looks like the filled part
-        else:
-            texts.append(f"{colour}{cut}{_RESET}" if is_coloured and colour and cut else cut)
+        if is_coloured and colour and cut:
+            cut = f"{colour}{cut}{_RESET}"
+        elif colour == _GREY:  # without colours, the rest of a bar looks like the filled part
+            cut = " " * len(cut)
+        texts.append(cut)
     return "".join(texts)

@@ -66,11 +66,25 @@ class BatchNotices(Struct, eq=False):
         task = self._sampler.task
         if task is None or task.launch_type != FARGATE:
             return False
-        states = (one.notices for one in self._sampler.followed.all if one.notices is not None)
-        return any(state.notices.wants_silence(self._now_ns(state)) for state in states)
+        for followed in self._sampler.followed.all:
+            state = followed.notices
+            if state is not None and state.notices.wants_silence(self._now_ns(state)):
+                return True
+        return False
 
     def _now_ns(self, state: NoticeState) -> int:
         return self._clock.monotonic_ns() + state.wall_offset_ns
+
+    def _measures_blocks(self) -> bool:
+        """Whether a container has counters of block devices: one without them has done no I/O
+        then (cgroup v2).
+        """
+        for followed in self._sampler.followed.all:
+            if followed.usage is not None:
+                traffic = followed.usage.traffic()
+                if any(traffic[name] is not None for name in BLOCK_COUNTERS):
+                    return True
+        return False
 
     def _reading(
         self,
@@ -85,20 +99,15 @@ class BatchNotices(Struct, eq=False):
         """
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not state.task:  # the task is read every few seconds
-            # A container without counters of block devices has done no I/O if another one has them
-            # (cgroup v2).
-            totals = [
-                one.usage.traffic() for one in self._sampler.followed.all if one.usage is not None
-            ]
-            state.measures_blocks = any(
-                one[name] is not None for one in totals for name in BLOCK_COUNTERS
-            )
-            state.task, attempt = task, (container.docker_id, container.restart_count)
+            state.measures_blocks = self._measures_blocks()
+            state.task = task
+            attempt = (container.docker_id, container.restart_count)
             state.memory_size_bytes = container_limits(
                 container, task, usage, self._sampler.host
             ).memory_bytes
             if attempt != state.attempt:
-                state.attempt, cpu_seconds = attempt, None
+                state.attempt = attempt
+                cpu_seconds = None
         own_line_ns = None
         # On Fargate, the log driver uses the network of the task.
         if (

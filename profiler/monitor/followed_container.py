@@ -55,7 +55,8 @@ class FollowedContainer(Struct, eq=False):
 
     def join(self, listed: ContainerMetadata) -> ContainerMetadata:
         """Add the container as it is listed now."""
-        before, self.container = self._before, joined_attempt(self._before, listed)
+        before = self._before
+        self.container = joined_attempt(self._before, listed)
         known_id = listed.docker_id or (None if before is None else before.docker_id)
         self._before = replace(self.container, docker_id=known_id)
         self.is_listed = True
@@ -79,22 +80,24 @@ class FollowedContainers:
 
     def named(self, name: str) -> FollowedContainer:
         """The container of this task with the name, also before it is listed."""
-        found = next((one for one in self.all if one.container.name == name), None)
-        if found is None:
-            found = FollowedContainer(ContainerMetadata(name=name))
-            self.all.append(found)
-        return found
+        for followed in self.all:
+            if followed.container.name == name:
+                return followed
+        new = FollowedContainer(ContainerMetadata(name=name))
+        self.all.append(new)
+        return new
 
     def join(self, task: TaskMetadata) -> TaskMetadata:
         """Add the task as it is now.
 
         Returns it with one container a name, which has all its attempts.
         """
-        for one in self.listed:
-            one.is_listed = False
-        containers = task.current.values()
-        self.listed = [self.named(container.name) for container in containers]
-        joined = [
-            one.join(container) for one, container in zip(self.listed, containers, strict=True)
-        ]
+        for followed in self.listed:
+            followed.is_listed = False
+        self.listed = []
+        joined: list[ContainerMetadata] = []
+        for container in task.current.values():
+            followed = self.named(container.name)
+            self.listed.append(followed)
+            joined.append(followed.join(container))
         return replace(task, containers=tuple(joined))

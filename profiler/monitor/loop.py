@@ -14,8 +14,8 @@ from profiler.aggregation.run_end import RunEnd, ended, was_stopped
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
+from profiler.monitor.line_builder import LineBuilder
 from profiler.monitor.report_delivery import report_target
-from profiler.monitor.reporter import Reporter
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import (
@@ -52,13 +52,18 @@ class MonitoredTask:
         shared: SharedParts,
         warnings: tuple[str, ...] = (),
     ) -> None:
-        self._settings, self._sampler, self._shared = settings, sampler, shared
-        self._clock, self._stop, self._log = shared.clock, shared.stop, shared.log
-        self._reporter = Reporter(settings, sampler, shared, list(warnings), shared.ticker.missed)
+        self._settings = settings
+        self._sampler = sampler
+        self._shared = shared
+        self._clock = shared.clock
+        self._stop = shared.stop
+        self._log = shared.log
+        self._line_builder = LineBuilder(
+            settings, sampler, shared, list(warnings), shared.ticker.missed
+        )
         self._batches: list[FollowedContainer] = []
-        self._awaited: tuple[
-            FollowedContainer, ...
-        ] = ()  # without a report, as of the last read of the task
+        # Without a report, as of the last read of the task.
+        self._awaited: tuple[FollowedContainer, ...] = ()
         self._selection = BatchSelection(names=())
         self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
@@ -79,7 +84,8 @@ class MonitoredTask:
     def _is_over_after(self, step: Callable[[], bool | None]) -> bool:
         try:
             return bool(step())
-        except Exception as error:  # noqa: BLE001  a defect ends the task: it must not lose the run, nor another task's
+        # A defect ends the task: it must not lose the run, nor another task's.
+        except Exception as error:  # noqa: BLE001
             self.fail(error)
             return True
 
@@ -121,9 +127,8 @@ class MonitoredTask:
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
             if not self._selection.is_present and self._selection.problem is not None:
-                self._reporter.warnings.remove(
-                    self._selection.problem
-                )  # of a missing batch that is listed now
+                # Of a missing batch that is listed now.
+                self._line_builder.warnings.remove(self._selection.problem)
             self.add_warning(selection.problem)
         self._selection = selection
 
@@ -131,7 +136,7 @@ class MonitoredTask:
         """Log a problem that is in all records from now on; None is no problem."""
         if problem is not None:
             self._log.error(problem)
-            self._reporter.warnings.append(problem)
+            self._line_builder.warnings.append(problem)
 
     def _check_ends(self) -> None:
         task = self._sampler.task
@@ -143,9 +148,8 @@ class MonitoredTask:
             if outcome is not None:
                 self._report(batch, task, outcome)
             elif batch.was_listed:
-                self._shared.collectors.on_batch_started(
-                    batch.container
-                )  # what only the running batch shows
+                # What only the running batch shows.
+                self._shared.collectors.on_batch_started(batch.container)
         self._awaited = tuple(self._unreported())
 
     def _find_outcome(self, batch: FollowedContainer, task: TaskMetadata) -> RunEnd | None:
@@ -161,11 +165,9 @@ class MonitoredTask:
         if container is not None and container.exit_code is not None:
             return self._listed_end(batch, container, task)
         batch.reads_without_end += 1
-        return (
-            None
-            if batch.reads_without_end < _READS_BEFORE_LOST
-            else self._listed_end(batch, container, task)
-        )
+        if batch.reads_without_end < _READS_BEFORE_LOST:
+            return None
+        return self._listed_end(batch, container, task)
 
     @property
     def _task_stop_ns(self) -> int | None:
@@ -188,7 +190,8 @@ class MonitoredTask:
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
-        exit_code, finished_ns = container.exit_code, container.finished_ns
+        exit_code = container.exit_code
+        finished_ns = container.finished_ns
         is_stopped = was_stopped(
             exit_code,
             finished_ns,
@@ -281,16 +284,18 @@ class MonitoredTask:
         *,
         is_bare: bool = False,
     ) -> None:
-        reported, batch_id = self._shared.reported, batch.container.followed_id
+        reported = self._shared.reported
+        batch_id = batch.container.followed_id
         if reported is not None and reported.has(batch_id):
             batch.is_reported = True
             return
         if is_bare:
-            line, stacks = self._reporter.bare_report(batch, task, outcome), None
+            line = self._line_builder.bare_report(batch, task, outcome)
+            stacks = None
         else:
             self._shared.collectors.final_readings()
             is_last = self._unreported() == [batch]
-            line, stacks = self._reporter.report(batch, task, outcome, has_cost=is_last)
+            line, stacks = self._line_builder.report(batch, task, outcome, has_cost=is_last)
         place = report_target(batch.container, task, self._settings, self._sampler.own)
         budget_seconds = self._shared.stop_seconds - self._since_stop_seconds()
         reserve_seconds = min(_PRINT_RESERVE_SECONDS, self._shared.stop_seconds / 4)
@@ -310,17 +315,19 @@ class MonitoredTask:
 
     def _print_notices(self) -> None:
         """Print the notices of the batches that run; after a defect, none."""
-        task, notices = self._sampler.task, self._notices
+        task = self._sampler.task
+        notices = self._notices
         if task is None or notices is None:
             return
         try:
             for batch in self._unreported():
                 for so_far, finding in notices.find(batch, task):
                     self._send_notice(
-                        batch, task, self._reporter.notice(batch, task, so_far, finding)
+                        batch, task, self._line_builder.notice(batch, task, so_far, finding)
                     )
                     notices.on_line()
-        except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
+        # A defect of the notices must not end the sampling.
+        except Exception as error:  # noqa: BLE001
             self._notices = None
             self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
 
@@ -339,7 +346,8 @@ class MonitoredTask:
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        task, notices = self._sampler.task, self._notices
+        task = self._sampler.task
+        notices = self._notices
         if not self.is_checkpoint_due(now_ns) or task is None:
             return
         if notices is not None and notices.want_silence:
@@ -348,7 +356,7 @@ class MonitoredTask:
         self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
         for batch in self._unreported():
             if batch.was_listed:
-                self._shared.delivery.print(self._reporter.checkpoint(batch, task))
+                self._shared.delivery.print(self._line_builder.checkpoint(batch, task))
                 if notices is not None:
                     notices.on_line()
 
@@ -364,9 +372,8 @@ def monitor_task(
         _sample_until_end(task, shared, exporter)
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
         task.fail(error)
-    shared.attempt(
-        shared.delivery.finish
-    )  # also the reports that were on their way before a defect
+    # Also the reports that were on their way before a defect.
+    shared.attempt(shared.delivery.finish)
     if exporter is not None:
         shared.attempt(exporter.close)
     shared.attempt(shared.collectors.stop)

@@ -38,7 +38,7 @@ class _Upload(Struct, frozen=True):
     on_done: Callable[[], object] | None
 
 
-class Delivery(Struct, eq=False):
+class ReportDelivery(Struct, eq=False):
     """Delivers the lines of the monitor.
 
     Uploads run in threads: the sampling goes on, as other batches may still run.
@@ -189,7 +189,8 @@ def log_target(
     the batch's.
     """
     derived = _awslogs_target(container, task)
-    group, stream = settings.log_group, settings.log_stream
+    group = settings.log_group
+    stream = settings.log_stream
     if settings.report_stream == "monitor" and (stream is None or derived.group is not None):
         group = stream = None  # the settings are the report's destination
     if group is not None and stream is None and group != derived.group:
@@ -197,7 +198,8 @@ def log_target(
         if printed.group == group and printed.stream is not None:
             return printed
     region = None if group else derived.region
-    group, stream = group or derived.group, stream or derived.stream
+    group = group or derived.group
+    stream = stream or derived.stream
     if group is None or stream is None:
         if derived.group is not None:
             return DeliveryFailure(

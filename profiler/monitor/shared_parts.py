@@ -8,7 +8,7 @@ from msgspec import Struct
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.readers.linux.host import OwnUsage
 
 if TYPE_CHECKING:
@@ -29,11 +29,10 @@ class SharedParts(Struct, frozen=True, kw_only=True):
     stop_seconds: float
     log: Log
     collectors: Collectors
-    delivery: Delivery
+    delivery: ReportDelivery
     read_own_usage: Callable[[], OwnUsage]
-    reported: "ReportedFile | None" = (
-        None  # the batches that need no report; only of an instance's monitor
-    )
+    # The batches that need no report; only of an instance's monitor.
+    reported: "ReportedFile | None" = None
 
     @property
     def is_in_task(self) -> bool:
@@ -47,7 +46,8 @@ class SharedParts(Struct, frozen=True, kw_only=True):
         """
         try:
             step()
-        except Exception as error:  # noqa: BLE001  a defect must not lose what the next steps report
+        # A defect must not lose what the next steps report.
+        except Exception as error:  # noqa: BLE001
             problem = f"The monitor failed at its end ({describe(error)}): {REPORT_DEFECT}"
             self.log.error(problem)  # noqa: TRY400  it has no traceback
 

@@ -50,10 +50,8 @@ class SwapWarning(Struct):
 
     def part(self, record: Record, batch: str) -> RecordPart:
         """Return a warning if at least 1 MiB was swapped while the task ran on an instance."""
-        now, before = (
-            self._read() if runs_on_instance(record.launch_type) else None,
-            self._by_batch.get(batch),
-        )
+        now = self._read() if runs_on_instance(record.launch_type) else None
+        before = self._by_batch.get(batch)
         if now is None or before is None:
             return RecordPart()
         out_mib = (now.out_bytes - before.out_bytes) // MIB
@@ -74,18 +72,19 @@ class OutputWarning:
     """
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
-        self._names = {stdout: "standard output"} | (
-            {} if stderr is stdout else {stderr: "standard error"}
-        )
+        self._names = {stdout: "standard output"}
+        if stderr is not stdout:
+            self._names[stderr] = "standard error"
 
     def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no record
-        sentences = (
-            f"The monitor's {name} was not read for a while (a log driver that hangs?): "
-            f"{format_count(output.dropped, 'line')} {'was' if output.dropped == 1 else 'were'} "
-            "dropped."
-            for output, name in self._names.items()
-            if output.dropped
-        )
+        sentences: list[str] = []
+        for output, name in self._names.items():
+            if output.dropped:
+                were = "was" if output.dropped == 1 else "were"
+                sentences.append(
+                    f"The monitor's {name} was not read for a while (a log driver that hangs?): "
+                    f"{format_count(output.dropped, 'line')} {were} dropped."
+                )
         return RecordPart(warnings=tuple(sentences))
 
 
@@ -96,6 +95,13 @@ def _clock_was_set(jumped_ns: int) -> str:
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the "
         "run: times after it are off by that much; durations are corrected."
     )
+
+
+def _shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
+    """By how much the wall clock was set between the container's start and ``jumped_ns``."""
+    if followed.shift_at_start_ns is None:
+        return 0
+    return jumped_ns - followed.shift_at_start_ns
 
 
 class TaskSource(Protocol):
@@ -135,7 +141,8 @@ class TaskSampler:
         series_points: int = 0,
         host: Host,
     ) -> None:
-        self._source, self.source_name = source, source.name
+        self._source = source
+        self.source_name = source.name
         self._series_points = series_points
         self.host = host
         self.followed = FollowedContainers()
@@ -166,7 +173,8 @@ class TaskSampler:
         if watched and watched != self._watched:
             self._follow_only(watched)
         self.add_kept()
-        previous, reading = self.last_reading, self._read_stats()
+        previous = self.last_reading
+        reading = self._read_stats()
         self.is_repeated = reading is previous
         refreshed = self._task_is_due(reading, watched) and self.refresh()
         if isinstance(reading, Unavailable):
@@ -194,7 +202,8 @@ class TaskSampler:
             self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
 
     def add_kept(self) -> None:
-        kept, self._kept = self._kept, []
+        kept = self._kept
+        self._kept = []
         for reading, received_ns, jumped_ns in kept:
             self._add_samples(reading, received_ns, jumped_ns)
 
@@ -204,10 +213,7 @@ class TaskSampler:
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
             return reading
-        watched = (
-            reading.get(one.container.docker_id or "") for one in self._watched if one.is_listed
-        )
-        malformed = next((sample for sample in watched if isinstance(sample, Unavailable)), None)
+        malformed = self._malformed_sample(reading)
         if malformed is None:
             self.stats_health.on_success()
         else:
@@ -216,25 +222,38 @@ class TaskSampler:
         self.readings += 1
         return reading
 
+    def _malformed_sample(self, reading: StatsReading) -> Unavailable | None:
+        """The first watched container whose stats could not be read."""
+        for followed in self._watched:
+            sample = reading.get(followed.container.docker_id or "")
+            if followed.is_listed and isinstance(sample, Unavailable):
+                return sample
+        return None
+
     def add_device_readings(self) -> None:
         """Add the devices' readings since the last call to the batches that have samples."""
         if not self._collectors.devices:
             return
         now_ns = self._clock.monotonic_ns()
-        for one in self.followed.all:
-            if one.demand is not None and one.usage is not None:
-                readings = self._collectors.take_readings(one.container.followed_id)
-                one.interval_devices.merge(readings)
-                one.usage.add_devices(readings, now_ns)
+        for followed in self.followed.all:
+            if followed.demand is not None and followed.usage is not None:
+                readings = self._collectors.take_readings(followed.container.followed_id)
+                followed.interval_devices.merge(readings)
+                followed.usage.add_devices(readings, now_ns)
 
     @property
     def max_threads(self) -> int | None:
         """The largest numbers of threads of all containers together; None if one of them is
         unknown.
         """
-        largest = [one.usage.max_pids for one in self.followed.all if one.usage is not None]
-        known = [pids for pids in largest if pids is not None]
-        return sum(known) if known and len(known) == len(largest) else None
+        largest: list[int] = []
+        for followed in self.followed.all:
+            if followed.usage is None:
+                continue
+            if followed.usage.max_pids is None:
+                return None
+            largest.append(followed.usage.max_pids)
+        return sum(largest) if largest else None
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
@@ -246,9 +265,9 @@ class TaskSampler:
             return False
         self.task_health.on_success()
         self.task = self.followed.join(task)
-        for one in self.followed.listed:
-            if one.shift_at_start_ns is None and one.container.started_ns is not None:
-                one.shift_at_start_ns = self._clock_jumps.jumped_ns
+        for followed in self.followed.listed:
+            if followed.shift_at_start_ns is None and followed.container.started_ns is not None:
+                followed.shift_at_start_ns = self._clock_jumps.jumped_ns
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
@@ -271,20 +290,18 @@ class TaskSampler:
             and len(self.task.containers) <= _PAIR
         )
 
-    def clock_shift_ns(self, one: FollowedContainer) -> int:
+    def clock_shift_ns(self, followed: FollowedContainer) -> int:
         """By how much the wall clock was set since the container's start was seen."""
-        return (
-            0
-            if one.shift_at_start_ns is None
-            else self._clock_jumps.jumped_ns - one.shift_at_start_ns
-        )
+        return _shift_since(followed, self._clock_jumps.jumped_ns)
 
-    def warnings(self, one: FollowedContainer) -> tuple[str, ...]:
+    def warnings(self, followed: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
-        usage, container, sentences = one.usage, one.container, []
+        usage = followed.usage
+        container = followed.container
+        sentences = []
         if self._clock_jumps.jumped_ns:
             sentences.append(_clock_was_set(self._clock_jumps.jumped_ns))
-        if one.is_listed and container.restart_count:
+        if followed.is_listed and container.restart_count:
             times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
             sentences.append(
                 f"ECS restarted the container {times}: the values cover all attempts that were "
@@ -321,19 +338,22 @@ class TaskSampler:
         if isinstance(reading, Unavailable):
             return not reading.timed_out
         if not self.is_repeated:
-            before, self._seen_ids = self._seen_ids, frozenset(reading)
+            before = self._seen_ids
+            self._seen_ids = frozenset(reading)
             if self._seen_ids != before:
                 return True
-        return any(self._may_have_ended(one, reading, now_ns) for one in watched)
+        return any(self._may_have_ended(followed, reading, now_ns) for followed in watched)
 
-    def _may_have_ended(self, one: FollowedContainer, reading: StatsReading, now_ns: int) -> bool:
+    def _may_have_ended(
+        self, followed: FollowedContainer, reading: StatsReading, now_ns: int
+    ) -> bool:
         """Whether the container has no new sample, for longer than usual."""
-        if not one.is_listed or not isinstance(
-            reading.get(one.container.docker_id or ""), ContainerSample
+        if not followed.is_listed or not isinstance(
+            reading.get(followed.container.docker_id or ""), ContainerSample
         ):
             return True
-        usage = one.usage
-        if usage is None or usage.received_ns is None or one.demand is None:
+        usage = followed.usage
+        if usage is None or usage.received_ns is None or followed.demand is None:
             return False
         waited_ns = now_ns - usage.received_ns
         if waited_ns <= _STALE_STEPS * self.interval_ns:
@@ -344,14 +364,14 @@ class TaskSampler:
 
     def _add_samples(self, reading: StatsReading, received_ns: int, jumped_ns: int) -> None:
         present = self._present = []
-        for one in self.followed.listed:
-            container = one.container
+        for followed in self.followed.listed:
+            container = followed.container
             sample = reading.get(container.docker_id or "")
             if not isinstance(sample, ContainerSample) or container.docker_id is None:
                 continue
-            usage = one.usage
+            usage = followed.usage
             if usage is None:
-                usage = self._new_usage(one)
+                usage = self._new_usage(followed)
             present.append(usage)
             is_new = usage.add(
                 sample,
@@ -361,48 +381,45 @@ class TaskSampler:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not (container.restart_count or self._source.is_resumed),
                 shares_network=container.shares_network,
-                clock_shift_ns=0
-                if one.shift_at_start_ns is None
-                else jumped_ns - one.shift_at_start_ns,
+                clock_shift_ns=_shift_since(followed, jumped_ns),
             )
             if is_new and self._collectors.sample_followers:
-                self._show_collectors(one, usage, sample)
+                self._show_collectors(followed, usage, sample)
         # The vCPUs of all containers, for the steps that the batches' samples have ended.
         task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
-        for one in self.followed.all:
-            if (
-                one.demand is not None
-                and one.usage is not None
-                and (held_ns := one.usage.take_ended_step_ns())
-            ):
-                one.demand.add(task_vcpu, held_ns)
+        for followed in self.followed.all:
+            if followed.demand is None or followed.usage is None:
+                continue
+            held_ns = followed.usage.take_ended_step_ns()
+            if held_ns:
+                followed.demand.add(task_vcpu, held_ns)
 
     def _show_collectors(
-        self, one: FollowedContainer, usage: ContainerUsage, sample: ContainerSample
+        self, followed: FollowedContainer, usage: ContainerUsage, sample: ContainerSample
     ) -> None:
-        if one.demand is None or self.task is None:
+        if followed.demand is None or self.task is None:
             return
         sample = replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns)
-        sizes = container_limits(one.container, self.task, usage, self.host)
+        sizes = container_limits(followed.container, self.task, usage, self.host)
         for collector in self._collectors.sample_followers:
-            collector.on_sample(one.container.followed_id, sample, sizes)
+            collector.on_sample(followed.container.followed_id, sample, sizes)
 
-    def _new_usage(self, one: FollowedContainer) -> ContainerUsage:
+    def _new_usage(self, followed: FollowedContainer) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
-        one.usage = ContainerUsage(self.interval_ns, self._series_points, self.host)
-        if self._watched and one not in self._watched:
-            one.keep_totals_only()
+        followed.usage = ContainerUsage(self.interval_ns, self._series_points, self.host)
+        if self._watched and followed not in self._watched:
+            followed.keep_totals_only()
         else:
             task_vcpu = None if self.task is None else self.task.vcpu_limit
-            one.vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
-            one.demand = CpuDemand(one.vcpu_size)
-        return one.usage
+            followed.vcpu_size = self.host.vcpu if task_vcpu is None else task_vcpu
+            followed.demand = CpuDemand(followed.vcpu_size)
+        return followed.usage
 
     def _follow_only(self, watched: Sequence[FollowedContainer]) -> None:
         """Drop the data that only batches need for all other containers, when the batches are
         known.
         """
         self._watched = watched
-        for one in self.followed.all:
-            if one.demand is not None and one not in watched:
-                one.keep_totals_only()
+        for followed in self.followed.all:
+            if followed.demand is not None and followed not in watched:
+                followed.keep_totals_only()

@@ -19,6 +19,7 @@ from profiler.core.aws_clients import (
     ACCESS_DENIED,
     EXPIRED,
     SERVER_FAULT,
+    AwsClient,
     bounded_config,
     error_code,
     error_status,
@@ -41,8 +42,10 @@ _CAUSES: Mapping[type[BaseException], str] = {
     ConnectionRefusedError: "{host} refused the connection",
     exceptions.SSLError: "the TLS connection to {host} failed ({error})",
     exceptions.ProxyConnectionError: "the proxy (HTTPS_PROXY) cannot be reached",
-    exceptions.ConnectTimeoutError: f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s (no route to "
-    "it?)",
+    exceptions.ConnectTimeoutError: (
+        f"{{host}} did not accept a connection within {_CONNECT_TIMEOUT_SECONDS} s "
+        "(no route to it?)"
+    ),
     exceptions.ReadTimeoutError: f"{{host}} did not answer within {_READ_TIMEOUT_SECONDS} s",
     exceptions.ConnectionClosedError: "{host} closed the connection before its answer was complete",
 }
@@ -58,8 +61,9 @@ class AnswerError(OSError):
     """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
 
 
-# Boto3's clients have no type.
-def make_client(region: str | None, on_failure: Callable[[str], None], profile: str | None) -> Any:  # noqa: ANN401
+def make_client(
+    region: str | None, on_failure: Callable[[str], None], profile: str | None
+) -> AwsClient:
     """A client with botocore's standard retries; ``on_failure`` gets the cause of each attempt
     that fails.
     """
@@ -68,7 +72,7 @@ def make_client(region: str | None, on_failure: Callable[[str], None], profile: 
         read_timeout_seconds=_READ_TIMEOUT_SECONDS,
         attempts=_ATTEMPTS_PER_CALL,
     )
-    client: Any = open_session(region, profile).client("logs", config=config)
+    client: AwsClient = open_session(region, profile).client("logs", config=config)
 
     def note(
         response: tuple[object, Mapping[str, Any]] | None,
@@ -91,10 +95,9 @@ def _check_answer(http_response: AWSResponse, **_: object) -> None:
     try:
         msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        content = "nothing"
         if body:
             content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs"
-        else:
-            content = "nothing"
         status = http_response.status_code
         raise AnswerError(
             f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page"

@@ -127,11 +127,8 @@ class CloudWatchLogsSink:
         self, client: AwsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
     ) -> tuple[AwsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
-        from profiler.sinks.logs_client import (
-            SDK_ERRORS,
-            failure_of,
-            was_accepted,
-        )  # see the module's docstring
+        # See the module's docstring.
+        from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted
 
         events = [{"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines]
         try:

@@ -6,8 +6,7 @@ from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
 from profiler.record.report_line import EMF_METRICS
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
-    MonitorSettings,
-    TaskSettings,
+    SETTINGS,
     problems_message,
     read_settings,
 )
@@ -17,19 +16,23 @@ V4 = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/abc"}
 
 
 def test_defaults_also_for_empty_values_and_v4_is_preferred_to_v3() -> None:
-    v3, empty = (
-        {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"},
-        {"CONTAINER": "", "INTERVAL_SECONDS": " "},
-    )
-    environment = {**v3, **V4, **{f"TASK_PROFILER_{name}": value for name, value in empty.items()}}
-    assert read_settings(environment) == MonitorSettings(
-        endpoint_address="http://169.254.170.2/v4/abc",
-        endpoint_version=4,
-        task=TaskSettings(checkpoint_seconds=60.0),
-        interval_seconds=1.0,
-        stop_seconds=25.0,
-    )
+    v3 = {"ECS_CONTAINER_METADATA_URI": "http://169.254.170.2/v3/abc"}
+    empty = {"TASK_PROFILER_CONTAINER": "", "TASK_PROFILER_INTERVAL_SECONDS": " "}
+    settings = read_settings({**v3, **V4, **empty})
+    assert settings.endpoint_address == "http://169.254.170.2/v4/abc"
+    assert settings.endpoint_version == 4
+    assert settings.task.container is None
+    assert settings.task.checkpoint_seconds == 60.0
+    assert settings.interval_seconds == 1.0
+    assert settings.stop_seconds == 25.0
+    assert settings.problems == ()
     assert read_settings(v3).endpoint_version == 3
+
+
+def test_every_row_is_a_setting_with_its_default() -> None:
+    settings = flat(V4)
+    rows = {row.name: row.default for row in SETTINGS if not row.name.startswith("price_")}
+    assert {name: settings[name] for name in rows} == rows
 
 
 def test_the_monitor_of_an_instance_needs_no_task() -> None:
@@ -40,18 +43,22 @@ def test_the_monitor_of_an_instance_needs_no_task() -> None:
         "PROCESSES": "on",
         "PROMETHEUS_PORT": "9100",
     }
-    assert read_settings(
-        {f"TASK_PROFILER_{name}": value for name, value in names.items()}
-    ) == MonitorSettings(
-        endpoint_address="",
-        endpoint_version=4,
-        task=TaskSettings(checkpoint_seconds=0),
-        scope="instance",
-        families=("etl", "night-*"),
-        processes="on",
-        prometheus_port=9100,
-        problems=("TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",),
+    settings = read_settings({f"TASK_PROFILER_{name}": value for name, value in names.items()})
+    assert settings.endpoint_address == ""
+    assert settings.endpoint_version == 4
+    assert settings.task.checkpoint_seconds == 0
+    assert settings.scope == "instance"
+    assert settings.families == ("etl", "night-*")
+    assert settings.processes == "on"
+    assert settings.prometheus_port == 9100
+    assert settings.problems == (
+        "TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance",
     )
+
+
+def test_a_checkpoint_period_that_is_set_counts_for_an_instance() -> None:
+    names = {"TASK_PROFILER_SCOPE": "instance", "TASK_PROFILER_CHECKPOINT_SECONDS": "60"}
+    assert read_settings(names).task.checkpoint_seconds == 60
 
 
 ALL = {

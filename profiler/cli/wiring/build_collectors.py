@@ -49,17 +49,13 @@ def batch_processes(
 
     ``is_alone``: nothing but them and this process uses the machine.
     """
-    from profiler.collectors.processes.discovery import (
-        ProcessDiscovery,
-        pids_of,
-    )  # `run` has its own collector
+    # `run` has its own collector.
+    from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of
 
     def make_collector() -> "ProcessCollector":
+        # See the module's docstring.
         from profiler.collectors.processes.container_processes import ContainerProcesses
-        from profiler.collectors.processes.process_collector import (
-            ProcessAccess,
-            ProcessCollector,
-        )  # see the docstring
+        from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.linux.followed_process import ProcessExitWaiter
@@ -123,9 +119,8 @@ def accelerator_collectors(
     if settings.gpu == "on" or (
         settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
     ):
-        from profiler.collectors.nvidia.gpu_collector import (
-            GpuCollector,
-        )  # see the module's docstring
+        # See the module's docstring.
+        from profiler.collectors.nvidia.gpu_collector import GpuCollector
         from profiler.collectors.nvidia.nvml_source import NvmlSource
         from profiler.collectors.nvidia.read_one_gpu import load_binding
         from profiler.collectors.nvidia.visible_gpus import GpuScope
@@ -135,6 +130,7 @@ def accelerator_collectors(
         if is_local:
             scope = GpuScope(settings.gpu_uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
         else:
+            # `run` does without it.
             from profiler.collectors.processes.discovery import visible_devices
 
             scope = GpuScope(
@@ -151,6 +147,7 @@ def accelerator_collectors(
         )
         collectors.append(gpu)
     if gpus_of is not None and settings.gpu != "off":
+        # Only for an instance's monitor.
         from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
 
         collectors.append(UnseenGpus(gpus_of, gpu))
@@ -159,9 +156,8 @@ def accelerator_collectors(
     # node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
-        from profiler.collectors.neuron.neuron_collector import (
-            NeuronCollector,
-        )  # see the module's docstring
+        # See the module's docstring.
+        from profiler.collectors.neuron.neuron_collector import NeuronCollector
         from profiler.collectors.neuron.neuron_monitor_supervisor import (
             NeuronMonitorSource,
             neuron_period_seconds,
@@ -188,6 +184,7 @@ def metadata_source(
     """The client of the endpoint at ``address``; the interval of the reads determines their
     timeout.
     """
+    # `run` outside of ECS does without them.
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors
     from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
     from profiler.readers.linux import proc
@@ -207,6 +204,7 @@ def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | U
 
 def read_placement(address: str, version: int) -> "Placement | None":
     """Read the ECS task of this process, within a second: in a background thread."""
+    # The monitor does without the modules of `run`.
     from profiler.local_run.local_record import Placement
 
     source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())

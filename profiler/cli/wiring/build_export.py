@@ -67,10 +67,12 @@ def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:
 
     A part that is not ``name=value`` is ignored.
     """
-    found = {}
+    attributes = {}
     for part in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
         name, _, value = (unquote(text.strip()) for text in part.partition("="))
         if name and value:
-            found[name] = value
+            attributes[name] = value
     service = environment.get("OTEL_SERVICE_NAME", "").strip()
-    return {**found, "service.name": service} if service else found
+    if service:
+        attributes["service.name"] = service
+    return attributes

@@ -33,10 +33,8 @@ _CLIENT_AGE_NS = 600 * NS_PER_SECOND
 def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None:
     """Monitor the tasks of the instance until a stop request."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (most_files, most_files)
-        )  # ten files of each container are open
+    with suppress(OSError, ValueError):  # ten files of each container are open
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     process = MonitorProcess(settings, stop)
     wake = WakeEvent()
     clock = process.clock
@@ -68,11 +66,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         open_agent=lambda address: metadata_source(
             address, settings.endpoint_version, settings.interval_seconds, clock, stop
         ),
-        read_network=lambda pid: (
-            None
-            if settings.processes == "off"
-            else proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
-        ),
+        read_network=_no_network if settings.processes == "off" else _read_network,
     )
     loop = InstanceLoop(
         access,
@@ -87,6 +81,15 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
     )
     loop.run()
     process.drain_outputs()
+
+
+def _read_network(pid: int) -> tuple[int, int] | None:
+    """The bytes that the network namespace of a process has received and sent."""
+    return proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
+
+
+def _no_network(_pid: int) -> None:
+    """Without the instance's processes, the networks of its tasks are not visible."""
 
 
 def _shared_clients(clock: Clock) -> Connect:

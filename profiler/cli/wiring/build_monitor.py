@@ -27,9 +27,8 @@ def run_monitor(stop: SignalHandler) -> None:
     """
     settings = read_settings(os.environ)
     if settings.scope == "instance":
-        from profiler.cli.wiring.build_instance import (
-            run_instance_monitor,
-        )  # the sidecar does without its modules
+        # The sidecar does without its modules.
+        from profiler.cli.wiring.build_instance import run_instance_monitor
 
         run_instance_monitor(settings, stop)
         return

@@ -17,16 +17,19 @@ from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.core.text import printable
-from profiler.local_run.labels import parse_labels
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
+    begin_runs,
     execute_in_place,
+    leave_run,
     low_limit,
     prepare_run,
     read_caller_environment,
     take_over_signals,
+    take_stop_signal,
 )
+from profiler.local_run.runner_labels import parse_labels
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
@@ -64,13 +67,15 @@ class _Runner:
         _check_options(options)
         self._options = options
         self._labels = parse_labels(options.labels)
-        self._descriptor = None if options.output is None else _open_output(options.output)
+        self._descriptor: int | None = None
+        if options.output is not None:
+            self._descriptor = _open_output(options.output)
         if options.runs > 1:
-            from profiler.local_run.prepared_run import begin_runs  # most commands run once
-
             begin_runs()
         self.stderr = Output(_STDERR)
-        self._notes = Output(_open_output(os.devnull)) if options.quiet else self.stderr
+        self._notes = self.stderr
+        if options.quiet:
+            self._notes = Output(_open_output(os.devnull))
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
@@ -116,8 +121,6 @@ class _Runner:
         is_first = self._session is None
         earlier_cpu_seconds = 0.0
         if not is_first:
-            from profiler.local_run.prepared_run import leave_run, take_stop_signal
-
             earlier_cpu_seconds = leave_run()
         options = self._options
         with prepare_run(
@@ -195,11 +198,8 @@ class _Runner:
             reason = Output(self._descriptor, _MAX_OUTPUT_SECONDS).write(printed)
             if reason is None:
                 return
-            output.write(
-                f"task-profiler: --output {self._options.output} {reason}.\n".encode(
-                    errors="replace"
-                )
-            )
+            sentence = f"task-profiler: --output {self._options.output} {reason}.\n"
+            output.write(sentence.encode(errors="replace"))
         if printed:
             output.keep(printed)
 

@@ -4,11 +4,12 @@ labels and the live view.
 
 import os
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions
@@ -18,11 +19,16 @@ from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.labels import MAX_LABEL_CHARS, git_commit, runner_labels
+from profiler.local_run.local_record import Placement, read_sizes
 from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.session import RunPlan, RunResult, run
+from profiler.local_run.run_plan import BuildSoFar, RunPlan, RunResult, RunSurroundings
+from profiler.local_run.runner_labels import MAX_LABEL_CHARS, git_commit, runner_labels
+from profiler.local_run.session import run
+from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
+# The report does not wait longer for the task metadata endpoint.
+_MAX_PLACEMENT_SECONDS = 1.0
 _VIEW_AFTER_NS = NS_PER_SECOND // 4
 
 
@@ -46,65 +54,42 @@ class RunSession:
     def __init__(
         self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output
     ) -> None:
-        self._clock = clock
         self._options = options
-        if options.no_history:
-            self._recorder = None
-        else:
+        self._clock = clock
+        self._format = _report_format(options)
+        self._recorder: HistoryRecorder | None = None
+        if not options.no_history:
             self._recorder = HistoryRecorder(os.environ, clock, options.words)
-        draws = options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb"
-        self._view = _LateView(options, clock, stderr) if draws else None
+        self._view: _LateView | None = None
+        if options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb":
+            self._view = _LateView(options, clock, stderr)
         settings = SettingsReader(os.environ)
-        seconds = options.interval_seconds
-        endpoint = endpoint_address(os.environ)
-        # A program reads a file, and in ECS the log stream of the task.
-        is_for_program = options.output is not None or endpoint is not None
-        self._format: str = options.output_format
-        if options.as_json or (self._format == "auto" and is_for_program):
-            self._format = "json"
-        plan = RunPlan(
+        accelerators = accelerator_collectors(
+            settings.accelerators(), clock, Log(), options.interval_seconds, is_local=True
+        )
+        prints_json = options.output is None and self._format == "json"
+        self._plan = RunPlan(
             name=options.name,
-            interval_seconds=seconds,
+            interval_seconds=options.interval_seconds,
             labels=labels,
-            find_labels=_find_labels,
-            fetch_placement=None if endpoint is None else partial(read_placement, *endpoint),
-            collectors=Collectors(
-                *accelerator_collectors(
-                    settings.accelerators(), clock, Log(), seconds, is_local=True
-                )
+            surroundings=_Surroundings(
+                clock, self._view, self._recorder, partial(_print_notice, stderr, prints_json)
             ),
+            collectors=Collectors(*accelerators),
             prices=settings.prices(),
             series_points=settings.value("series_points"),
+            max_history_steps=0 if self._recorder is None else MAX_STEPS,
             stuck_minutes=settings.value("stuck_minutes"),
             expected_seconds=settings.value("expected_seconds"),
-            on_notice=partial(
-                _print_notice, stderr, options.output is None and self._format == "json"
-            ),
         )
-        if self._view is not None:
-            plan = replace(
-                plan,
-                show=self._view.on_sample,
-                on_notice=self._view.on_notice,
-                pause=self._view.close,
-            )
-        if self._recorder is not None:
-            plan = replace(
-                plan,
-                max_history_steps=MAX_STEPS,
-                keep_so_far=self._recorder.keep_so_far,
-                on_started=_import_history,
-            )
-        self._plan = plan
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def run(self, prepared: PreparedRun) -> RunResult:
         if self._options.stacks != "off":
-            from profiler.cli.wiring.build_stacks import (
-                with_local_stacks,
-            )  # only where it is enabled
+            from profiler.cli.wiring.build_stacks import with_local_stacks  # most runs have none
 
-            self._plan = with_local_stacks(self._plan, self._options.stacks, prepared)
+            collectors = with_local_stacks(self._plan.collectors, self._options.stacks, prepared)
+            self._plan = replace(self._plan, collectors=collectors)
         result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
@@ -113,14 +98,13 @@ class RunSession:
     def lines(self, result: RunResult) -> tuple[bytes, bytes]:
         """The report as a record line, and as the lines to print."""
         line = encode_line(result.report)
-        if self._format in ("auto", "human"):
+        if self._format == "human":
             with suppress(Exception):  # a defect of the picture must not lose the run
                 return line, self._end(result)
-        if self._format != "text":
+        if self._format in ("human", "json"):
             return line, line + b"\n"
-        from profiler.record.report_line import (
-            report_text,
-        )  # the catalogue of metrics, which JSON does without
+        # JSON does without the catalogue of metrics.
+        from profiler.record.report_line import report_text
 
         return line, report_text(result.report).encode(errors="replace") + b"\n"
 
@@ -156,7 +140,7 @@ class RunSession:
         )
 
     def summary(self, successes: Sequence[Metrics]) -> bytes:
-        if self._format not in ("auto", "human"):
+        if self._format != "human":
             return b""
         from profiler.cli.terminal.end_page import printed_summary  # most commands run once
 
@@ -177,7 +161,8 @@ class RunSession:
             from profiler.cli.wiring.build_export import export_run  # most runs are not exported
 
             return export_run(record, os.environ, self._clock)
-        except Exception as error:  # noqa: BLE001  a defect of the export must not change the exit code
+        # A defect of the export must not change the exit code.
+        except Exception as error:  # noqa: BLE001
             return (
                 f"The run was not exported ({type(error).__name__}): report this as a defect of "
                 "task-profiler."
@@ -187,13 +172,73 @@ class RunSession:
         self._plan.collectors.stop()
 
 
-def _import_history() -> None:
-    """Import what the history needs while the command runs, not when the user waits for the
-    command's start or end.
+def _report_format(options: RunOptions) -> str:
+    """``auto`` is for a person, also off a terminal.
+
+    It is for a program in a file, and in ECS, where the task's log stream has the report.
     """
-    with suppress(ImportError):  # a Python without SQLite; the recorder reports it
-        import profiler.core.redaction
-        import profiler.runs.history.run_database  # noqa: F401
+    if options.as_json:
+        return "json"
+    if options.output_format != "auto":
+        return options.output_format
+    if options.output is not None or endpoint_address(os.environ) is not None:
+        return "json"
+    return "human"
+
+
+class _Surroundings(Struct, RunSurroundings):
+    """This machine, the terminal and the history."""
+
+    _clock: Clock
+    _view: "_LateView | None"
+    _recorder: HistoryRecorder | None
+    _print_notice: "Callable[[NoticeLine], None]"
+
+    def find_labels(self) -> Mapping[str, str]:
+        """Host, user, git commit of the working directory, and runner, as far as known."""
+        facts: dict[str, str | None] = {"host": os.uname().nodename, "user": str(os.getuid())}
+        with suppress(KeyError):  # in many containers, the user has no name
+            facts["user"] = pwd.getpwuid(os.getuid()).pw_name
+        with suppress(OSError):
+            facts["gitCommit"] = git_commit(os.getcwd())
+        labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
+        return {**labels, **runner_labels(os.environ)}
+
+    def request_placement(self) -> BackgroundCall[Placement | None] | None:
+        endpoint = endpoint_address(os.environ)
+        if endpoint is None:
+            return None
+        return BackgroundCall(
+            partial(read_placement, *endpoint), self._clock, _MAX_PLACEMENT_SECONDS
+        )
+
+    def on_started(self) -> None:
+        """Import what the history needs while the command runs, not when the user waits for the
+        command's start or end.
+        """
+        if self._recorder is None:
+            return
+        with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+            import profiler.core.redaction
+            import profiler.runs.history.run_database  # noqa: F401
+
+    def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
+        if self._view is not None:
+            self._view.on_sample(sample, processes)
+
+    def on_notice(self, line: "NoticeLine") -> None:
+        if self._view is None:
+            self._print_notice(line)
+        else:
+            self._view.on_notice(line)
+
+    def before_stop(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
+    def keep_so_far(self, build: BuildSoFar) -> None:
+        if self._recorder is not None:
+            self._recorder.keep_so_far(build)
 
 
 def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
@@ -207,19 +252,6 @@ def _print_notice(stderr: Output, is_json: bool, line: "NoticeLine") -> None:
     else:
         printed = f"task-profiler: {printable(line.notice.message)}".encode()
     stderr.write(printed + b"\n")
-
-
-def _find_labels() -> dict[str, str]:
-    """Find the default labels: host, user, git commit of the working directory, and runner, as
-    far as known.
-    """
-    facts: dict[str, str | None] = {"host": os.uname().nodename, "user": str(os.getuid())}
-    with suppress(KeyError):  # in many containers, the user has no name
-        facts["user"] = pwd.getpwuid(os.getuid()).pw_name
-    with suppress(OSError):
-        facts["gitCommit"] = git_commit(os.getcwd())
-    labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
-    return {**labels, **runner_labels(os.environ)}
 
 
 class _LateView:
@@ -254,15 +286,16 @@ class _LateView:
             self._view.close()
 
     def _make(self) -> "LiveView":
+        # See the class's docstring. Most runs have no view.
         from profiler.cli.printing import encoded, stdout_encoding
         from profiler.cli.progress import stderr_rows
         from profiler.cli.run_family import usual_duration_of
         from profiler.local_run.live_view import LiveView
-        from profiler.local_run.local_record import effective_sizes
-        from profiler.readers.cgroup.hierarchy import read_own_cgroups
-        from profiler.readers.linux.host import read_host
 
         encoding = stdout_encoding()
+        usual_duration = None
+        if not self._options.no_history:
+            usual_duration = partial(usual_duration_of, self._options, self._clock)
 
         def write(text: str) -> None:
             # If the terminal is closed or stopped, the command and the report continue.
@@ -270,9 +303,7 @@ class _LateView:
 
         return LiveView(
             stderr_rows(write),
-            effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
+            read_sizes(read_own_cgroups(), read_host()),
             self._started_ns,
-            None
-            if self._options.no_history
-            else lambda: usual_duration_of(self._options, self._clock),
+            usual_duration,
         )

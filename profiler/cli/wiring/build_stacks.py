@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from profiler.collectors.collector import COMMAND, Collectors
 from profiler.collectors.processes.discovery import pids_of
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
@@ -16,20 +14,18 @@ from profiler.collectors.stacks.stack_collector import StackAccess, StackAdvice,
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.text import install_hint
-from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessTree
 from profiler.settings import StacksMode
 
 if TYPE_CHECKING:
     from profiler.local_run.prepared_run import PreparedRun
-    from profiler.local_run.session import RunPlan
 
 _IN_TASK = StackAdvice(
     missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of "
     "task-profiler, or install py-spy in yours.",
-    invisible="There are no call stacks because the monitor does not see the batch's processes: set "
-    "pidMode to task (task-profiler taskdef add-monitor --stacks).",
+    invisible="There are no call stacks because the monitor does not see the batch's processes: "
+    "set pidMode to task (task-profiler taskdef add-monitor --stacks).",
     refused="There are no call stacks because the monitor may not read the batch's processes: give "
     "it the capability SYS_PTRACE and user 0 (task-profiler taskdef add-monitor --stacks).",
 )
@@ -41,30 +37,22 @@ _IN_RUN = StackAdvice(
 )
 
 
-def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun") -> "RunPlan":
-    """The plan of a run with a collector of the command's stacks."""
-    from profiler.local_run.local_record import (
-        effective_sizes,
-    )  # in memory already, and not needed in the monitor
-    from profiler.local_run.sampler import UnrelatedChildren
+def with_local_stacks(
+    collectors: Collectors, mode: StacksMode, prepared: "PreparedRun"
+) -> Collectors:
+    """The collectors of a run with one of the command's stacks in addition."""
+    # In memory already, and not needed in the monitor.
+    from profiler.local_run.command_sampler import UnrelatedChildren
+    from profiler.local_run.local_record import read_sizes
 
     clock = prepared.clock
-    sizes = effective_sizes(prepared.cgroups.limits(), read_host(), len(os.sched_getaffinity(0)))
-    access = _access(lambda _: (), _IN_RUN, sizes.vcpu)
-    collector = StackCollector(access, mode, clock, Log())
-    collectors = Collectors(*plan.collectors, collector)
-    tree = ProcessTree(
-        os.getpid(),
-        UnrelatedChildren(prepared.preexisting_children, collectors),
-        clock.monotonic_ns,
-    )
+    vcpu = read_sizes(prepared.cgroups, read_host()).vcpu
+    collector = StackCollector(_access(lambda _: (), _IN_RUN, vcpu), mode, clock, Log())
+    collectors = Collectors(*collectors, collector)
+    unrelated_children = UnrelatedChildren(prepared.preexisting_children, collectors)
+    tree = ProcessTree(os.getpid(), unrelated_children, clock.monotonic_ns)
     collector.follow(COMMAND, tree.identities)
-
-    def on_sample(sample: ContainerSample) -> None:
-        collector.on_sample(COMMAND, sample, sizes)
-        plan.on_sample(sample)
-
-    return replace(plan, collectors=collectors, on_sample=on_sample)
+    return collectors
 
 
 def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:

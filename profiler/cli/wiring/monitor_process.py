@@ -14,7 +14,7 @@ from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.report_delivery import Delivery
+from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
 from profiler.readers.linux.host import (
@@ -34,7 +34,9 @@ class MonitorProcess:
     """The process's clock, outputs and settings, and what is built of them."""
 
     def __init__(self, settings: MonitorSettings, stop: SignalHandler) -> None:
-        self.settings, self.stop, self.clock = settings, stop, SystemClock()
+        self.settings = settings
+        self.stop = stop
+        self.clock = SystemClock()
         self._outputs = standard_outputs()
         self.log = JsonLog(self._outputs[1])
         self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
@@ -87,15 +89,15 @@ class MonitorProcess:
         """What all tasks share. The sidecar has no ``reported`` batches."""
         # before the first tick: imports take long
         clock = self.clock
-        found = Collectors(*collectors)
+        in_use = Collectors(*collectors)
         return SharedParts(
             clock=clock,
             ticker=Ticker(clock.monotonic_ns(), self._interval_ns),
             stop=self.stop,
             stop_seconds=self.settings.stop_seconds,
             log=self.log,
-            collectors=found,
-            delivery=Delivery(
+            collectors=in_use,
+            delivery=ReportDelivery(
                 CloudWatchLogsSink(connect_logs, clock),
                 self._outputs[0],
                 self.log,

@@ -1,5 +1,7 @@
 """Parses and opens the sources of past runs that the options select, and reads the prices of the
 environment.
+
+The modules of a source are imported where it is opened: a command reads one or two of them.
 """
 
 import os
@@ -192,9 +194,8 @@ def run_filter(
 def _container_insights(
     cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress
 ) -> RunSource:
-    from profiler.aws_account.clusters_and_log_groups import (
-        matching_clusters,
-    )  # only for this source
+    # Only for this source.
+    from profiler.aws_account.clusters_and_log_groups import matching_clusters
     from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns
     from profiler.settings import SettingsReader
     from profiler.sizing.prices import PriceOverrides
@@ -225,9 +226,8 @@ def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ..
 
     Raises TaskProfilerError if a pattern matches none.
     """
-    from profiler.aws_account.clusters_and_log_groups import (
-        matching_log_groups,
-    )  # only for this source
+    # Only for this source.
+    from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 
     return matching_log_groups(_clients(options), patterns)
 
@@ -279,10 +279,8 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
         raise UsageError(
             "--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out."
         )
-    from profiler.settings import (
-        SettingsReader,
-        problems_message,
-    )  # only for commands that calculate costs
+    # Only for commands that calculate costs.
+    from profiler.settings import SettingsReader, problems_message
     from profiler.sizing.prices import PriceOverrides, is_priced
 
     reader = SettingsReader(os.environ)
@@ -295,8 +293,8 @@ def price_overrides(on_fargate: str | None = None) -> "PriceOverrides":
         settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
         names = Session()
         if not any(
-            on_fargate in names.get_available_regions("ecs", one)
-            for one in names.get_available_partitions()
+            on_fargate in names.get_available_regions("ecs", partition)
+            for partition in names.get_available_partitions()
         ):
             raise UsageError(
                 f"ECS is not known in a Region {on_fargate!r}: check the name, or {settings}"

@@ -40,6 +40,7 @@ def is_last_end(container: InstanceContainer, answer: TaskMetadata, waited_ns: i
 
 
 def _awaits_inspection(container: InstanceContainer) -> bool:
+    """Whether Docker may still show the exit code, which the event of the end may lack."""
     return container.inspected.exit_code is None and not container.is_removed
 
 

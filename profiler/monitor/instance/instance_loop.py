@@ -114,7 +114,8 @@ class InstanceLoop:
         shared = self._shared
         try:
             self._watch()
-        except Exception as error:  # noqa: BLE001  the last handler: the reports that are on their way are delivered
+        # The last handler: the reports that are on their way are delivered.
+        except Exception as error:  # noqa: BLE001
             self._log.error(f"The monitor failed ({describe(error)}): {REPORT_DEFECT}")
         shared.attempt(shared.delivery.finish)
         shared.attempt(shared.collectors.stop)
@@ -123,6 +124,7 @@ class InstanceLoop:
             shared.attempt(task.source.close)
 
     def _watch(self) -> None:
+        """Step at each tick and at each event of Docker, until a stop request."""
         shared = self._shared
         events = self._access.events
         for collector in shared.collectors.threads:
@@ -172,6 +174,9 @@ class InstanceLoop:
         self._shared.delivery.print_failed()
 
     def _step_task(self, arn: str, task: _Task, now_ns: int, *, is_tick: bool) -> None:
+        """Settle what is open, then monitor the task if there is news or it is due, or else only
+        sample it at a tick.
+        """
         source = task.source
         is_steady = source.is_steady
         if source.has_news or source.awaits_answer or not is_steady:
@@ -209,6 +214,9 @@ class InstanceLoop:
     # What Docker shows
 
     def _take_news(self) -> None:
+        """Take Docker's events, list the containers if events may be missing, and inspect those
+        that are due, as far as the time of a step allows.
+        """
         self._docker.begin_step()
         news = self._access.events.take()
         if None in news:
@@ -225,6 +233,7 @@ class InstanceLoop:
             self._guard(docker_id, partial(self._inspect, docker_id))
 
     def _on_event(self, event: ContainerEvent) -> None:
+        """Pass the event to its task, or keep it until a new container is inspected."""
         docker_id = event.docker_id
         if event.action == "destroy":
             self._on_removed(docker_id)
@@ -293,6 +302,7 @@ class InstanceLoop:
             self._containers.inspect_at(docker_id, self._docker.retry_at_ns(inspected))
 
     def _on_inspected(self, inspected: EcsContainer) -> None:
+        """Decide about a new container, and add it to its task if that is followed."""
         docker_id = inspected.docker_id
         arn = inspected.labels.task_arn
         known = self._containers.get_or_add(docker_id, arn)
@@ -324,6 +334,7 @@ class InstanceLoop:
         return matches_any(inspected.labels.family or "", self._families)
 
     def _on_own_container(self, inspected: EcsContainer) -> None:
+        """Keep where the monitor's own output goes, and do not report the monitor's task."""
         self._own = ContainerMetadata(
             name=inspected.labels.container_name,
             docker_id=inspected.docker_id,
@@ -335,6 +346,7 @@ class InstanceLoop:
         self._done.add(arn)
 
     def _new_task(self, inspected: EcsContainer) -> _Task:
+        """A task that is followed from its first container on."""
         started_ns = inspected.started_ns
         source = InstanceTask(
             inspected.labels,
@@ -348,12 +360,14 @@ class InstanceLoop:
         return _Task(source, self._make_task(source), len(source.warnings))
 
     def _task_of(self, docker_id: str) -> _Task | None:
+        """The task of a followed container; None before its first inspection or after its end."""
         arn = self._containers.task_arn_of(docker_id)
         return None if arn is None else self._tasks.get(arn)
 
     # The end of a container or a task
 
     def _on_removed(self, docker_id: str) -> None:
+        """Forget a container that Docker has removed, and its task with the last one."""
         task = self._task_of(docker_id)
         if task is not None:
             task.source.on_removed(docker_id)
@@ -387,6 +401,7 @@ class InstanceLoop:
             self._on_defect(key, error)
 
     def _on_defect(self, key: str, error: Exception) -> None:
+        """Report the task of the key as far as it is known; see :meth:`_guard`."""
         arn: str | None = key
         if key not in self._tasks:
             known = self._containers.get(key)

@@ -192,6 +192,7 @@ class InstanceTask:
                 self.on_event(event)
 
     def _open_group(self, cgroup_parent: str) -> None:
+        """Open the task's group once; the agent may have made none."""
         if self._group is not None or not cgroup_parent:
             return
         group = self._groups.open_task(cgroup_parent)
@@ -257,6 +258,7 @@ class InstanceTask:
         keep_totals(container, reading, others, others_cpu_ns)
 
     def _sharers(self, container: InstanceContainer) -> frozenset[str]:
+        """The others in the task's group; see :func:`sharers_of`."""
         return sharers_of(container, self._describe(), lacks_containers=self.lacks_containers)
 
     # What the agent answers
@@ -341,6 +343,7 @@ class InstanceTask:
         return reading
 
     def _sample(self, container: InstanceContainer) -> ContainerSample | Unavailable | None:
+        """The totals of a settled container, else a new sample; None between the two."""
         if container.no_group is not None:
             container.open(self._groups)
         if container.is_settled:

@@ -19,7 +19,8 @@ class ReportedFile:
     """
 
     def __init__(self, path: Path, log: Log) -> None:
-        self._path, self._log = path, log
+        self._path = path
+        self._log = log
         self._reported: set[str] = set()
         self._unsure: set[str] = set()
         self._lines = 0
@@ -30,7 +31,8 @@ class ReportedFile:
             lines = self._path.read_text(errors="replace").split("\n")
         except OSError:
             return
-        self._reported, self._lines = set(lines) - {""}, len(lines)
+        self._reported = set(lines) - {""}
+        self._lines = len(lines)
 
     def has(self, batch: str) -> bool:
         return batch in self._reported
@@ -51,9 +53,8 @@ class ReportedFile:
         self._lines += 1
         try:
             if self._lines > len(self._reported) + _MAX_OLD_LINES:
-                write_atomically(
-                    self._path, "".join(f"{one}\n" for one in self._reported).encode(), mode=0o600
-                )
+                text = "".join(f"{reported}\n" for reported in self._reported)
+                write_atomically(self._path, text.encode(), mode=0o600)
                 self._lines = len(self._reported)
             else:
                 with self._path.open("a") as file:

@@ -52,16 +52,14 @@ class MetricsServer(TCPServer):
         self._thread = threading.Thread(target=self._serve, name="prometheus", daemon=True)
 
     def server_bind(self) -> None:
-        if (
-            self.address_family == socket.AF_INET6
-        ):  # it also accepts IPv4, independently of the system's default
+        if self.address_family == socket.AF_INET6:
+            # It also accepts IPv4, independently of the system's default.
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
 
     def server_activate(self) -> None:
-        self.socket.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES
-        )  # connections inherit it
+        # Connections inherit it.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         super().server_activate()
 
     @property

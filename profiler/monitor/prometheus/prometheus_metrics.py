@@ -1,4 +1,4 @@
-"""The live metrics: name, labels and help text, and their values in a snapshot.
+"""The live metrics: a row for each, with its name, its help text and its value in a snapshot.
 
 The record has a separate catalogue (``profiler/record/metric_catalogue.py``): it describes a whole
 run, and not in the base units and names that Prometheus' conventions require
@@ -7,26 +7,24 @@ Prometheus. prometheus_client would take six times as long to write it, because 
 labels of each series again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 from msgspec import Struct
 
-from profiler.collectors.nvidia.gpu_usage import LiveGpus
+from profiler.collectors.nvidia.gpu_usage import LatestGpu
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
-from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
-from profiler.readers.linux.host import InstanceReading
+from profiler.monitor.prometheus.snapshot import Snapshot
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.metric_catalogue import LIVE_GPU_TOTALS
 from profiler.record.units import MIB
-
-if TYPE_CHECKING:
-    from profiler.collectors.neuron.neuron_collector import LiveNeuron
 
 PREFIX = "task_profiler_"
 # The labels of every series.
@@ -42,14 +40,22 @@ _LABEL_CACHE_SIZE = 1024
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
+# A series of some metrics: the values of its labels, and the part of a snapshot that the metrics
+# read.
+Subject = tuple[tuple[str, ...], Any]
+
+
 class LiveMetric(Struct, frozen=True):
     """A live metric: its name without the prefix, and its labels, in addition to the labels of
     every series.
+
+    ``get`` reads its value of a subject; None makes no series.
     """
 
     name: str
     labels: tuple[str, ...]
     help: str
+    get: Callable[[Any], float | None]
 
     @property
     def full_name(self) -> str:
@@ -60,126 +66,447 @@ class LiveMetric(Struct, frozen=True):
         return "counter" if self.name.endswith(_COUNTER_SUFFIX) else "gauge"
 
 
-def _metrics(*labels: str, **help_texts: str) -> tuple[LiveMetric, ...]:
-    """Metrics with the same labels: their names and help texts."""
-    return tuple(LiveMetric(name, labels, text) for name, text in help_texts.items())
+class MetricGroup(Struct, frozen=True):
+    """Metrics with the same labels and subjects."""
+
+    labels: tuple[str, ...]
+    subjects: Callable[[Snapshot], Iterable[Subject]]
+    metrics: tuple[LiveMetric, ...]
 
 
-LIVE_METRICS: tuple[LiveMetric, ...] = (
-    *_metrics(
-        *("revision", "cluster", "launch_type", "availability_zone"),
-        task_info="The task, always 1; unknown labels are empty.",
+# The subjects of a snapshot
+
+
+def _part(name: str) -> Callable[[Snapshot], list[Subject]]:
+    """A part of the snapshot, of which there is one or none."""
+
+    def subjects(snapshot: Snapshot) -> list[Subject]:
+        part = getattr(snapshot, name)
+        return [] if part is None else [((), part)]
+
+    return subjects
+
+
+def _each(path: str) -> Callable[[Snapshot], Iterator[Subject]]:
+    """The values of a mapping at a path of the snapshot, each with its key as the label."""
+    part, _, name = path.rpartition(".")
+
+    def subjects(snapshot: Snapshot) -> Iterator[Subject]:
+        owner = getattr(snapshot, part) if part else snapshot
+        values: Mapping[Any, float] = {} if owner is None else getattr(owner, name)
+        for key, value in sorted(values.items())[:MAX_NEURON_CORES]:
+            yield (str(key),), value
+
+    return subjects
+
+
+def _whole(snapshot: Snapshot) -> list[Subject]:
+    return [((), snapshot)]
+
+
+def _task(snapshot: Snapshot) -> Iterator[Subject]:
+    task = snapshot.task
+    if task is not None and task.arn is not None:
+        place = (task.launch_type or "", task.availability_zone or "")
+        yield (task.revision or "", cluster_name(task.cluster) or "", *place), task
+
+
+def _containers(snapshot: Snapshot) -> Iterator[Subject]:
+    for shown in snapshot.containers:
+        yield (shown.container.name,), shown
+
+
+def _containers_with_network(snapshot: Snapshot) -> Iterator[Subject]:
+    for shown in snapshot.containers:
+        if not shown.container.shares_network:
+            yield (shown.container.name,), shown
+
+
+def _gpus(snapshot: Snapshot) -> tuple[LatestGpu, ...]:
+    return () if snapshot.gpus is None else snapshot.gpus.gpus[:MAX_GPUS]
+
+
+def _gpu_facts(snapshot: Snapshot) -> Iterator[Subject]:
+    is_known = snapshot.gpus is not None and snapshot.gpus.is_known
+    scope = _BATCH_SCOPE if is_known else WHOLE_INSTANCE
+    for gpu in _gpus(snapshot):
+        facts = gpu.sample.facts
+        yield (facts.uuid, str(facts.index), facts.name or "", scope), facts
+
+
+def _gpu_readings(snapshot: Snapshot) -> Iterator[Subject]:
+    for gpu in _gpus(snapshot):
+        yield (gpu.sample.facts.uuid,), gpu
+
+
+def _gpu_throttling(snapshot: Snapshot) -> Iterator[Subject]:
+    for gpu in _gpus(snapshot):
+        for reason, seconds in (gpu.throttled_seconds or {}).items():
+            yield (gpu.sample.facts.uuid, reason), seconds
+
+
+def _executions(snapshot: Snapshot) -> Iterator[Subject]:
+    if snapshot.neuron is not None:
+        yield ("completed",), snapshot.neuron.completed
+        yield ("failed",), snapshot.neuron.failed
+
+
+def _latencies(snapshot: Snapshot) -> Iterator[Subject]:
+    if snapshot.neuron is not None:
+        yield ("p50",), snapshot.neuron.latency.p50_seconds
+        yield ("p99",), snapshot.neuron.latency.p99_seconds
+        yield ("p100",), snapshot.neuron.latency.p100_seconds
+
+
+def _swap(snapshot: Snapshot) -> Iterator[Subject]:
+    if snapshot.instance is not None and snapshot.instance.swap_counters is not None:
+        yield (), snapshot.instance.swap_counters
+
+
+def _disks(snapshot: Snapshot) -> Iterator[Subject]:
+    if snapshot.instance is not None:
+        for disk in snapshot.instance.disks:
+            yield (disk.mount_point,), disk
+
+
+def _version(snapshot: Snapshot) -> list[Subject]:
+    return [((__version__,), snapshot)]
+
+
+# The values of a subject
+
+
+def _same(value: float | None) -> float | None:
+    """The subject is the value."""
+    return value
+
+
+def _one(_: object) -> float:
+    return 1
+
+
+def _at(path: str, unit: Callable[[float], float] = float) -> Callable[[Any], float | None]:
+    """The value at a path of the subject, converted to the base unit."""
+    get = attrgetter(path)
+
+    def value(subject: Any) -> float | None:  # noqa: ANN401  any part of a snapshot
+        number = get(subject)
+        return None if number is None else unit(number)
+
+    return value
+
+
+def _from_ns(time_ns: float) -> float:
+    return time_ns / NS_PER_SECOND
+
+
+def _from_percent(percent: float) -> float:
+    return percent / _PERCENT
+
+
+def _from_mhz(frequency_mhz: float) -> float:
+    return frequency_mhz * _HERTZ_PER_MHZ
+
+
+def _from_mib(size_mib: float) -> float:
+    return round(size_mib * MIB)
+
+
+def _gpu_total(field: str, gpu: LatestGpu) -> float | None:
+    return gpu.totals.get(field)
+
+
+Row = tuple[str, str, Callable[[Any], float | None]]
+
+
+def _group(
+    labels: tuple[str, ...], subjects: Callable[[Snapshot], Iterable[Subject]], *rows: Row
+) -> MetricGroup:
+    metrics = tuple(LiveMetric(name, labels, text, get) for name, text, get in rows)
+    return MetricGroup(labels, subjects, metrics)
+
+
+GROUPS: tuple[MetricGroup, ...] = (
+    _group(
+        ("revision", "cluster", "launch_type", "availability_zone"),
+        _task,
+        ("task_info", "The task, always 1; unknown labels are empty.", _one),
     ),
-    *_metrics(
-        task_network_receive_bytes_total="Bytes received by the task in awsvpc mode.",
-        task_network_transmit_bytes_total="Bytes sent by the task in awsvpc mode.",
+    _group(
+        (),
+        _whole,
+        (
+            "task_network_receive_bytes_total",
+            "Bytes received by the task in awsvpc mode.",
+            _at("task_rx_bytes"),
+        ),
+        (
+            "task_network_transmit_bytes_total",
+            "Bytes sent by the task in awsvpc mode.",
+            _at("task_tx_bytes"),
+        ),
     ),
-    *_metrics(
-        "container",
-        container_start_time_seconds="Start time, in seconds since 1970.",
-        container_cpu_seconds_total="CPU time used.",
-        container_cpu_used_vcpus="Mean vCPU used between the last two samples.",
-        container_cpu_limit_vcpus="vCPUs that the container can use.",
-        container_memory_used_bytes="Memory in use without what the kernel can reclaim: page cache and kernel memory.",
-        container_memory_limit_bytes="Memory limit of the container.",
-        container_network_receive_bytes_total="Bytes received on the container's own network.",
-        container_network_transmit_bytes_total="Bytes sent on the container's own network.",
-        container_block_read_bytes_total="Bytes read from block devices.",
-        container_block_write_bytes_total="Bytes written to block devices.",
+    _group(
+        ("container",),
+        _containers,
+        (
+            "container_start_time_seconds",
+            "Start time, in seconds since 1970.",
+            _at("container.started_ns", _from_ns),
+        ),
+        ("container_cpu_seconds_total", "CPU time used.", _at("sample.cpu_ns", _from_ns)),
+        (
+            "container_cpu_used_vcpus",
+            "Mean vCPU used between the last two samples.",
+            _at("vcpu_used"),
+        ),
+        ("container_cpu_limit_vcpus", "vCPUs that the container can use.", _at("limits.vcpu")),
+        (
+            "container_memory_used_bytes",
+            "Memory in use without what the kernel can reclaim: page cache and kernel memory.",
+            _at("sample.memory_used_bytes"),
+        ),
+        (
+            "container_memory_limit_bytes",
+            "Memory limit of the container.",
+            _at("limits.memory_bytes"),
+        ),
     ),
-    *_metrics("uuid", "index", "name", "scope", gpu_info="The GPU, always 1."),
-    *_metrics(
-        "uuid",
-        gpu_utilization_ratio="Share of the driver's last period in which a kernel ran, 0 to 1.",
-        gpu_sm_active_ratio="Share of time and of multiprocessors in which a warp ran, 0 to 1. From Hopper on.",
-        gpu_sm_occupancy_ratio="Active warps divided by the warps that the multiprocessors can hold. From Hopper on.",
-        gpu_tensor_active_ratio="Share of time in which the tensor cores worked, 0 to 1. From Hopper on.",
-        gpu_dram_active_ratio="Share of time in which the device memory transferred data, 0 to 1. From Hopper on.",
-        gpu_idle_seconds_total="Time in which no kernel ran.",
-        **{metric.live_name: metric.live_help for metric in LIVE_GPU_TOTALS},
-        gpu_memory_used_bytes="Memory in use.",
-        gpu_memory_size_bytes="Memory size.",
-        gpu_power_watts="Power draw.",
-        gpu_energy_joules_total="Energy used, by the driver's counter or the integrated power.",
-        gpu_temperature_celsius="Temperature.",
-        gpu_sm_clock_hertz="Clock frequency of the multiprocessors.",
+    _group(
+        ("container",),
+        _containers_with_network,
+        (
+            "container_network_receive_bytes_total",
+            "Bytes received on the container's own network.",
+            _at("sample.network_rx_bytes"),
+        ),
+        (
+            "container_network_transmit_bytes_total",
+            "Bytes sent on the container's own network.",
+            _at("sample.network_tx_bytes"),
+        ),
     ),
-    *_metrics("uuid", "reason", gpu_throttled_seconds_total="Time throttled for this reason."),
-    *_metrics(
-        "neuron_core",
-        neuron_core_utilization_ratio="Share of the last period in which the core computed, 0 to 1.",
-        neuron_core_memory_used_bytes="Device memory in use by the core.",
+    _group(
+        ("container",),
+        _containers,
+        (
+            "container_block_read_bytes_total",
+            "Bytes read from block devices.",
+            _at("sample.block_read_bytes"),
+        ),
+        (
+            "container_block_write_bytes_total",
+            "Bytes written to block devices.",
+            _at("sample.block_write_bytes"),
+        ),
     ),
-    *_metrics(
-        "category", neuron_memory_used_bytes="Device memory in use on all devices, by category."
+    _group(
+        ("uuid", "index", "name", "scope"),
+        _gpu_facts,
+        ("gpu_info", "The GPU, always 1.", _one),
     ),
-    *_metrics(
-        neuron_device_memory_used_bytes="Device memory in use on all devices.",
-        neuron_device_memory_size_bytes="Memory of all visible devices.",
+    _group(
+        ("uuid",),
+        _gpu_readings,
+        (
+            "gpu_utilization_ratio",
+            "Share of the driver's last period in which a kernel ran, 0 to 1.",
+            _at("sample.utilization_percent", _from_percent),
+        ),
+        (
+            "gpu_sm_active_ratio",
+            "Share of time and of multiprocessors in which a warp ran, 0 to 1. From Hopper on.",
+            _at("sample.sm_active_percent", _from_percent),
+        ),
+        (
+            "gpu_sm_occupancy_ratio",
+            "Active warps divided by the warps that the multiprocessors can hold. From Hopper on.",
+            _at("sample.sm_occupancy_percent", _from_percent),
+        ),
+        (
+            "gpu_tensor_active_ratio",
+            "Share of time in which the tensor cores worked, 0 to 1. From Hopper on.",
+            _at("sample.tensor_active_percent", _from_percent),
+        ),
+        (
+            "gpu_dram_active_ratio",
+            "Share of time in which the device memory transferred data, 0 to 1. From Hopper on.",
+            _at("sample.dram_active_percent", _from_percent),
+        ),
+        ("gpu_idle_seconds_total", "Time in which no kernel ran.", _at("idle_seconds")),
+        *(
+            (metric.live_name, metric.live_help, partial(_gpu_total, metric.gpu_field))
+            for metric in LIVE_GPU_TOTALS
+        ),
+        ("gpu_memory_used_bytes", "Memory in use.", _at("sample.memory_used_bytes")),
+        ("gpu_memory_size_bytes", "Memory size.", _at("sample.memory_size_bytes")),
+        ("gpu_power_watts", "Power draw.", _at("sample.power_watts")),
+        (
+            "gpu_energy_joules_total",
+            "Energy used, by the driver's counter or the integrated power.",
+            _at("energy_joules"),
+        ),
+        ("gpu_temperature_celsius", "Temperature.", _at("sample.temperature_celsius")),
+        (
+            "gpu_sm_clock_hertz",
+            "Clock frequency of the multiprocessors.",
+            _at("sample.sm_clock_mhz", _from_mhz),
+        ),
     ),
-    *_metrics("outcome", neuron_executions_total="Executions by outcome: completed or failed."),
-    *_metrics(
-        "percentile", neuron_execution_latency_seconds="Latency of executions in the last period."
+    _group(
+        ("uuid", "reason"),
+        _gpu_throttling,
+        ("gpu_throttled_seconds_total", "Time throttled for this reason.", _same),
     ),
-    *_metrics(
-        neuron_ecc_uncorrected_errors_total="Uncorrected memory errors on all devices.",
-        instance_memory_size_bytes="Memory of the instance.",
-        instance_memory_available_bytes="Memory that is available without swapping.",
-        instance_swap_size_bytes="Swap space of the instance.",
-        instance_swap_free_bytes="Free swap space.",
-        instance_swap_out_bytes_total="Bytes written to swap space.",
-        instance_swap_in_bytes_total="Bytes read from swap space.",
+    _group(
+        ("neuron_core",),
+        _each("neuron.utilization_percent"),
+        (
+            "neuron_core_utilization_ratio",
+            "Share of the last period in which the core computed, 0 to 1.",
+            _from_percent,
+        ),
     ),
-    *_metrics(
-        "mount_point",
-        instance_disk_size_bytes="Size of the file system.",
-        instance_disk_available_bytes="Bytes available to users other than root.",
+    _group(
+        ("neuron_core",),
+        _each("neuron.core_memory_bytes"),
+        ("neuron_core_memory_used_bytes", "Device memory in use by the core.", _same),
     ),
-    *_metrics("version", monitor_info="The monitor, always 1."),
-    *_metrics(
-        monitor_cpu_seconds_total="CPU time of the monitor.",
-        monitor_memory_peak_bytes="Peak resident memory of the monitor.",
+    _group(
+        ("category",),
+        _each("neuron.memory_bytes_by_category"),
+        ("neuron_memory_used_bytes", "Device memory in use on all devices, by category.", _same),
     ),
-    *_metrics("source", monitor_source_up="1 if the source answers, else 0."),
-    *_metrics(
-        monitor_read_failures_total="Failed reads of the containers' stats.",
-        monitor_missed_ticks_total="Sampling times that the monitor missed.",
+    _group(
+        (),
+        _part("neuron"),
+        (
+            "neuron_device_memory_used_bytes",
+            "Device memory in use on all devices.",
+            _at("device_memory_bytes"),
+        ),
+        (
+            "neuron_device_memory_size_bytes",
+            "Memory of all visible devices.",
+            _at("device_memory_size_bytes"),
+        ),
+    ),
+    _group(
+        ("outcome",),
+        _executions,
+        ("neuron_executions_total", "Executions by outcome: completed or failed.", _same),
+    ),
+    _group(
+        ("percentile",),
+        _latencies,
+        ("neuron_execution_latency_seconds", "Latency of executions in the last period.", _same),
+    ),
+    _group(
+        (),
+        _part("neuron"),
+        (
+            "neuron_ecc_uncorrected_errors_total",
+            "Uncorrected memory errors on all devices.",
+            _at("ecc_uncorrected"),
+        ),
+    ),
+    _group(
+        (),
+        _part("instance"),
+        ("instance_memory_size_bytes", "Memory of the instance.", _at("memory_size_bytes")),
+        (
+            "instance_memory_available_bytes",
+            "Memory that is available without swapping.",
+            _at("memory_available_bytes"),
+        ),
+        ("instance_swap_size_bytes", "Swap space of the instance.", _at("swap_size_bytes")),
+        ("instance_swap_free_bytes", "Free swap space.", _at("swap_free_bytes")),
+    ),
+    _group(
+        (),
+        _swap,
+        ("instance_swap_out_bytes_total", "Bytes written to swap space.", _at("out_bytes")),
+        ("instance_swap_in_bytes_total", "Bytes read from swap space.", _at("in_bytes")),
+    ),
+    _group(
+        ("mount_point",),
+        _disks,
+        ("instance_disk_size_bytes", "Size of the file system.", _at("size_bytes")),
+        (
+            "instance_disk_available_bytes",
+            "Bytes available to users other than root.",
+            _at("available_bytes"),
+        ),
+    ),
+    _group(
+        ("version",),
+        _version,
+        ("monitor_info", "The monitor, always 1.", _one),
+    ),
+    _group(
+        (),
+        _part("own_usage"),
+        ("monitor_cpu_seconds_total", "CPU time of the monitor.", _at("cpu_seconds")),
+        (
+            "monitor_memory_peak_bytes",
+            "Peak resident memory of the monitor.",
+            _at("max_rss_mb", _from_mib),
+        ),
+    ),
+    _group(
+        ("source",),
+        _each("sources"),
+        ("monitor_source_up", "1 if the source answers, else 0.", _same),
+    ),
+    _group(
+        (),
+        _whole,
+        (
+            "monitor_read_failures_total",
+            "Failed reads of the containers' stats.",
+            _at("read_failures"),
+        ),
+        (
+            "monitor_missed_ticks_total",
+            "Sampling times that the monitor missed.",
+            _at("missed_ticks"),
+        ),
     ),
 )
-
-_LABELS_BY_METRIC = {metric.name: metric.labels for metric in LIVE_METRICS}
-
-# The values of labels, and the values of the metrics with these labels by name. A value of None
-# makes no series.
-Values = tuple[tuple[str, ...], Mapping[str, float | None]]
+LIVE_METRICS = tuple(chain.from_iterable(group.metrics for group in GROUPS))
 
 
 def metrics_text(snapshot: Snapshot) -> bytes:
     """The text of a snapshot: each series once, with label values cut and escaped."""
+    task = snapshot.task
+    task_values = ("", "")
+    if task is not None:
+        task_values = (task.family or "", "" if task.arn is None else task_id(task.arn))
+    parts: list[str] = []
+    for group in GROUPS:
+        subjects = [
+            (_labels(group.labels, task_values + values), subject)
+            for values, subject in group.subjects(snapshot)
+        ]
+        for metric in group.metrics:
+            parts += _lines(metric, subjects)
+    return "".join(parts).encode()
+
+
+def _lines(metric: LiveMetric, subjects: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """The lines of a metric; ``subjects`` have the text of their labels."""
     # By labels: with two names that are equal after the cut, a series would be there twice, and
     # Prometheus would reject the whole scrape.
-    series: dict[str, dict[str, float]] = {metric.name: {} for metric in LIVE_METRICS}
-    task = snapshot.task
-    if task is None:
-        labels_of_task = ("", "")
-    else:
-        labels_of_task = (task.family or "", "" if task.arn is None else task_id(task.arn))
-    for labels, values in live_values(snapshot):
-        text = ""
-        for name, value in values.items():
-            if value is not None:
-                text = text or _labels(_LABELS_BY_METRIC[name], labels_of_task + labels)
-                series[name][text] = value
-    parts: list[str] = []
-    for metric in LIVE_METRICS:
-        name = metric.full_name
-        if series[metric.name]:
-            parts.append(f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n")
-            parts += [
-                f"{name}{labels} {float(value)!r}\n"
-                for labels, value in series[metric.name].items()
-            ]
-    return "".join(parts).encode()
+    series: dict[str, float] = {}
+    for labels, subject in subjects:
+        value = metric.get(subject)
+        if value is not None:
+            series[labels] = value
+    name = metric.full_name
+    if series:
+        yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
+    for labels, value in series.items():
+        yield f"{name}{labels} {float(value)!r}\n"
 
 
 @lru_cache(_LABEL_CACHE_SIZE)
@@ -188,133 +515,3 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     cut = (without_surrogates(value[:_MAX_LABEL_LENGTH]) for value in values)
     pairs = sorted(zip((*TASK_LABELS, *names), cut, strict=True))
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in pairs) + "}"
-
-
-def _values(*labels: str, **values: float | None) -> Values:
-    return labels, values
-
-
-def live_values(snapshot: Snapshot) -> Iterator[Values]:
-    """The values of all live metrics."""
-    task = snapshot.task
-    own = snapshot.own_usage
-    if task is not None and task.arn is not None:
-        labels = (
-            task.revision,
-            cluster_name(task.cluster),
-            task.launch_type,
-            task.availability_zone,
-        )
-        yield _values(*(label or "" for label in labels), task_info=1)
-    yield _values(
-        task_network_receive_bytes_total=snapshot.task_rx_bytes,
-        task_network_transmit_bytes_total=snapshot.task_tx_bytes,
-    )
-    yield from map(_container_values, snapshot.containers)
-    if snapshot.gpus is not None:
-        yield from _gpu_values(snapshot.gpus)
-    if snapshot.neuron is not None:
-        yield from _neuron_values(snapshot.neuron)
-    if snapshot.instance is not None:
-        yield from _instance_values(snapshot.instance)
-    yield _values(__version__, monitor_info=1)
-    yield _values(
-        monitor_cpu_seconds_total=own.cpu_seconds,
-        monitor_memory_peak_bytes=None if own.max_rss_mb is None else round(own.max_rss_mb * MIB),
-        monitor_read_failures_total=snapshot.read_failures,
-        monitor_missed_ticks_total=snapshot.missed_ticks,
-    )
-    for name, is_up in snapshot.sources.items():
-        yield _values(name, monitor_source_up=int(is_up))
-
-
-def _container_values(shown: ContainerSnapshot) -> Values:
-    sample = shown.sample
-    limits = shown.limits
-    has_network = not shown.container.shares_network
-    return _values(
-        shown.container.name,
-        container_start_time_seconds=_divided(shown.container.started_ns, NS_PER_SECOND),
-        container_cpu_seconds_total=_divided(sample.cpu_ns, NS_PER_SECOND),
-        container_cpu_used_vcpus=shown.vcpu_used,
-        container_cpu_limit_vcpus=limits.vcpu,
-        container_memory_used_bytes=sample.memory_used_bytes,
-        container_memory_limit_bytes=limits.memory_bytes,
-        container_network_receive_bytes_total=sample.network_rx_bytes if has_network else None,
-        container_network_transmit_bytes_total=sample.network_tx_bytes if has_network else None,
-        container_block_read_bytes_total=sample.block_read_bytes,
-        container_block_write_bytes_total=sample.block_write_bytes,
-    )
-
-
-def _gpu_values(readings: LiveGpus) -> Iterator[Values]:
-    scope = _BATCH_SCOPE if readings.is_known else WHOLE_INSTANCE
-    for gpu in readings.gpus[:MAX_GPUS]:
-        sample = gpu.sample
-        facts = gpu.sample.facts
-        yield _values(facts.uuid, str(facts.index), facts.name or "", scope, gpu_info=1)
-        yield _values(
-            facts.uuid,
-            gpu_utilization_ratio=_divided(sample.utilization_percent, _PERCENT),
-            gpu_sm_active_ratio=_divided(sample.sm_active_percent, _PERCENT),
-            gpu_sm_occupancy_ratio=_divided(sample.sm_occupancy_percent, _PERCENT),
-            gpu_tensor_active_ratio=_divided(sample.tensor_active_percent, _PERCENT),
-            gpu_dram_active_ratio=_divided(sample.dram_active_percent, _PERCENT),
-            gpu_idle_seconds_total=gpu.idle_seconds,
-            **{metric.live_name: gpu.totals.get(metric.gpu_field) for metric in LIVE_GPU_TOTALS},
-            gpu_memory_used_bytes=sample.memory_used_bytes,
-            gpu_memory_size_bytes=sample.memory_size_bytes,
-            gpu_power_watts=sample.power_watts,
-            gpu_energy_joules_total=gpu.energy_joules,
-            gpu_temperature_celsius=sample.temperature_celsius,
-            gpu_sm_clock_hertz=None
-            if sample.sm_clock_mhz is None
-            else sample.sm_clock_mhz * _HERTZ_PER_MHZ,
-        )
-        for reason, seconds in (gpu.throttled_seconds or {}).items():
-            yield _values(facts.uuid, reason, gpu_throttled_seconds_total=seconds)
-
-
-def _neuron_values(neuron: "LiveNeuron") -> Iterator[Values]:
-    for core, percent in _first_cores(neuron.utilization_percent):
-        yield _values(core, neuron_core_utilization_ratio=percent / _PERCENT)
-    for core, used_bytes in _first_cores(neuron.core_memory_bytes):
-        yield _values(core, neuron_core_memory_used_bytes=used_bytes)
-    for category, used_bytes in neuron.memory_bytes_by_category.items():
-        yield _values(category, neuron_memory_used_bytes=used_bytes)
-    yield _values("completed", neuron_executions_total=neuron.completed)
-    yield _values("failed", neuron_executions_total=neuron.failed)
-    yield _values("p50", neuron_execution_latency_seconds=neuron.latency.p50_seconds)
-    yield _values("p99", neuron_execution_latency_seconds=neuron.latency.p99_seconds)
-    yield _values("p100", neuron_execution_latency_seconds=neuron.latency.p100_seconds)
-    yield _values(
-        neuron_device_memory_used_bytes=neuron.device_memory_bytes,
-        neuron_device_memory_size_bytes=neuron.device_memory_size_bytes,
-        neuron_ecc_uncorrected_errors_total=neuron.ecc_uncorrected,
-    )
-
-
-def _first_cores(values: Mapping[int, float]) -> Iterable[tuple[str, float]]:
-    return ((str(index), value) for index, value in sorted(values.items())[:MAX_NEURON_CORES])
-
-
-def _instance_values(instance: InstanceReading) -> Iterator[Values]:
-    swap = instance.swap_counters
-    yield _values(
-        instance_memory_size_bytes=instance.memory_size_bytes,
-        instance_memory_available_bytes=instance.memory_available_bytes,
-        instance_swap_size_bytes=instance.swap_size_bytes,
-        instance_swap_free_bytes=instance.swap_free_bytes,
-        instance_swap_out_bytes_total=None if swap is None else swap.out_bytes,
-        instance_swap_in_bytes_total=None if swap is None else swap.in_bytes,
-    )
-    for disk in instance.disks:
-        yield _values(
-            disk.mount_point,
-            instance_disk_size_bytes=disk.size_bytes,
-            instance_disk_available_bytes=disk.available_bytes,
-        )
-
-
-def _divided(value: float | None, divisor: float) -> float | None:
-    return None if value is None else value / divisor

@@ -99,7 +99,7 @@ class SnapshotBuilder(Struct, eq=False):
         sources: dict[str, bool] = {}
         gpus, neuron = self._devices(sources, now_ns)
         containers = tuple(self._containers(sources, now_ns))
-        has_task_network = any(one.container.shares_network for one in containers)
+        has_task_network = any(shown.container.shares_network for shown in containers)
         return Snapshot(
             valid_until_ns=now_ns + self.hold_ns,
             own_usage=shared.read_own_usage(),
@@ -151,9 +151,9 @@ class SnapshotBuilder(Struct, eq=False):
         sources[name] = self._answers_now(name, observed.readings, now_ns)
         if not sources[name] or observed.task is None or observed.last_reading is None:
             return
-        for one in observed.followed.listed:
-            container = one.container
-            usage = one.usage
+        for shown in observed.followed.listed:
+            container = shown.container
+            usage = shown.usage
             latest = observed.last_reading.get(container.docker_id or "")
             if (
                 usage is None

@@ -17,9 +17,9 @@ from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.record_model import Container, Record
 from profiler.record.task_end import EventContainer, StoppedTask
-from profiler.settings import TaskSettings
 from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
+from tests.fakes import task_settings
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, XRAY
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
@@ -46,7 +46,7 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(
     )
     container = ContainerMetadata(name="batch", log_driver="awslogs", log_options=options)
     task = TaskMetadata(arn=ARN, containers=(container,))
-    assert log_target(container, task, TaskSettings(), None) == expected
+    assert log_target(container, task, task_settings(), None) == expected
     local = Record(task_id="local", container=Container(name="etl"), status="success")
     placed = Placement(task=task, container=container)
     record = apply_placement(local, placed, is_named=False, started_ns=0, finished_ns=0)

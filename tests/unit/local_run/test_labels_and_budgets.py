@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
-from profiler.local_run import labels
-from profiler.local_run.labels import (
+from profiler.local_run import runner_labels as labels_module
+from profiler.local_run.run_budgets import failed_budgets
+from profiler.local_run.runner_labels import (
     _RUNNER_LABELS,
     MAX_LABEL_CHARS,
     git_commit,
     parse_labels,
     runner_labels,
 )
-from profiler.local_run.run_budgets import failed_budgets
 from profiler.record.record_model import Metrics
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -83,8 +83,8 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
     assert git_commit(str(tmp_path)) == COMMIT
     write(git / "refs" / "heads" / "main", "a" * 40 + "\n")
     below.mkdir(parents=True)
-    reader = Mock(wraps=labels._read)
-    monkeypatch.setattr(labels, "_read", reader)
+    reader = Mock(wraps=labels_module._read)
+    monkeypatch.setattr(labels_module, "_read", reader)
     assert git_commit(str(below)) == "a" * 40
     assert (
         call(str(git / "packed-refs")) not in reader.mock_calls

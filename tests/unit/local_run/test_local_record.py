@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -391,7 +392,7 @@ def lines(
     for half in range(2 * until):
         one = sample(START_NS + seconds(half / 2), cpu_seconds(half // 2), (50 + half) * MIB)
         one = replace(one, block_read_bytes=blocks, block_write_bytes=blocks)
-        found += notices.look(one, 10_000 * MIB, lambda: RUN, lambda _: None)
+        notices.look(one, 10_000 * MIB, lambda: RUN, lambda _: None, found.append)
     assert notices.raised == tuple(
         RaisedNotice(kind=line.notice.kind, at=line.time) for line in found
     )
@@ -421,3 +422,30 @@ def test_unknown_bytes_are_no_idleness() -> None:
     assert lines(blocks=None) == []
     received = iter(range(0, 10**9, 20_000))
     assert lines(network=lambda: next(received)) == []
+
+
+def test_a_defect_ends_the_notices_and_is_a_warning() -> None:
+    asked = Mock(side_effect=KeyError)
+    notices = LocalNotices(START_NS, seconds(1), asked, stuck_minutes=1)
+    for second in range(20):
+        one = sample(START_NS + seconds(second), 0, MIB)
+        notices.look(one, None, lambda: RUN, lambda _: None, lambda _: None)
+    asked.assert_called_once_with()
+    assert notices.warnings == (
+        "The notifications failed (KeyError): report this as a defect of task-profiler.",
+    )
+
+
+@pytest.mark.parametrize(("stuck_minutes", "first_second"), [(30, 5), (1, 0), (0, 5)])
+def test_a_short_run_is_not_looked_at_unless_notices_may_be_early(
+    stuck_minutes: float, first_second: int
+) -> None:
+    asked = Mock(return_value=0)
+    notices = LocalNotices(START_NS, seconds(1), asked, stuck_minutes=stuck_minutes)
+    for second in range(first_second):
+        one = sample(START_NS + seconds(second), 0, MIB)
+        notices.look(one, None, lambda: RUN, lambda _: None, lambda _: None)
+    asked.assert_not_called()
+    one = sample(START_NS + seconds(first_second), 0, MIB)
+    notices.look(one, None, lambda: RUN, lambda _: None, lambda _: None)
+    asked.assert_called_once_with()

@@ -17,16 +17,17 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.local_run.command_sampler import CommandSampler, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
+from profiler.local_run.prepared_run import StartedRun
 from profiler.local_run.sampler import (
     FINEST_NS,
-    CommandSampler,
-    GroupMemory,
     Reading,
+    RunSampler,
     SampleBuffer,
     SamplingPace,
 )
-from profiler.local_run.session import _Session
+from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.proc import BlockBytes
@@ -335,17 +336,19 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
     assert supervisor.reaped.blocks.stored_bytes == 2048 + 4096 - 5000
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
-    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock(), 4)
+    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock())
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
 
 
 def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
-    session = Mock(
-        _clock=Mock(monotonic_ns=lambda: 265), _has_tick=False, _sampler=Mock(processes=())
-    )
-    _Session._read(session, "full", 250)
-    session._read_ns.assert_called_once_with(265)
-    assert session._details.processes.add.call_args.args == (
-        (),
-        None,
-    )  # no process could be read: no step
+    started = StartedRun(pid=1, startup_cpu_ns=0, started_ns=200, started_wall_ns=START_NS)
+    clock = Mock(monotonic_ns=lambda: 265)
+    plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
+    sampler = RunSampler(Mock(clock=clock), started, plan, Mock(), 1)
+    sampler.command = Mock(processes=(), cpu_ns=0)
+    sampler.command.sample.return_value = Unavailable("no process")
+    sampler.command.take_pages_cpu_ns.return_value = 0
+    assert sampler.read(ReapedUsage(), is_tick=False) is None
+    assert sampler.command.sample.call_args.args[0] == START_NS + 65
+    assert present(sampler.details).processes.top() == ()  # no process could be read: no step
+    assert sampler.samples.failures == 1

@@ -3,14 +3,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import Delivery, OwnStream, log_target, report_target
+from profiler.monitor.report_delivery import OwnStream, ReportDelivery, log_target, report_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
-from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
-from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
+from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout, task_settings
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 TASK = TaskMetadata(arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123")
@@ -19,14 +18,14 @@ AWSLOGS = {
     "awslogs-region": "eu-west-1",
     "awslogs-stream": "ecs/batch/0123",
 }
-SETTINGS = TaskSettings(aws_region="us-west-2")
+SETTINGS = task_settings(aws_region="us-west-2")
 
 
 class Parts:
     def __init__(self, streams: FakeLogsSink | None = None, *, slow: bool = False) -> None:
         self.streams, self.output, self.log = streams or FakeLogsSink(), FakeStdout(), FakeLog()
         self.budget = FakeCalls(last_seconds=1000 if slow else 0)
-        self.delivery = Delivery(self.streams, self.output, self.log, self.budget)
+        self.delivery = ReportDelivery(self.streams, self.output, self.log, self.budget)
 
 
 @pytest.mark.parametrize("stacks", [None, b"stacks"])

@@ -13,12 +13,20 @@ from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, KernelView
-from profiler.settings import MonitorSettings, TaskSettings, read_settings
+from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
-from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds
+from tests.fakes import (
+    START_NS,
+    FakeClock,
+    FakeTaskSource,
+    monitor_settings,
+    sample,
+    seconds,
+    task_settings,
+)
 
 MIB = 1024 * 1024
-SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4)
+SETTINGS = monitor_settings()
 OWN = ContainerMetadata(name="task-monitor", docker_id="m", memory_limit_bytes=128 * MIB)
 BATCH = ContainerMetadata(
     name="batch",
@@ -278,7 +286,7 @@ def test_the_monitors_own_stream_is_named_and_no_permission_is_probed(
 ) -> None:
     options = {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/task-monitor/0123"}
     own = replace(OWN, log_driver=driver, log_options=options)
-    given = replace(SETTINGS, task=TaskSettings(report_stream="monitor"))
+    given = replace(SETTINGS, task=task_settings(report_stream="monitor"))
     probes = replace(HEALTHY, may_put=lambda target: pytest.fail(f"probed {target}"))
     finding = only(found(context(own=own, settings=given), probes), "log stream")
     assert finding.level == "ok"

@@ -10,8 +10,8 @@ from profiler.cli.wiring import build_instance, monitor_process
 from profiler.cli.wiring.monitor_process import MonitorProcess
 from profiler.collectors.collector import Collector
 from profiler.monitor.task_sampler import SwapWarning
-from profiler.settings import AcceleratorSettings, MonitorSettings, Processes
-from tests.fakes import FakeClock
+from profiler.settings import AcceleratorSettings, Processes
+from tests.fakes import FakeClock, monitor_settings
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,8 @@ from tests.fakes import FakeClock
 def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_devices_never(
     processes: Processes, expected: list[str]
 ) -> None:
-    settings = MonitorSettings(
-        endpoint_address="",
-        endpoint_version=4,
-        accelerators=AcceleratorSettings(gpu="on", neuron="on"),
+    settings = monitor_settings(
+        accelerators=AcceleratorSettings(gpu="on", neuron="on", gpu_uuids=()),
         processes=processes,
         stacks="on",
         scope="instance",
@@ -41,19 +39,15 @@ def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_
 
 
 def test_bad_settings_are_logged_at_the_start() -> None:
-    settings = MonitorSettings(
-        endpoint_address="", endpoint_version=4, problems=("GPU='x' is not auto",)
-    )
+    settings = monitor_settings(problems=("GPU='x' is not auto",))
     with patch.object(monitor_process, "JsonLog") as log:
         process = MonitorProcess(settings, Mock())
     assert [call.args for call in log.return_value.warning.call_args_list] == [process.problems]
 
 
 def test_collectors_that_take_long_to_import_cost_no_tick() -> None:
-    process, clock = (
-        MonitorProcess(MonitorSettings(endpoint_address="", endpoint_version=4), Mock()),
-        FakeClock(),
-    )
+    process = MonitorProcess(monitor_settings(), Mock())
+    clock = FakeClock()
 
     def imported() -> Iterator[Collector]:
         clock.advance(3)

@@ -17,7 +17,7 @@ from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.unseen_gpus import UnseenGpus
 from profiler.collectors.nvidia.visible_gpus import GpuScope
 from profiler.monitor.instance.instance_task import InstanceTask
-from profiler.monitor.reporter import Reporter
+from profiler.monitor.line_builder import LineBuilder
 from profiler.readers import Unavailable
 from profiler.readers.docker.ecs_container import EcsContainer, decode_container
 from profiler.readers.ecs.task_metadata import TaskMetadata
@@ -454,7 +454,7 @@ def fail(*_args: Any, **_more: Any) -> None:
 DEFECTS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "the agent does not answer": {"agent": None},
-    "the report cannot be built": {"target": Reporter, "method": "report"},
+    "the report cannot be built": {"target": LineBuilder, "method": "report"},
     "the documents are malformed": {"malformed": True},
 }
 

@@ -51,14 +51,12 @@ def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
 
     Bytes that are not UTF-8 become ``?``.
     """
-    values = {
-        label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()
-    }
-    return {
-        label: without_surrogates(value)[:MAX_LABEL_CHARS]
-        for label, value in values.items()
-        if value
-    }
+    labels: dict[str, str] = {}
+    for variable, label in _RUNNER_LABELS.items():
+        value = environment.get(variable, "").strip()
+        if value:
+            labels[label] = without_surrogates(value)[:MAX_LABEL_CHARS]
+    return labels
 
 
 def git_commit(folder: str) -> str | None:
@@ -70,15 +68,17 @@ def git_commit(folder: str) -> str | None:
         if os.path.exists(git):
             # In a worktree or submodule, .git is a file with the path of the folder.
             link = _read(git) if os.path.isfile(git) else None
-            return _commit_of(
-                git if link is None else os.path.join(folder, link.removeprefix("gitdir: "))
-            )
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
+            if link is not None:
+                git = os.path.join(folder, link.removeprefix("gitdir: "))
+            return _commit_of(git)
+        above = os.path.dirname(folder)
+        if above == folder:
             return None
+        folder = above
 
 
 def _commit_of(git: str) -> str | None:
+    """The commit that HEAD names in a folder of git, directly or by a branch."""
     head = _read(os.path.join(git, "HEAD"))
     if head is None or not head.startswith("ref: "):
         return _commit(head)
@@ -95,9 +95,9 @@ def _commit_of(git: str) -> str | None:
 
 def _commit(text: str | None) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
-    return (
-        text if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else None
-    )
+    if text is not None and re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
+        return text
+    return None
 
 
 def _read(path: str) -> str | None:

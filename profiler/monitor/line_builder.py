@@ -38,7 +38,7 @@ from profiler.settings import TaskSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 
 
-class Reporter(Struct, eq=False):
+class LineBuilder(Struct, eq=False):
     """Builds the lines of one task.
 
     ``missed_before`` are the ticks that were missed before the task.
@@ -62,9 +62,8 @@ class Reporter(Struct, eq=False):
 
         Only a task's last report ``has_cost``.
         """
-        from profiler.sizing.advice import (
-            with_recommendation,
-        )  # imported late: it takes no memory while the batch runs
+        # Imported late: it takes no memory while the batch runs.
+        from profiler.sizing.advice import with_recommendation
 
         self.sampler.add_device_readings()
         draft = self._draft(batch, task, outcome)
@@ -116,10 +115,8 @@ class Reporter(Struct, eq=False):
         finding: NoticeFinding,
     ) -> bytes:
         """The line of a notice about a running batch; all later records of the batch list it."""
-        from profiler.record.notice_model import (
-            NoticeLine,
-            encode_notice,
-        )  # most runs have no notice
+        # Most runs have no notice.
+        from profiler.record.notice_model import NoticeLine, encode_notice
 
         now_ns = self.shared.clock.wall_ns()
         collectors = self.shared.collectors

@@ -1,0 +1,334 @@
+"""Samples a command's process tree as one container, and its control group."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from profiler.aggregation.process_tree_usage import (
+    GroupPeak,
+    GroupTotal,
+    TreeBlocks,
+    TreeCpu,
+    TreeMemory,
+)
+from profiler.collectors.collector import Collectors
+from profiler.core.clock import CpuBudget
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_MS
+from profiler.local_run.prepared_run import PreparedRun, StartedRun
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.command_group import CommandCgroup
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux import proc
+from profiler.readers.linux.memory_shares import MemoryShares
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
+from profiler.readers.memory_usage import MemoryReading
+
+# The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
+# and this much at once.
+_SHARES_CPU = 0.0035
+_SHARES_ADVANCE_NS = 45 * NS_PER_MS
+# Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
+# wrong rate.
+MIN_CPU_STEP_NS = 100 * NS_PER_MS
+
+
+class UnrelatedChildren:
+    """Child processes of the profiler that are not the command's: earlier children, and the
+    collectors' processes.
+    """
+
+    def __init__(self, preexisting: Iterable[int], collectors: Collectors) -> None:
+        self._preexisting = frozenset(preexisting)
+        self._collectors = collectors
+
+    def __contains__(self, pid: object) -> bool:
+        """Whether a process is an unrelated child at the moment."""
+        if pid in self._preexisting:
+            return True
+        return any(pid == collector.child_pid for collector in self._collectors.required)
+
+
+class GroupMemory:
+    """The memory of the command's own control group and its processes, as long as all processes
+    are in the group.
+    """
+
+    def __init__(self, cgroup: CommandCgroup) -> None:
+        self._cgroup = cgroup
+        self._total = GroupTotal()
+        self._known_members: frozenset[tuple[int, int]] = frozenset()
+        self._has_escaped_process = False
+        self.used_peak_bytes: int | None = None
+        self.cache_peak_bytes = 0
+
+    def read(
+        self,
+        processes: Sequence[ProcessReading],
+        tree_bytes: int | None = None,
+        *,
+        is_exact: bool = True,
+    ) -> MemoryReading | None:
+        """The memory; None without a group, or after a process has left it.
+
+        ``is_exact``: no page counts twice.
+        """
+        reading = self._memory()
+        if reading is None:
+            return None
+        for process in processes:
+            if process.identity not in self._known_members:
+                self._has_escaped_process |= not self._cgroup.contains(process.pid)
+        self._known_members = frozenset(process.identity for process in processes)
+        if self._has_escaped_process:
+            return None
+        used_bytes = reading.used_bytes
+        if tree_bytes is not None:
+            used_bytes = self._total.read(reading, processes, tree_bytes, is_exact=is_exact)
+        return self._counted(reading, used_bytes)
+
+    def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
+        """The memory between two calls of :meth:`read`.
+
+        ``tree`` is read only if the group's own does not suffice.
+        """
+        if self._has_escaped_process:
+            return None
+        reading = self._memory()
+        if reading is None:
+            return None
+        used_bytes = self._total.of_group(reading)
+        if used_bytes is None:
+            tree_bytes = tree.read()
+            if tree_bytes is None:
+                return None
+            used_bytes = self._total.between(reading, tree_bytes, tree.largest_bytes)
+        return self._counted(reading, used_bytes)
+
+    def bounded(self, peak_bytes: int | None) -> int | None:
+        """The largest memory use of the samples, given the processes' memory, which may count
+        pages twice.
+        """
+        if peak_bytes is not None and not self._has_escaped_process:
+            bound_bytes = self._peak().bound_bytes
+            if bound_bytes is not None:
+                peak_bytes = min(peak_bytes, bound_bytes)
+        return max_known(self.used_peak_bytes, peak_bytes)
+
+    def final_peak(self) -> GroupPeak:
+        """The kernel's high-water mark, after the end: page cache remains after the processes."""
+        self._memory()
+        return self._peak()
+
+    def _peak(self) -> GroupPeak:
+        return GroupPeak(
+            size_bytes=self._cgroup.memory_peak_bytes(),
+            cache_bytes=self.cache_peak_bytes,
+            includes_all_processes=not self._has_escaped_process,
+            uncounted_bytes=self._total.uncounted_bytes,
+        )
+
+    def _counted(self, reading: MemoryReading, used_bytes: int) -> MemoryReading:
+        """The reading with another memory use, which counts for the peak."""
+        self.used_peak_bytes = max(self.used_peak_bytes or 0, used_bytes)
+        return replace(reading, used_bytes=used_bytes)
+
+    def _memory(self) -> MemoryReading | None:
+        reading = self._cgroup.memory()
+        if reading is not None:
+            self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
+        return reading
+
+
+class CommandSampler:
+    """Samples the process tree of one command, and its control group, without the CPU time of
+    the start.
+    """
+
+    name = "processes"
+
+    def __init__(
+        self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren
+    ) -> None:
+        monotonic_ns = prepared.clock.monotonic_ns
+        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
+        budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
+        self._shares = MemoryShares(
+            budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
+        )
+        self._bound_bytes = self._unsure_bound_bytes = 0
+        self._quick_memory = QuickMemory(os.getpid(), unrelated)
+        self._quick_peak_bytes: int | None = None
+        self._cgroup = prepared.own_cgroup
+        self._cpu = TreeCpu()
+        self._memory = TreeMemory()
+        self._blocks = TreeBlocks()
+        self.group_memory = GroupMemory(self._cgroup)
+        self._usable_cpus = len(os.sched_getaffinity(0))
+        self._startup_cpu_ns = started.startup_cpu_ns
+        self._read_ns = started.started_wall_ns
+        self._reported_cpu_ns = 0
+        self.processes: tuple[ProcessReading, ...] = ()
+        self.survivors: tuple[ProcessReading, ...] = ()
+        self.max_processes = 0
+        self.last_read_ns: int | None = None
+        self.cpu_ns = 0
+
+    @property
+    def peak_bytes(self) -> int | None:
+        of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
+        return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
+
+    def take_pages_cpu_ns(self) -> int:
+        """The CPU time that reading pages has taken since the last call; it has its own limit."""
+        used_ns = self._shares.used_cpu_ns
+        self._shares.used_cpu_ns = 0
+        return used_ns
+
+    @property
+    def memory_bound_bytes(self) -> int:
+        """The most that all processes may have held at a reading, if no later one shows that
+        they held less.
+        """
+        return max(self._bound_bytes, self._unsure_bound_bytes)
+
+    def _add_bound(self, bound_bytes: int) -> None:
+        """Add what the processes may hold.
+
+        An exact reading shows what they held before, unless one has ended.
+        """
+        if self._shares.has_lost:
+            self._bound_bytes = max(self._bound_bytes, self._unsure_bound_bytes)
+        is_new = self._shares.is_exact or self._shares.has_lost
+        if is_new:
+            self._unsure_bound_bytes = bound_bytes
+        else:
+            self._unsure_bound_bytes = max(bound_bytes, self._unsure_bound_bytes)
+
+    def sample(
+        self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
+    ) -> ContainerSample | Unavailable:
+        """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
+        processes reaped so far.
+        """
+        processes = self.processes = self._shares.divide(self._tree.read())
+        if not processes:
+            return Unavailable("no process of the command can be read in /proc")
+        self.max_processes = max(self.max_processes, len(processes))
+        self.last_read_ns = read_ns
+        tree_bytes = self._memory.add(processes)
+        group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
+        if group is None:
+            self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
+        self._quick_memory.follow(processes)
+        cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
+        blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
+        sample = ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=cpu_ns,
+            memory_used_bytes=tree_bytes,
+            pids=sum(process.threads for process in processes),
+        )
+        if blocks is not None:
+            sample = replace(
+                sample, block_read_bytes=blocks.read_bytes, block_write_bytes=blocks.write_bytes
+            )
+        return _with_group(sample, group)
+
+    def sample_quickly(self, read_ns: int) -> ContainerSample | None:
+        """Sample the memory and, after some time, the CPU time; None if the memory cannot be
+        read quickly now.
+
+        Without a group, a new or ended process makes the CPU time unknown until the next full
+        sample.
+        """
+        group = self.group_memory.read_quickly(self._quick_memory)
+        used_bytes = None
+        if group is None:
+            used_bytes = self._quick_memory.read()
+            self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
+            if used_bytes is None:
+                return None
+        self.last_read_ns = read_ns
+        cpu_ns = None
+        if read_ns - self._read_ns >= MIN_CPU_STEP_NS:
+            is_same_tree = group is None and not self._quick_memory.has_changed
+            cpu_ns = self._cpu_ns_between(is_same_tree=is_same_tree)
+        if cpu_ns is not None:
+            cpu_ns = self._clamp_to_capacity(cpu_ns, read_ns)
+        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used_bytes)
+        return _with_group(sample, group)
+
+    def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
+        """The CPU time now: of the group, else of the processes if they are the same ones as at
+        the last full sample.
+        """
+        counted_ns = self._cgroup.cpu_ns()
+        if counted_ns is None and is_same_tree and self.processes:
+            growth_ns = sum(
+                max(own_cpu_ns(process.pid, process.own_cpu_ns) - process.own_cpu_ns, 0)
+                for process in self.processes
+            )
+            counted_ns = max(self._cpu.total_ns - self._startup_cpu_ns, 0) + growth_ns
+        if counted_ns is None:
+            return None
+        self.cpu_ns = max(self.cpu_ns, counted_ns)
+        return self.cpu_ns
+
+    def sample_ended(self, reaped_ns: int) -> tuple[ProcessReading, ...]:
+        """The processes before the ended command is waited for: it still has its own CPU time."""
+        ended = self._tree.read()
+        self._add_cpu(ended, reaped_ns)
+        return ended
+
+    @property
+    def has_lost_children(self) -> bool:
+        """Whether the CPU time of a process is known only up to its last reading."""
+        return self._cpu.has_lost and not self._cgroup.has_cpu_accounting
+
+    def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
+        """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still
+        run.
+        """
+        leftover = self._tree.read()
+        self.max_processes = max(self.max_processes, len(leftover) + 1)
+        self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
+        return ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=self._clamp_to_capacity(
+                self._add_cpu(leftover, reaped_ns, is_last=True), read_ns
+            ),
+        )
+
+    def _add_cpu(
+        self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
+    ) -> int:
+        """Add a reading of all processes; returns the CPU time, which never decreases."""
+        tree_ns = max(
+            self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0
+        )
+        self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
+        return self.cpu_ns
+
+    def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
+        """Report the CPU time above the capacity of all CPUs, due to clock ticks of 10 ms, with
+        later samples.
+        """
+        max_ns = self._reported_cpu_ns + round(max(read_ns - self._read_ns, 0) * self._usable_cpus)
+        self._read_ns = read_ns
+        self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
+        return self._reported_cpu_ns
+
+
+def _with_group(sample: ContainerSample, group: MemoryReading | None) -> ContainerSample:
+    """The sample with the memory of the control group, if that is known."""
+    if group is None:
+        return sample
+    return replace(
+        sample,
+        memory_used_bytes=group.used_bytes,
+        memory_cache_bytes=group.unmapped_cache_bytes,
+        memory_kernel_bytes=group.kernel_bytes,
+    )

@@ -1,0 +1,307 @@
+"""Builds the reports of one run: the run so far, and its end."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.memory_evidence import observed
+from profiler.aggregation.process_tree_usage import lacks_memory
+from profiler.aggregation.run_evidence import RunEvidence
+from profiler.aggregation.task_record import build_sampling
+from profiler.aggregation.time_series import RunSeries
+from profiler.collectors.collector import add_collected
+from profiler.core.text import first_names
+from profiler.core.threads import BackgroundCall
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.version import __version__
+from profiler.local_run.command_sampler import CommandSampler
+from profiler.local_run.command_supervisor import CommandExit
+from profiler.local_run.local_notices import LocalNotices
+from profiler.local_run.local_record import (
+    Placement,
+    RunIdentity,
+    RunObservation,
+    build_not_started_record,
+    draft_run_record,
+    memory_evidence,
+    read_sizes,
+    report,
+)
+from profiler.local_run.prepared_run import PreparedRun, StartFailure
+from profiler.local_run.run_plan import RunResult
+from profiler.local_run.sampler import Details, RunSampler
+from profiler.readers.container_sample import ResourceLimits
+from profiler.readers.linux import proc
+from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.record_model import Monitor, Processor, Record, Report, with_warnings
+from profiler.record.units import MIB, as_number, format_memory, mebibytes
+
+_CHILDREN_ARE_LOST = (
+    "A process ignores the end of its children: their CPU time is known only up to the last "
+    "sample before their end."
+)
+_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {} or more: how many pages the processes share could not be "
+    "read often enough."
+)
+_PROFILER_WAS_KILLED = (
+    "The profiler was killed before the command ended: the values end with its last reading, and "
+    "the command may have run on."
+)
+
+
+def not_started(prepared: PreparedRun, identity: RunIdentity, failure: StartFailure) -> RunResult:
+    """The result of a command that could not be started."""
+    now_ns = prepared.clock.wall_ns()
+    monitor = _monitor((), prepared)
+    record = build_not_started_record(identity, failure.exit_code, now_ns, monitor)
+    return RunResult(
+        exit_code=failure.exit_code, report=report(record, now_ns), startup_error=failure.reason
+    )
+
+
+class ReportBuilder(Struct, eq=False):
+    """Builds the reports of one run that has started.
+
+    ``request`` reads its ECS task, ``sizes`` are its limits. ``busy_before_ns`` is the CPU time that
+    all programs of the machine had used when it started.
+    """
+
+    _identity: RunIdentity
+    _sampler: RunSampler
+    _notices: LocalNotices
+    _request: BackgroundCall[Placement | None] | None
+    _sizes: ResourceLimits
+    _busy_before_ns: int | None
+
+    # The run so far
+
+    def record_so_far(self) -> Record:
+        placement = None if self._request is None else self._request.result_so_far()
+        return self._record(self._observed_so_far(), placement, self._notices.warnings)
+
+    def so_far(self) -> tuple[Report, RunSeries | None]:
+        """The report, and the history's series, of a run whose profiler is killed now."""
+        record = with_warnings(self.record_so_far(), (_PROFILER_WAS_KILLED,))
+        return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
+
+    def _observed_so_far(self) -> RunObservation:
+        sampler = self._sampler
+        observation = RunObservation(
+            started_ns=self._sampler.started.started_wall_ns,
+            finished_ns=sampler.command.last_read_ns,
+            usage=sampler.samples.usage,
+            demand=sampler.samples.demand,
+            cpu_ns=sampler.command.cpu_ns,
+            memory=observed("samples", sampler.command.peak_bytes),
+        )
+        if sampler.details is None:
+            return observation
+        processes = sampler.details.processes
+        return replace(
+            observation, processes=processes.top(), with_commands=processes.with_commands
+        )
+
+    # The end
+
+    def observe(
+        self, ending: CommandExit, finished_wall_ns: int, duration_ns: int
+    ) -> RunObservation:
+        """The measurements of the ended command, whose control group still exists."""
+        prepared = self._sampler.prepared
+        command = self._sampler.command
+        group_peak = command.group_memory.final_peak()
+        memory_kills = prepared.own_cgroup.oom_kills()
+        shared_oom_kills = None
+        if memory_kills is None:
+            shared_oom_kills = self._shared_oom_kills()
+        return replace(
+            self._observed_so_far(),
+            finished_ns=finished_wall_ns,
+            duration_ns=duration_ns,
+            ending=ending,
+            memory=memory_evidence(
+                command.peak_bytes,
+                ending,
+                group_peak,
+                had_several_processes=command.max_processes > 1,
+                floor_bytes=prepared.floor_bytes,
+            ),
+            group_peak_bytes=group_peak.size_bytes,
+            memory_kills=memory_kills,
+            shared_oom_kills=shared_oom_kills,
+            has_block_io=proc.read("/proc/self/io") is not None,
+        )
+
+    def _shared_oom_kills(self) -> int | None:
+        """The kills since the start in the group in which this process was started."""
+        before = self._sampler.prepared.oom_kills_before
+        now = None if before is None else self._sampler.prepared.cgroups.oom_kills()
+        if before is None or now is None:
+            return None
+        return max(now - before, 0)
+
+    def result(self, observation: RunObservation, ending: CommandExit) -> RunResult:
+        """The result of the ended command."""
+        plan = self._sampler.plan
+        bound_bytes = self._sampler.command.memory_bound_bytes
+        is_unsure = observation.peak.source == "sampled" and lacks_memory(
+            observation.peak.size_bytes or 0, bound_bytes
+        )
+        warnings = self._warnings(ending)
+        if is_unsure:
+            warnings += (_MEMORY_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
+        placement = None if self._request is None else self._request.result()
+        # A limit may have changed during the run.
+        self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
+        record = self._record(observation, placement, warnings)
+        now_ns = self._sampler.prepared.clock.wall_ns()
+        if self._has_evidence(record) and not is_unsure:
+            from profiler.sizing.advice import with_recommendation  # not for the shortest runs
+
+            record = with_recommendation(record, plan.prices, time=format_ms(now_ns))
+        record = _with_survivors(record, self._sampler.command.survivors)
+        bound_mb = None
+        if ending.was_only_process:
+            bound_mb = mebibytes(ending.reaped.max_rss_bytes)
+        return RunResult(
+            exit_code=ending.exit_code,
+            report=report(record, now_ns),
+            series=self._history_series(record),
+            stacks_line=plan.collectors.stacks_line(record),
+            warnings=plan.collectors.startup_errors(),
+            got_stop_signal=ending.got_stop_signal,
+            memory_bound_mb=bound_mb,
+        )
+
+    def _warnings(self, ending: CommandExit) -> tuple[str, ...]:
+        warnings = self._notices.warnings
+        if self._sampler.samples.failures:
+            warnings += ("The command's processes could not be read in /proc.",)
+        if self._are_children_lost(ending):
+            warnings += (_CHILDREN_ARE_LOST,)
+        return warnings
+
+    def _has_evidence(self, record: Record) -> bool:
+        """Whether there is evidence for advice: a tick, a lack of memory, a task's size, a GPU."""
+        if self._sampler.has_tick or record.likely_out_of_memory:
+            return True
+        return record.task_size is not None or bool(record.gpus)
+
+    # The record
+
+    def _record(
+        self, observation: RunObservation, placement: Placement | None, warnings: tuple[str, ...]
+    ) -> Record:
+        """The record of what was observed until now, with the evidence of all collectors."""
+        plan = self._sampler.plan
+        sampler = self._sampler
+        details = sampler.details
+        if self._are_children_lost(observation.ending):
+            seconds = sum([process.cpu_seconds or 0 for process in observation.processes])
+            listed_ns = round(NS_PER_SECOND * seconds)
+            observation = replace(
+                observation, cpu_ns=max(observation.cpu_ns, listed_ns), is_cpu_partial=True
+            )
+        if details is not None:
+            details.time.flush(observation.usage.series)
+        own = self._sampler.prepared.own_cgroup
+        sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)
+        draft = draft_run_record(
+            replace(self._identity, placement=placement),
+            observation,
+            self._sizes,
+            build_sampling(
+                observation.usage,
+                sources,
+                interval_ns=sampler.pace.kept_interval_ns,
+                failures=sampler.samples.failures,
+                missed=sampler.pace.missed,
+            ),
+            monitor=_monitor(warnings, self._sampler.prepared),
+            min_series_step_ms=sampler.min_series_step_ms,
+            max_series_steps=2 * plan.series_points,
+        )
+        processor = self._processor(draft.run, observation)
+        draft.run = replace(draft.run, notices=self._notices.raised, processor=processor)
+        if details is not None:
+            draft.add(_details_evidence(details, draft.run, sampler.command.cpu_ns))
+        add_collected(draft, plan.collectors)
+        return draft.record()
+
+    def _processor(self, run: Record, observation: RunObservation) -> Processor | None:
+        """The processor with what other programs used of it; without that for a run so far."""
+        if run.processor is None or run.monitor is None or observation.duration_ns is None:
+            return run.processor
+        profiler_ns = round(NS_PER_SECOND * (run.monitor.cpu_seconds or 0))
+        others = others_vcpu_used(
+            self._busy_before_ns,
+            read_busy_ns(),
+            observation.cpu_ns + profiler_ns,
+            observation.duration_ns,
+        )
+        return replace(run.processor, others_vcpu_used=as_number(others))
+
+    def _are_children_lost(self, ending: CommandExit | None) -> bool:
+        """Whether the kernel gave the CPU time of some processes to nobody."""
+        if self._sampler.command.has_lost_children:
+            return True
+        if ending is None or self._sampler.prepared.own_cgroup.has_cpu_accounting:
+            return False
+        return ending.ignored_sigchld
+
+    def _history_series(self, record: Record) -> RunSeries | None:
+        """A copy of the series that the history keeps; None without one."""
+        series = self._sampler.samples.usage.series
+        if series is None or not self._sampler.plan.max_history_steps:
+            return None
+        series = series.copy(min_step_ms=self._sampler.min_series_step_ms)
+        written_bytes = record.metrics.block_write_bytes
+        if written_bytes is not None:
+            series.limit_written(written_bytes)
+        return series
+
+
+def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence:
+    """What the processes did over time; ``cpu_ns`` is their CPU time so far."""
+    warnings: tuple[str, ...] = ()
+    if run.status != "unknown":
+        warnings = details.processes.warnings(cpu_ns)
+    activity = details.time.activity(run.metrics.duration_ms, cpu_ns)
+    return RunEvidence(activity=activity, warnings=warnings)
+
+
+def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:
+    """Add a warning about processes that still run.
+
+    This comes last: a helper may end a little after its parent.
+    """
+    from profiler.readers.linux.program_names import read_live_name  # short runs do without it
+
+    live = (read_live_name(*process.identity) for process in survivors)
+    counts = Counter(name for name in live if name is not None)
+    if not counts:
+        return record
+    programs: list[str] = []
+    for name, count in counts.most_common():
+        programs.append(name if count == 1 else f"{name} ×{count}")
+    processes = counts.total()
+    what = "1 process was" if processes == 1 else f"{processes} processes were"
+    warning = (
+        f"{what} still running when the command ended ({first_names(programs)}): the record does "
+        "not cover what happened then."
+    )
+    return with_warnings(record, (warning,))
+
+
+def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:
+    used = read_own_usage()
+    return Monitor(
+        version=__version__,
+        cpu_seconds=round(used.cpu_seconds - prepared.earlier_cpu_seconds, 3),
+        max_rss_mb=used.max_rss_mb,
+        warnings=warnings,
+    )
