@@ -1,6 +1,5 @@
 """Builds the reports of one run: the run so far, and its end."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 
@@ -67,7 +66,8 @@ def not_started(prepared: PreparedRun, identity: RunIdentity, failure: StartFail
 class ReportBuilder(Struct, eq=False):
     """Builds the reports of one run that has started.
 
-    ``request`` reads its ECS task, ``sizes`` are its limits.
+    ``request`` reads its ECS task, ``sizes`` are its limits. ``busy_before_ns`` is the CPU time that
+    all programs of the machine had used when it started.
     """
 
     _identity: RunIdentity
@@ -75,7 +75,7 @@ class ReportBuilder(Struct, eq=False):
     _notices: LocalNotices
     _request: BackgroundCall[Placement | None] | None
     _sizes: ResourceLimits
-    _busy_before_ns: int | None  # of the machine's CPUs, before the run
+    _busy_before_ns: int | None
 
     # The run so far
 
@@ -225,24 +225,25 @@ class ReportBuilder(Struct, eq=False):
             min_series_step_ms=sampler.min_series_step_ms,
             max_series_steps=2 * plan.series_points,
         )
-        processor = self._processor(draft.run.processor, observation)
+        processor = self._processor(draft.run, observation)
         draft.run = replace(draft.run, notices=self._notices.raised, processor=processor)
         if details is not None:
             draft.add(_details_evidence(details, draft.run, sampler.command.cpu_ns))
         add_collected(draft, plan.collectors)
         return draft.record()
 
-    def _processor(
-        self, processor: Processor | None, observation: RunObservation
-    ) -> Processor | None:
-        """The processor with what other programs used of it; at the end, not of a run so far."""
-        if processor is None or observation.duration_ns is None:
-            return processor
-        own_ns = observation.cpu_ns + time.process_time_ns()
+    def _processor(self, run: Record, observation: RunObservation) -> Processor | None:
+        """The processor with what other programs used of it; without that for a run so far."""
+        if run.processor is None or run.monitor is None or observation.duration_ns is None:
+            return run.processor
+        profiler_ns = round(NS_PER_SECOND * (run.monitor.cpu_seconds or 0))
         others = others_vcpu_used(
-            self._busy_before_ns, read_busy_ns(), own_ns, observation.duration_ns
+            self._busy_before_ns,
+            read_busy_ns(),
+            observation.cpu_ns + profiler_ns,
+            observation.duration_ns,
         )
-        return replace(processor, others_vcpu_used=as_number(others))
+        return replace(run.processor, others_vcpu_used=as_number(others))
 
     def _are_children_lost(self, ending: CommandExit | None) -> bool:
         """Whether the kernel gave the CPU time of some processes to nobody."""

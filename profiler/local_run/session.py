@@ -47,7 +47,6 @@ class _Session:
     def __init__(
         self, prepared: PreparedRun, started: StartedRun, identity: RunIdentity, plan: RunPlan
     ) -> None:
-        busy_before_ns = read_busy_ns()
         self._clock = prepared.clock
         self._started = started
         self._plan = plan
@@ -71,7 +70,7 @@ class _Session:
             expected_seconds=plan.expected_seconds,
         )
         self._reports = ReportBuilder(
-            identity, self._sampler, self._notices, request, self._sizes, busy_before_ns
+            identity, self._sampler, self._notices, request, self._sizes, read_busy_ns()
         )
         self._has_shown = False
 

@@ -1,8 +1,9 @@
 """What outputs say of a run: one list of facts, with the same digits and marks in all of them.
 
 The terminal, Slack, the events and the report page print these. A fact has a value, its text with
-the mark ``≥`` if it may have been larger, and, where the text alone says too little, a sentence. The
-numbers are the rows of ``NUMBERS``; a comparison of two runs and the page print them row by row.
+the mark ``≥`` if it may have been larger, and, where the text alone says too little, a sentence.
+The numbers are the rows of ``NUMBERS``; a comparison of two runs and the page print them row by
+row.
 """
 
 from collections.abc import Sequence

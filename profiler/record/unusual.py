@@ -1,5 +1,5 @@
-"""What is unusual about a run of a family: the one rule of ``show``, the end of ``run``, notices and
-the report page.
+"""What is unusual about a run of a family: the one rule of ``show``, the end of ``run``, notices
+and the report page.
 
 A number is usual within the family's own spread: the median of the earlier successes ± two median
 absolute deviations (MAD), at least ± 5 %. A number can also be far outside all earlier ones, which
@@ -45,7 +45,7 @@ class Usual(Struct, frozen=True):
         return abs(value - self.middle) <= self.width
 
     def differs(self, value: float) -> bool:
-        """Whether value and median differ by half of the smaller one, which alone is not unusual."""
+        """Whether value and median differ by half of the smaller one: alone, that is usual."""
         return max(value, self.middle) >= _NOTABLE_RATIO * min(value, self.middle)
 
     def is_far(self, value: float, small: float) -> bool:

@@ -38,6 +38,7 @@ _SHARED_MODULES = (
     "sizing/fargate_sizes",
     "sizing/prices",
     "sizing/sized_revision",
+    "sizing/trend",
     "runs/past_runs/moments",
     "aws_account/aws_errors",
     "aws_account/instance_monitors",

@@ -98,10 +98,10 @@ class RunSession:
     def lines(self, result: RunResult) -> tuple[bytes, bytes]:
         """The report as a record line, and as the lines to print."""
         line = encode_line(result.report)
-        if self._format in ("auto", "human"):
+        if self._format == "human":
             with suppress(Exception):  # a defect of the picture must not lose the run
                 return line, self._end(result)
-        if self._format != "text":
+        if self._format in ("human", "json"):
             return line, line + b"\n"
         # JSON does without the catalogue of metrics.
         from profiler.record.report_line import report_text
@@ -140,7 +140,7 @@ class RunSession:
         )
 
     def summary(self, successes: Sequence[Metrics]) -> bytes:
-        if self._format not in ("auto", "human"):
+        if self._format != "human":
             return b""
         from profiler.cli.terminal.end_page import printed_summary  # most commands run once
 
@@ -173,13 +173,17 @@ class RunSession:
 
 
 def _report_format(options: RunOptions) -> str:
-    """``auto`` is for a person, but a program reads a file, and in ECS the task's log stream."""
+    """``auto`` is for a person, also off a terminal.
+
+    It is for a program in a file, and in ECS, where the task's log stream has the report.
+    """
     if options.as_json:
         return "json"
     if options.output_format != "auto":
         return options.output_format
-    is_for_program = options.output is not None or endpoint_address(os.environ) is not None
-    return "json" if is_for_program else "human"
+    if options.output is not None or endpoint_address(os.environ) is not None:
+        return "json"
+    return "human"
 
 
 class _Surroundings(Struct, RunSurroundings):

@@ -113,7 +113,8 @@ def read_busy_ns() -> int | None:
     be read, and where a container has a ``/proc/stat`` of its own (LXCFS).
     """
     try:
-        devices = {os.stat(path).st_dev for path in (_STAT, "/proc")}  # noqa: PTH116  run does without pathlib
+        # The shortest runs do without pathlib.
+        devices = {os.stat(path).st_dev for path in (_STAT, "/proc")}  # noqa: PTH116
     except OSError:
         return None
     if len(devices) > 1:

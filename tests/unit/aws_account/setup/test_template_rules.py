@@ -24,6 +24,7 @@ CHOICES = {
     "Subscribe": ("groups", "account"),
     "InstanceMonitorCluster": ("", "jobs"),
     "SubnetIds": ("", "subnet-0a"),
+    "DigestSchedule": ("", "rate(1 day)"),
 }
 
 

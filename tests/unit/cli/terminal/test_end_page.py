@@ -225,6 +225,17 @@ def test_a_warning_is_shown_with_local_times_and_the_others_are_counted() -> Non
     assert "  warning The GPU was lost at 2026-11-19 19:12." in lines
 
 
+def test_a_long_warning_is_one_line_and_the_time_stays() -> None:
+    """A job with short children warns each time, and lost the line that says where time went."""
+    warnings = ("The CPU time of each process is a lower bound. " * 4, "Another.")
+    lines = shown(etl(monitor=Monitor(warnings=warnings), time_breakdown=TIMES), max_lines=7)
+    warned = [row for row in lines if "warning" in row]
+    assert len(warned) == 1
+    assert warned[0].endswith("… (and 1 more)")
+    assert [row for row in lines if row.startswith("  Time")]
+    assert len(lines) <= 7
+
+
 @given(changed_lines(), st.integers(40, MAX_WIDTH), st.sampled_from([None, last()]))
 def test_any_record_fits_the_terminal(line: bytes, width: int, other: Record | None) -> None:
     try:

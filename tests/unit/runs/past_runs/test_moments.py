@@ -139,6 +139,24 @@ def test_two_steps_are_no_stretch_and_a_gap_ends_one() -> None:
     )
 
 
+def with_wait(run: Record, cpu_wait: Sequence[float]) -> Record:
+    """The run, whose threads waited so many CPUs long in each step."""
+    return replace(run, series=replace(present(run.series), cpu_wait=tuple(cpu_wait)))
+
+
+def test_a_run_that_waits_for_a_cpu_is_not_idle() -> None:
+    run = record([0.0] * 6)
+    assert texts(with_wait(run, [0.9] * 6)) == []
+    assert texts(with_wait(run, [0.05] * 6)) == ["idle from +0s to the end"]
+    assert texts(with_wait(run, [0.9] * 3 + [0.0] * 3)) == ["idle from +30s to the end"]
+
+
+def test_without_waits_over_time_the_wait_of_the_whole_run_decides() -> None:
+    run = record([0.0] * 6, duration_ms=60_000)
+    waited = replace(run.metrics, cpu_wait_seconds=30, cpu_wait_percent=95)
+    assert texts(replace(run, metrics=waited)) == []
+
+
 def test_a_stretch_up_to_the_last_reading_is_not_up_to_the_end() -> None:
     """The series of checkpoints may end before the run, and a run in progress has not ended."""
     last = "to the last reading"
