@@ -224,16 +224,19 @@ class TaskStoppedHandler(Struct, frozen=True):
         self, ended: EndedTask, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
         """Print the ended run: once if everything was done, else in each attempt, of which the
-        last one counts.
+        last one counts. Without the table of keys, it is printed, too.
         """
         line = ended_line(
             ended, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
         if errors:
             self.print_line(line)
-        else:
-            key = f"{notification_key(ended)}#log"
-            attempt(lambda: self.once(key, lambda: self.print_line(line)), errors)
+            return
+        key = f"{notification_key(ended)}#log"
+        try:
+            self.once(key, lambda: self.print_line(line))
+        except ForwarderError:
+            self.print_line(line)
 
 
 def _indexed_report(

@@ -35,7 +35,8 @@ from profiler.runs.past_runs.run_source import (
 from profiler.sizing.prices import PriceOverrides
 
 DEFAULT_DAYS = 14
-_TASKS, _CONTAINERS = '{ $.Type = "Task" }', '{ $.Type = "Container" }'
+_TASKS = '{ $.Type = "Task" }'
+_CONTAINERS = '{ $.Type = "Container" }'
 _STOPPED = '{ $.detail.lastStatus = "STOPPED" }'
 _RETENTION_DAYS = (3, 5, 7, 14, 30, 60, 90, 180, 365, 1827, 3653)
 # Numbers may be encoded as texts.
@@ -62,9 +63,13 @@ class ContainerInsightsRuns(RunSource):
         now_ns: int,
         with_services: bool,
     ) -> None:
-        self._read_pages, self._open_progress = read_pages, open_progress
-        self._clusters, self._prices, self._with_services = clusters, prices, with_services
-        self._since_ns, self._now_ns = since_ns, now_ns
+        self._read_pages = read_pages
+        self._open_progress = open_progress
+        self._clusters = clusters
+        self._prices = prices
+        self._with_services = with_services
+        self._since_ns = since_ns
+        self._now_ns = now_ns
         self._lock = Lock()
         self._notes: list[str] = []
         self._tasks: dict[tuple[str, str], SeenTask] = {}
@@ -203,7 +208,8 @@ class ContainerInsightsRuns(RunSource):
         cover other tasks, too.
         """
         for key, task in self._tasks.items():
-            revision, at_ms = _revision_of(task), int(task.event.timestamp)
+            revision = _revision_of(task)
+            at_ms = int(task.event.timestamp)
             if task.cluster != cluster or revision in self._containers or key in self._ends:
                 continue
             self._containers[revision] = {}  # if the event is lost, the search is not repeated
@@ -218,7 +224,8 @@ class ContainerInsightsRuns(RunSource):
 
     def _add_event(self, cluster: str, message: str) -> None:
         self._bytes += len(message)
-        event, minute = decoded(_decoder.decode, message), decoded(_minute_decoder.decode, message)
+        event = decoded(_decoder.decode, message)
+        minute = decoded(_minute_decoder.decode, message)
         latest_ms = self._now_ns / NS_PER_MS + MS_PER_DAY
         if event is None or minute is None or not 0 < event.timestamp <= latest_ms:
             self._unreadable += 1

@@ -140,7 +140,8 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
         if not _add(families, run):
             unfinished += 1
             continue
-        count, oldest_ns = count + 1, run.started_ns if count < last else oldest_ns
+        oldest_ns = run.started_ns if count < last else oldest_ns
+        count = count + 1
     return unfinished
 
 
@@ -193,9 +194,9 @@ def last_success(run: PastRun, source: RunSource) -> PastRun | None:
     """
     anywhere = _earlier_successes(run)
     cluster = run.report.record.cluster
-    in_cluster = (
-        None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)
-    )
+    in_cluster = None
+    if cluster is not None:
+        in_cluster = next(source.runs(replace(anywhere, clusters=(cluster,))), None)
     return in_cluster or next(source.runs(anywhere), None)
 
 

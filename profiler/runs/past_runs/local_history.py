@@ -30,11 +30,9 @@ class LocalRuns(RunSource):
     @property
     def notes(self) -> Sequence[str]:
         count = self.history.unreadable_count
-        return (
-            (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",)
-            if count
-            else ()
-        )
+        if count:
+            return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",)
+        return ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         stored = self.history.runs(selection)

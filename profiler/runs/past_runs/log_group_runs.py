@@ -41,7 +41,8 @@ from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices
 DEFAULT_DAYS = 30
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded
 # with the report.
-_BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
+_BEFORE_END_MS = 10_000
+_AFTER_REPORT_MS = 60_000
 _MAX_PATTERN_LENGTH = 1024
 # Of a run without a report, the first checkpoint is enough to find it: a night of runs has hundreds
 # of thousands. Runs whose checkpoints are further apart are not found.
@@ -98,7 +99,8 @@ class LogGroupRuns(RunSource):
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
         self._groups = groups
-        self._now_ns, self._now_ms = now_ns, now_ns // NS_PER_MS
+        self._now_ns = now_ns
+        self._now_ms = now_ns // NS_PER_MS
         self._open_progress = open_progress
         self._unreadable = 0
         self._untrusted = 0
@@ -135,7 +137,8 @@ class LogGroupRuns(RunSource):
         seen: dict[_RunKey, bool] = {}
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
         # because most questions are about the last night.
-        end_ms, length_ms = self._now_ms + 2 * 3_600_000, MS_PER_DAY
+        end_ms = self._now_ms + 2 * 3_600_000
+        length_ms = MS_PER_DAY
         with self._open_progress() as show:
             while end_ms > start_ms:
                 begin_ms = max(end_ms - length_ms, start_ms)
@@ -149,7 +152,8 @@ class LogGroupRuns(RunSource):
                     if _start_of(lines) >= begin_ns:
                         yield from self._run_of(lines, selection, kept)
                 pending = [lines for lines in pending if _start_of(lines) < begin_ns]
-                end_ms, length_ms = begin_ms, length_ms * 4
+                end_ms = begin_ms
+                length_ms = length_ms * 4
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return select_notices(self._notices, selection)

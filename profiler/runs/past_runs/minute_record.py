@@ -50,7 +50,9 @@ MINUTE_MS = 60_000
 _MINUTE_NS = MINUTE_MS * NS_PER_MS
 _MAX_MS = 7.3e12  # the year 2200
 _UNITS_PER_VCPU = 1024
-_GB_BYTES, _GIB_BYTES, _MB_PER_GIB = 1e9, 2**30, 1024
+_GB_BYTES = 1e9
+_GIB_BYTES = 2**30
+_MB_PER_GIB = 1024
 
 
 class PerformanceEvent(Struct, frozen=True, kw_only=True, rename="pascal"):
@@ -132,7 +134,8 @@ def _possible(value: float | None, per: float = 1) -> float | None:
 
 def unseen_task(end: StoppedTask) -> SeenTask:
     """A task without minutes: it ended before Container Insights saw it."""
-    family, revision = end.family, end.revision
+    family = end.family
+    revision = end.revision
     event = PerformanceEvent(
         type="Task",
         task_id=end.id,
@@ -190,7 +193,8 @@ def run_of_minutes(
 
     ``images`` by name are for an ``end`` that lists no containers.
     """
-    event, minutes = task.event, [task.minutes[end] for end in sorted(task.minutes)]
+    event = task.event
+    minutes = [task.minutes[end] for end in sorted(task.minutes)]
     ended = end or StoppedTask(arn="")
     span = _span(event, ended, minutes)
     if span.started_ns is None and event.known_status != "RUNNING":
@@ -268,15 +272,16 @@ def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str)
 def _metrics(
     event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, size: TaskSize
 ) -> Metrics:
-    cpu, memory, demand = TimeWeightedStatistics(), TimeWeightedStatistics(), CpuDemand(size.vcpu)
-    cpu_seconds, highest_ns = 0.0, 0
+    cpu = TimeWeightedStatistics()
+    memory = TimeWeightedStatistics()
+    demand = CpuDemand(size.vcpu)
+    cpu_seconds = 0.0
+    highest_ns = 0
     traffic: dict[str, Any] = {}
     for minute in minutes:
-        part_ns, vcpu, memory_mb = (
-            span.part_ns(minute),
-            minute.vcpu,
-            _possible(minute.memory_utilized),
-        )
+        part_ns = span.part_ns(minute)
+        vcpu = minute.vcpu
+        memory_mb = _possible(minute.memory_utilized)
         if part_ns <= 0:
             continue
         if vcpu is not None:
@@ -295,10 +300,8 @@ def _metrics(
             ("block_write_bytes", minute.storage_write_bytes),
         )
         traffic |= {name: total for name, total in counters if _possible(total) is not None}
-    used_gb, size_gb = (
-        _possible(event.ephemeral_storage_utilized),
-        _possible(event.ephemeral_storage_reserved),
-    )
+    used_gb = _possible(event.ephemeral_storage_utilized)
+    size_gb = _possible(event.ephemeral_storage_reserved)
     metrics = Metrics(
         duration_ms=span_ms(span.started_ns, span.until_ns),
         billed_duration_ms=billed_ms(span.pulled_ns, span.until_ns),

@@ -107,11 +107,9 @@ def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
     if record.stacks is None or started_ns is None:
         return
     for moment in record.stacks.moments[:5]:
-        from_ns, functions, share = (
-            parse_ns(moment.from_at),
-            what_ran(frames_of(moment)),
-            _share(moment),
-        )
+        from_ns = parse_ns(moment.from_at)
+        functions = what_ran(frames_of(moment))
+        share = _share(moment)
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
@@ -138,12 +136,12 @@ def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> 
     The time breakdown of the whole run shows it if all other waits together (of a stretch in a
     socket: all that may be for the network) are shorter than the stretch.
     """
-    times, duration_ms = record.time_breakdown, record.metrics.duration_ms
-    peers = (
-        []
-        if times is None
-        else [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
-    )
+    times = record.time_breakdown
+    duration_ms = record.metrics.duration_ms
+    if times is None:
+        peers = []
+    else:
+        peers = [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
     if times is None or not peers or not duration_ms:
         return None
     largest = max(peers, key=lambda peer: peer.percent)
@@ -211,26 +209,25 @@ def series_length_ms(record: Record, series: Series) -> float:
 
 
 def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
-    metrics, memory_mb = record.metrics, series.memory_used_mb or ()
+    metrics = record.metrics
+    memory_mb = series.memory_used_mb or ()
     known = [value for value in memory_mb if value is not None]
-    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    peak_mb = metrics.max_memory_used_mb
+    size_mb = metrics.memory_size_mb
     if not known or peak_mb is None:
         return
     highest = max(known)
     if not is_near_limit(peak_mb, size_mb) and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
     highest_ms = min(memory_mb.index(highest) * series.step_ms, length_ms)
-    started_ns, at_ns = (
-        parse_ns(record.started_at or series.started_at),
-        parse_ns(metrics.max_memory_used_at),
-    )
+    started_ns = parse_ns(record.started_at or series.started_at)
+    at_ns = parse_ns(metrics.max_memory_used_at)
     at_ms = -1 if at_ns is None or started_ns is None else (at_ns - started_ns) / NS_PER_MS
     is_timed = 0 <= at_ms <= length_ms
-    share = (
-        f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}"
-        if size_mb
-        else ""
-    )
+    if size_mb:
+        share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}"
+    else:
+        share = ""
     if not is_timed and metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
         # The kernel counts a peak between two samples, without its time.
         text = (

@@ -148,12 +148,11 @@ def period_ns(report: Report) -> int:
     interval = report.record.interval
     if interval is None:
         return USUAL_PERIOD_NS
-    begin_ns, end_ns = parse_ns(interval.started_at), parse_ns(interval.finished_at)
-    return (
-        USUAL_PERIOD_NS
-        if begin_ns is None or end_ns is None
-        else max(end_ns - begin_ns, USUAL_PERIOD_NS)
-    )
+    begin_ns = parse_ns(interval.started_at)
+    end_ns = parse_ns(interval.finished_at)
+    if begin_ns is None or end_ns is None:
+        return USUAL_PERIOD_NS
+    return max(end_ns - begin_ns, USUAL_PERIOD_NS)
 
 
 def is_silent(report: Report, now_ns: int) -> bool:
@@ -196,7 +195,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     reads_checkpoints: bool = False
 
     def matches(self, report: Report | ReportHead) -> bool:
-        record, family = report.record, family_key(report.record)
+        record = report.record
+        family = family_key(report.record)
         at_ns = (
             0 if self.since_ns is self.until_ns is None else start_ns(report)
         )  # to parse a time takes long
@@ -354,11 +354,9 @@ def matching_runs(
     """
     for group in groups:
         may_be_lost = group[0].head.type == CHECKPOINT
-        run = (
-            _decoded(group, add_invalid)
-            if may_be_lost or selection.matches(group[0].head)
-            else None
-        )
+        run = None
+        if may_be_lost or selection.matches(group[0].head):
+            run = _decoded(group, add_invalid)
         if run is not None and run.report.type == CHECKPOINT and is_silent(run.report, now_ns):
             run = replace(
                 run, report=replace(run.report, record=replace(run.report.record, status=LOST))
@@ -451,11 +449,9 @@ def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
     """
     record = report.record
     cost = costs.get(record.task_id)
-    return (
-        report
-        if record.cost is not None or cost is None
-        else replace(report, record=replace(record, cost=cost))
-    )
+    if record.cost is not None or cost is None:
+        return report
+    return replace(report, record=replace(record, cost=cost))
 
 
 def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:

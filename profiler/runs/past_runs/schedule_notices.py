@@ -49,11 +49,9 @@ def select_notices(
     found = {}
     for line in filter(lambda line: _matches(line, selection), lines):
         # A line that was delivered twice is one notice. A rule may start several families.
-        schedule, notice, place = (
-            line.schedule,
-            line.notice,
-            (line.account_id, line.region, line.cluster, line.family),
-        )
+        schedule = line.schedule
+        notice = line.notice
+        place = (line.account_id, line.region, line.cluster, line.family)
         found[place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at] = (
             line
         )
@@ -63,7 +61,8 @@ def select_notices(
 
 
 def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
-    at_ns, cluster = due_ns(line), cluster_name(line.cluster)
+    at_ns = due_ns(line)
+    cluster = cluster_name(line.cluster)
     return at_ns is not None and selection.matches_place_and_time(
         family_of_notice(line), cluster, at_ns
     )

@@ -519,9 +519,10 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
     duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
-    metrics = (
-        record.metrics if duration_ms is None else replace(record.metrics, duration_ms=duration_ms)
-    )
+    if duration_ms is None:
+        metrics = record.metrics
+    else:
+        metrics = replace(record.metrics, duration_ms=duration_ms)
     return replace(
         record,
         finished_at=source.get("event", _EMPTY).get("end") or record.finished_at,

@@ -30,7 +30,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     """Say what happened to a run."""
-    record, event = run.report.record, run.event or TaskEvent()
+    record = run.report.record
+    event = run.event or TaskEvent()
     family = record.family or record.container.name or "The run"
     name = family if record.revision is None else f"{family}:{record.revision}"
     status = known_status(record)
@@ -52,11 +53,10 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     may_run = record.launch_type == _LOCAL or (
         is_sampled_each_minute(record) and record.finished_at is None
     )
-    text = (
-        f"The result of {name} is unknown."
-        if may_run
-        else f"{name} ended{_after(record)} with an unknown result."
-    )
+    if may_run:
+        text = f"The result of {name} is unknown."
+    else:
+        text = f"{name} ended{_after(record)} with an unknown result."
     return Verdict(text=text, evidence=_lost(run), tone="warning")
 
 
@@ -98,11 +98,10 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
     elif record.out_of_memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_at_peak(metrics)}."
     else:
-        code = (
-            ""
-            if record.exit_code is None
-            else f", exit code {describe_exit_code(record.exit_code)}"
-        )
+        if record.exit_code is None:
+            code = ""
+        else:
+            code = f", exit code {describe_exit_code(record.exit_code)}"
         evidence = f"It was killed{_at_peak(metrics)}{code}. No stop was requested."
     return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
 
@@ -111,13 +110,13 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     record = run.report.record
     cause = _cause(event)
     if record.exit_code is None:
-        text = (
-            f"{name} did not start."
-            if record.started_at is None
-            else f"{name} failed{_after(record)}."
-        )
+        if record.started_at is None:
+            text = f"{name} did not start."
+        else:
+            text = f"{name} failed{_after(record)}."
         return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
-    used_mb, size_mb = record.metrics.max_memory_used_mb, record.metrics.memory_size_mb
+    used_mb = record.metrics.max_memory_used_mb
+    size_mb = record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and cause is None and used_mb is not None and size_mb:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
         share = f"at most {format_percent(100 * used_mb / size_mb)} of {format_memory(size_mb)}"
@@ -158,11 +157,9 @@ def _cause(event: TaskEvent) -> str | None:
 def _lost(run: PastRun) -> str | None:
     if is_sampled_each_minute(run.report.record):
         is_ended = run.report.record.finished_at is not None
-        return (
-            "ECS reported no exit code."
-            if is_ended
-            else "Container Insights does not record how a task ends."
-        )
+        if is_ended:
+            return "ECS reported no exit code."
+        return "Container Insights does not record how a task ends."
     if run.line is None:
         return "The run left no report: only what ECS reported is known."
     if run.report.type == CHECKPOINT:
@@ -183,12 +180,12 @@ def _after(record: Record) -> str:
 
 
 def _at_peak(metrics: Metrics) -> str:
-    used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    used_mb = metrics.max_memory_used_mb
+    size_mb = metrics.memory_size_mb
     if used_mb is None:
         return ""
-    of_size = (
-        f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})"
-        if size_mb
-        else ""
-    )
+    if size_mb:
+        of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})"
+    else:
+        of_size = ""
     return f" at {format_memory(used_mb)}{of_size}"
