@@ -1,14 +1,15 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.json_fields import integer
-from profiler.core.optional_math import known, max_known, mean_known
+from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.record.equal_steps import with_longer_steps
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
 from profiler.record.record_model import known_status
 
@@ -66,16 +67,18 @@ def _series(run: RunView) -> dict[str, object] | None:
     series = run.record.series
     if series is None or run.record.interval is not None or series.step_ms <= 0:
         return None
+    steps = max(len(series.vcpu_used or ()), len(series.memory_used_mb or ()))
+    if steps == 0:
+        return None
+    if steps > MAX_SERIES_POINTS:
+        series = with_longer_steps(series, -(-steps // MAX_SERIES_POINTS) * series.step_ms)
     vcpu_used = series.vcpu_used or ()
     memory_mb = series.memory_used_mb or ()
-    steps_of_point = -(-max(len(vcpu_used), len(memory_mb)) // MAX_SERIES_POINTS)
-    if steps_of_point == 0:
-        return None
     curves: dict[str, object] = {
         "start": known(format_datetime, parse_datetime(series.started_at)),
-        "step_ms": series.step_ms * steps_of_point,
-        "vcpu_used": _merged_steps(vcpu_used, steps_of_point, mean_known),
-        "memory_used_mb": _merged_steps(memory_mb, steps_of_point, max_known),
+        "step_ms": series.step_ms,
+        "vcpu_used": list(vcpu_used),
+        "memory_used_mb": list(memory_mb),
     }
     if curves["start"] is None:
         return None
@@ -83,21 +86,6 @@ def _series(run: RunView) -> dict[str, object] | None:
     if is_long and len(msgspec.json.encode(curves)) > MAX_SERIES_BYTES:
         return None
     return curves
-
-
-def _merged_steps(
-    values: Sequence[float | None],
-    count: int,
-    combine: Callable[..., float | None],
-) -> Sequence[float | None]:
-    """The values, each of ``count`` neighbours."""
-    if count == 1:
-        return values
-    points = []
-    for first in range(0, len(values), count):
-        point = combine(*values[first : first + count])
-        points.append(None if point is None else float(f"{point:.3g}"))
-    return points
 
 
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:

@@ -8,11 +8,12 @@ from typing import Any
 
 from profiler.core.optional_math import known
 from profiler.record.activity_model import Stacks, StacksLine, TimeBreakdown
+from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_cpu_wait_partial, is_long_cpu_wait
 from profiler.report_page.page_rows import PageFunction, RunActivity
-from profiler.report_page.page_series import compressed, finite_number, known_column, to_json
+from profiler.report_page.page_series import compressed, finite_number, to_json
 from profiler.runs.step_series import Column
 
 CallStacksOf = Callable[[Report], StacksLine | None]
@@ -125,12 +126,12 @@ def _processes(record: Record) -> dict[str, Any]:
     series = record.series
     if series is None:
         return {}
-    wait = known_column(series.cpu_wait)
+    wait = known(rounded_column, series.cpu_wait)
     processes: list[tuple[str, Column | None, Column | None]] = []
     length = len(wait or ())
     for process in series.processes:
-        vcpu_used = known_column(process.vcpu_used)
-        memory_used_mb = known_column(process.memory_used_mb)
+        vcpu_used = known(rounded_column, process.vcpu_used)
+        memory_used_mb = known(rounded_column, process.memory_used_mb)
         length = max(length, len(vcpu_used or ()), len(memory_used_mb or ()))
         if vcpu_used or memory_used_mb:
             processes.append((process.command, vcpu_used, memory_used_mb))

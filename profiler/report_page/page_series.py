@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from profiler.record.equal_steps import rounded_column
 from profiler.record.record_model import Number, Record
 from profiler.record.units import MIB
 from profiler.runs.past_runs.run_source import PastRun
@@ -64,9 +65,9 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
     }
     columns: dict[str, Column] = {}
     for name, column in measured.items():
-        values = known_column(column)
+        values = rounded_column(column)
         if values is not None:
-            columns[name] = values
+            columns[name] = list(values)
     if not columns:
         return {}
     return {**_times(ends_ms), **columns}
@@ -95,13 +96,6 @@ def memory_course(steps: StepSeries) -> str | None:
     for part in parts:
         course += _DIGITS[round(top * (max(part) / peak_mb))] if part else "-"
     return course
-
-
-def known_column(column: Column | None) -> Column | None:
-    """The values with three significant digits; None for a column without any value."""
-    if column is None or _is_empty(column):
-        return None
-    return [None if value is None else float(f"{value:.3g}") for value in column]
 
 
 def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
