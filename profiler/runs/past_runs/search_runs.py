@@ -8,7 +8,7 @@ makes documents of runs that left no record. A run that no event confirms is not
 import contextlib
 import heapq
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, get_args
 from urllib.parse import quote
@@ -69,9 +69,9 @@ _EMPTY: Mapping[str, Any] = {}
 _TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
 # The index accepts a value of another type and ignores it.
 _TASK_TYPES = {
-    one.name.removeprefix("task."): _TYPES[one.index_type]
-    for one in IDENTITY_FIELDS
-    if "task." in one.name
+    field.name.removeprefix("task."): _TYPES[field.index_type]
+    for field in IDENTITY_FIELDS
+    if "task." in field.name
 }
 
 
@@ -117,17 +117,16 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
     if selection.families:
-        conditions.append(
-            any_of([_matches_pattern(_FAMILY, family) for family in selection.families])
-        )
-    named = (
+        families = [_matches_pattern(_FAMILY, family) for family in selection.families]
+        conditions.append(any_of(families))
+    for field, values in (
         (_CLUSTER, selection.clusters),
         (_ACCOUNT, selection.accounts),
         (_REGION, selection.regions),
-    )
-    conditions += [
-        {"terms": {field: list(filter(None, values))}} for field, values in named if any(values)
-    ]
+    ):
+        known_values = [value for value in values if value]
+        if known_values:
+            conditions.append({"terms": {field: known_values}})
     conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
@@ -143,14 +142,8 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
     if "stopped" in statuses:
         conditions.append(none_of([exists(_STATUS)]))
     if "unknown" in statuses:
-        conditions.append(
-            {
-                "bool": {
-                    "filter": [exists(_STATUS)],
-                    "must_not": [{"terms": {_STATUS: get_args(Status)}}],
-                }
-            }
-        )
+        is_known = {"terms": {_STATUS: get_args(Status)}}
+        conditions.append({"bool": {"filter": [exists(_STATUS)], "must_not": [is_known]}})
     return any_of(conditions)
 
 
@@ -169,13 +162,8 @@ def _windows_query(
     their last runs.
     """
     conditions = [exists(_FAMILY), exists(_START), *filter_conditions(selection, _START)]
-    fields = (("name", _FAMILY), ("account", _ACCOUNT), ("region", _REGION))
-    composite: JsonObject = {
-        "size": size,
-        "sources": [
-            {name: {"terms": {"field": field, "missing_bucket": True}}} for name, field in fields
-        ],
-    }
+    fields = {"name": _FAMILY, "account": _ACCOUNT, "region": _REGION}
+    composite = composite_of(fields, size)
     if after is not None:
         composite["after"] = dict(after)
     starts = {"terms": {"field": _START, "size": last, "order": {"_key": "desc"}}}
@@ -187,14 +175,41 @@ def _windows_query(
     }
 
 
+def composite_of(fields: Mapping[str, str], size: int) -> JsonObject:
+    """The aggregation of documents that have the same values in all fields, by the fields' names
+    in its buckets; ``size`` buckets a page.
+    """
+    sources: list[JsonObject] = []
+    for name, field in fields.items():
+        sources.append({name: {"terms": {"field": field, "missing_bucket": True}}})
+    return {"size": size, "sources": sources}
+
+
+def has_value(field: str, value: object) -> JsonObject:
+    """The field has the value; it has none if the value is None."""
+    return none_of([exists(field)]) if value is None else term(field, value)
+
+
+def family_conditions(family: FamilyKey) -> list[JsonObject]:
+    """The run is of the family."""
+    return [
+        has_value(_FAMILY, family.name),
+        has_value(_ACCOUNT, family.account_id),
+        has_value(_REGION, family.region),
+    ]
+
+
+def family_of(bucket: Mapping[str, Any]) -> FamilyKey:
+    """The family in the key of a bucket, whose fields are name, account and region."""
+    key = bucket["key"]
+    return FamilyKey(str(key["name"]), key["account"], key["region"])
+
+
 def _in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
-    values = ((_FAMILY, family.name), (_ACCOUNT, family.account_id), (_REGION, family.region))
-    start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
-    same = [
-        none_of([exists(field)]) if value is None else term(field, value) for field, value in values
-    ]
-    return {"bool": {"filter": [*same, {"range": {_START: start}}]}}
+    oldest_ms = int(bucket["starts"]["buckets"][-1]["key"])
+    is_last = {"range": {_START: {"gte": oldest_ms, "format": "epoch_millis"}}}
+    return {"bool": {"filter": [*family_conditions(family), is_last]}}
 
 
 class IndexedRuns(RunSource):
@@ -215,34 +230,31 @@ class IndexedRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        unreadable = (
-            f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so "
-            "numbers are missing."
-        )
-        cut = (
-            f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series "
-            "begins later."
-        )
-        slow = (
-            f"{self.place}: {format_count(self.read_one_by_one, 'document')} had to be read one by "
-            "one: an older forwarder wrote them, or the task's size or end is unknown."
-        )
-        sentences = (
-            (unreadable, bool(self._unreadable)),
-            (cut, self._is_cut),
-            (slow, self.read_one_by_one > 0),
-        )
-        return tuple(sentence for sentence, is_true in sentences if is_true)
+        notes: list[str] = []
+        if self._unreadable:
+            notes.append(
+                f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, "
+                "so numbers are missing."
+            )
+        if self._is_cut:
+            notes.append(
+                f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time "
+                "series begins later."
+            )
+        if self.read_one_by_one:
+            notes.append(
+                f"{self.place}: {format_count(self.read_one_by_one, 'document')} had to be read "
+                "one by one: an older forwarder wrote them, or the task's size or end is unknown."
+            )
+        return tuple(notes)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         is_found = False
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
-            both = (
-                self.all_runs(_conditions(selection, order), order, _PAGE_SIZE)
-                for order in (_START, _TIME)
-            )
-            merged = heapq.merge(*both, key=lambda run: -run.started_ns)
+            started = self.all_runs(_conditions(selection, _START), _START, _PAGE_SIZE)
+            never_started = self.all_runs(_conditions(selection, _TIME), _TIME, _PAGE_SIZE)
+            merged = heapq.merge(started, never_started, key=lambda run: -run.started_ns)
             for count, run in enumerate(merged, start=1):
                 is_found = True
                 show(count, 0)
@@ -250,8 +262,10 @@ class IndexedRuns(RunSource):
                     yield run
         if selection.reads_checkpoints and selection.run is not None and not is_found:
             # The run may have only checkpoints so far.
-            hits = self._search("checkpoints", _conditions(selection, _START), _TIME, 1)
-            yield from (run for run in map(self.run_of, hits) if selection.matches(run.report))
+            for hit in self._search("checkpoints", _conditions(selection, _START), _TIME, 1):
+                run = self.run_of(hit)
+                if selection.matches(run.report):
+                    yield run
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         """The ``last`` newest matching runs of each family that started: one search finds the
@@ -275,32 +289,22 @@ class IndexedRuns(RunSource):
         # Each family has up to five conditions, and the engines refuse a query of more than 1,024.
         # A tenth of the page is room for runs that started at the same time as the oldest of the
         # last ones.
-        step = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
-        size = max(
-            1, 20_000 // (last + 1)
-        )  # both engines refuse a response of more than 65,535 buckets
+        families_a_search = max(1, min(100, round(0.9 * _LARGE_PAGE_SIZE) // last))
+        # Both engines refuse a response of more than 65,535 buckets.
+        size = max(1, 20_000 // (last + 1))
         after: Mapping[str, Any] | None = None
         while True:
-            found = (
-                self.post("reports", _windows_query(selection, last, size, after)).get(
-                    "aggregations"
-                )
-                or _EMPTY
-            )
-            page = found.get("families", _EMPTY)
+            answer = self.post("reports", _windows_query(selection, last, size, after))
+            page = (answer.get("aggregations") or _EMPTY).get("families", _EMPTY)
             buckets = page.get("buckets", ())
-            conditions = []
+            windows: list[JsonObject] = []
             for bucket in buckets:
-                family = FamilyKey(
-                    str(bucket["key"]["name"]), bucket["key"]["account"], bucket["key"]["region"]
-                )
+                family = family_of(bucket)
                 if bucket["starts"]["buckets"] and selection.matches_family(family):
-                    conditions.append(_in_window(bucket, family))
-            for first in range(0, len(conditions), step):
-                yield [
-                    any_of(conditions[first : first + step]),
-                    *filter_conditions(selection, _START),
-                ]
+                    windows.append(_in_window(bucket, family))
+            for first in range(0, len(windows), families_a_search):
+                searched = windows[first : first + families_a_search]
+                yield [any_of(searched), *filter_conditions(selection, _START)]
             after = page.get("after_key")
             if after is None or len(buckets) < size:
                 return
@@ -311,9 +315,8 @@ class IndexedRuns(RunSource):
             *filter_conditions(selection, _DUE),
         ]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
-        return select_notices(
-            read_notices(str(hit.get("_source", _EMPTY).get("record")) for hit in hits), selection
-        )
+        lines = [str(hit.get("_source", _EMPTY).get("record")) for hit in hits]
+        return select_notices(read_notices(lines), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         record = run.report.record
@@ -326,9 +329,17 @@ class IndexedRuns(RunSource):
         if run.is_confirmed:
             conditions.append(_of_own_streams(run.container_ids))
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
-        self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
-        lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
-        return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
+        if len(hits) == _MAX_CHECKPOINTS:
+            self._is_cut = True
+        reports: list[Report] = []
+        for hit in hits:
+            read = self._read(hit.get("_source", _EMPTY))
+            if read is None:
+                continue
+            report, _ = read
+            if report.type == CHECKPOINT:
+                reports.append(report)
+        return tuple(reports)
 
     def all_runs(
         self, conditions: Sequence[JsonObject], order: str, size: int
@@ -384,31 +395,25 @@ class IndexedRuns(RunSource):
         )
 
     def run_of(self, hit: Mapping[str, Any]) -> PastRun:
+        """The run of a document."""
         source = hit.get("_source", _EMPTY)
-        values = source.get("task", _EMPTY).items()
-        task: dict[str, Any] = {
-            name: value for name, value in values if isinstance(value, _TASK_TYPES.get(name, ()))
-        }
-        reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
-        event = TaskEvent(**reported) if reported else None
+        task = _task_fields(source)
+        event = _task_event(task)
         is_confirmed = task.get("confirmed") is True
-        container_ids = _texts(source.get("task", _EMPTY).get("runtime_ids"))
         read = self._read(source)
         if read is None:
             report = _without_record(source, event)
             return PastRun(report=report, event=event, is_confirmed=is_confirmed)
         report, line = read
         record = report.record
-        likely_out_of_memory = record.likely_out_of_memory
-        if event is not None and event.out_of_memory:
-            likely_out_of_memory = True
         corrected = replace(
             _with_identity(record, source),
             status=task.get("status") or record.status,
             exit_code=task.get("exit_code", record.exit_code),
             cost=cost_on(task.get("capacity_provider"), record.cost),
-            likely_out_of_memory=likely_out_of_memory,
         )
+        if event is not None and event.out_of_memory:
+            corrected = replace(corrected, likely_out_of_memory=True)
         if report.type != CHECKPOINT:
             corrected = _with_times(corrected, source)
         elif corrected.status != record.status:
@@ -418,7 +423,7 @@ class IndexedRuns(RunSource):
             line=line,
             event=event,
             is_confirmed=is_confirmed,
-            container_ids=container_ids,
+            container_ids=_texts(source.get("task", _EMPTY).get("runtime_ids")),
         )
 
     def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
@@ -429,17 +434,34 @@ class IndexedRuns(RunSource):
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             return decode(text), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            decoded = decode_leniently(Record, text)
-            kind = source.get("event", _EMPTY).get("dataset")
+            record = decode_leniently(Record, text)
+            dataset = source.get("event", _EMPTY).get("dataset")
             report = Report(
                 time=_time(source),
-                type=CHECKPOINT if kind == CHECKPOINT else "task.report",
+                type=CHECKPOINT if dataset == CHECKPOINT else "task.report",
                 schema_version=SCHEMA_VERSION,
-                record=without_impossible(decoded) or decoded,
+                record=without_impossible(record) or record,
             )
             return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
+
+
+def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The document's fields of the task by their names; without values of another type, which the
+    index ignores.
+    """
+    fields: Mapping[str, Any] = source.get("task", _EMPTY)
+    return {
+        name: value
+        for name, value in fields.items()
+        if isinstance(value, _TASK_TYPES.get(name, ()))
+    }
+
+
+def _task_event(task: Mapping[str, Any]) -> TaskEvent | None:
+    reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
+    return TaskEvent(**reported) if reported else None
 
 
 def _of_own_streams(container_ids: Sequence[str]) -> JsonObject:
@@ -460,17 +482,13 @@ def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
 
     Runs without a start are those sorted by ``@timestamp``.
     """
-    conditions = filter_conditions(selection, order)
+    has_start = exists(_START)
+    conditions = [has_start if order == _START else none_of([has_start])]
+    conditions += filter_conditions(selection, order)
     if selection.run is not None:
-        conditions.append(
-            any_of(
-                [
-                    {"prefix": {_TASK_ID: selection.run.partition("/")[0]}},
-                    _matches_pattern(_FAMILY, selection.run),
-                ]
-            )
-        )
-    return [exists(_START) if order == _START else none_of([exists(_START)]), *conditions]
+        task_id = {"prefix": {_TASK_ID: selection.run.partition("/")[0]}}
+        conditions.append(any_of([task_id, _matches_pattern(_FAMILY, selection.run)]))
+    return conditions
 
 
 def _time(source: Mapping[str, Any]) -> str:
@@ -481,11 +499,9 @@ def _time(source: Mapping[str, Any]) -> str:
 
 def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
     """The record with the identity in its document: ECS's, once the task's event has come."""
-    values = {}
+    values: dict[str, Any] = {}
     for name, path in _IDENTITY.items():
-        value: Any = source
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+        value = _at(source, path)
         if isinstance(value, str):
             values[name] = value
     container_id = values.pop("container_id", record.container.id)
@@ -518,11 +534,10 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
 
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
+    metrics = record.metrics
     duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
-    if duration_ms is None:
-        metrics = record.metrics
-    else:
-        metrics = replace(record.metrics, duration_ms=duration_ms)
+    if duration_ms is not None:
+        metrics = replace(metrics, duration_ms=duration_ms)
     return replace(
         record,
         finished_at=source.get("event", _EMPTY).get("end") or record.finished_at,
@@ -531,15 +546,20 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
 
 
 def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
+    """A report made of the document's fields.
+
+    Where the record could not be read, no other number counts than the duration.
+    """
+    known_fields: Iterable[DocumentField] = FIELDS
+    if isinstance(source.get("record"), str):
+        known_fields = [
+            field
+            for field in FIELDS
+            if field in IDENTITY_FIELDS or field.name == "usage.duration_ms"
+        ]
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
-    is_unreadable = isinstance(
-        source.get("record"), str
-    )  # then no other number counts than the duration
-    for field in FIELDS:
-        is_known = (
-            not is_unreadable or field in IDENTITY_FIELDS or field.name == "usage.duration_ms"
-        )
-        value = _value_at(source, field) if is_known else None
+    for field in known_fields:
+        value = _value_at(source, field)
         if value is not None and field.record_path is not None:
             *parents, name = field.record_path.split(".")
             part = document
@@ -549,20 +569,32 @@ def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Repor
     record = msgspec.convert(document, Record, strict=False)
     if event is not None and event.out_of_memory is not None:
         record = replace(record, likely_out_of_memory=event.out_of_memory)
-    known = without_impossible(record) or record
     return Report(
-        time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known
+        time=_time(source),
+        type="task.report",
+        schema_version=SCHEMA_VERSION,
+        record=without_impossible(record) or record,
     )
 
 
 def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
     """The value of a field; None if it has another type, which the index ignores."""
-    value: Any = source
-    for name in field.name.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+    value = _at(source, field.name)
     if field.is_list or value is None:
         return None
-    with contextlib.suppress(msgspec.ValidationError):
-        known = msgspec.convert(value, _TYPES.get(field.index_type, int | float), strict=False)
-        return int(known) if isinstance(known, float) and known.is_integer() else known
-    return None
+    known_type = _TYPES.get(field.index_type, int | float)
+    try:
+        known = msgspec.convert(value, known_type, strict=False)
+    except msgspec.ValidationError:
+        return None
+    if isinstance(known, float) and known.is_integer():
+        return int(known)
+    return known
+
+
+def _at(source: Mapping[str, Any], path: str) -> object:
+    """The value at a path such as ``task.size.vcpu``; None if the document has none."""
+    value: object = source
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

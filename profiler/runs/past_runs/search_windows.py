@@ -19,8 +19,12 @@ from profiler.runs.past_runs.search_runs import (
     IndexedRuns,
     JsonObject,
     any_of,
+    composite_of,
     exists,
+    family_conditions,
+    family_of,
     filter_conditions,
+    has_value,
     none_of,
     term,
 )
@@ -118,7 +122,7 @@ class IndexedWindows:
             none_of([term(_CONFIRMED, value=True)]),
         ]
         for bucket in self._buckets(conditions, _FAMILY_FIELDS, {}):
-            family = _family_of(bucket)
+            family = family_of(bucket)
             if self._selection.matches_family(family):
                 self._window(family).unconfirmed += bucket["doc_count"]
 
@@ -129,7 +133,7 @@ class IndexedWindows:
         conditions.append(killed if is_killed else none_of([killed]))
         fields = {**_FAMILY_FIELDS, **_RUN_FIELDS}
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
-            family = _family_of(bucket)
+            family = family_of(bucket)
             if not self._selection.matches_family(family):
                 continue
             key = bucket["key"]
@@ -161,15 +165,11 @@ class IndexedWindows:
         sample = self._runs.post("reports", _query(conditions, SAMPLED_RUNS, "task.id", "asc"))
         self._add_hits(window, answer["hits"]["hits"], is_sampled=False)
         self._add_hits(window, sample["hits"]["hits"], is_sampled=True)
-        bounds: dict[float, SlowdownBounds] = {}
-        for name, result in answer["aggregations"].items():
+        extremes = answer["aggregations"]
+        for name, result in extremes.items():
             if name.startswith("top "):
                 self._add_hits(window, _top_hits(result), is_sampled=False)
-        for vcpu in VCPU_SIZES:
-            least = answer["aggregations"][f"min {vcpu:g}"]["value"]
-            most = answer["aggregations"][f"max {vcpu:g}"]["value"]
-            if least is not None and most is not None:
-                bounds[vcpu] = SlowdownBounds(min=least, max=most)
+        bounds = _slowdown_bounds(extremes)
         if bounds:
             window.add_slowdowns(group.size, _slower(bounds))
 
@@ -201,13 +201,7 @@ class IndexedWindows:
         aggregations: Mapping[str, JsonObject],
     ) -> Iterator[Mapping[str, Any]]:
         """The buckets of documents that have the same values in all fields."""
-        composite: JsonObject = {
-            "size": _PAGE_BUCKETS,
-            "sources": [
-                {name: {"terms": {"field": field, "missing_bucket": True}}}
-                for name, field in fields.items()
-            ],
-        }
+        composite = composite_of(fields, _PAGE_BUCKETS)
         while True:
             groups: JsonObject = {"composite": composite}
             if aggregations:
@@ -248,17 +242,11 @@ def _complete() -> list[JsonObject]:
 
 
 def _same_group(group: _SizeGroup) -> list[JsonObject]:
-    values = {
-        "task.family": group.family.name,
-        "cloud.account.id": group.family.account_id,
-        "cloud.region": group.family.region,
-        _VCPU: group.size.vcpu,
-        _MEMORY: group.size.memory_mb,
-    }
-    conditions = []
-    for field, value in values.items():
-        conditions.append(none_of([exists(field)]) if value is None else term(field, value))
-    return conditions
+    return [
+        *family_conditions(group.family),
+        has_value(_VCPU, group.size.vcpu),
+        has_value(_MEMORY, group.size.memory_mb),
+    ]
 
 
 def _count_aggregations() -> dict[str, JsonObject]:
@@ -308,11 +296,6 @@ def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return hits
 
 
-def _family_of(bucket: Mapping[str, Any]) -> FamilyKey:
-    key = bucket["key"]
-    return FamilyKey(str(key["name"]), key["account"], key["region"])
-
-
 def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
     count = bucket["doc_count"]
     measured = bucket["measured"]
@@ -334,6 +317,17 @@ def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
 def _nanoseconds(result: Mapping[str, Any]) -> int | None:
     value_ms = result["value"]
     return None if value_ms is None else int(value_ms) * NS_PER_MS
+
+
+def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
+    """The largest slowdowns of the group's runs, by the size in vCPUs."""
+    bounds: dict[float, SlowdownBounds] = {}
+    for vcpu in VCPU_SIZES:
+        least = extremes[f"min {vcpu:g}"]["value"]
+        most = extremes[f"max {vcpu:g}"]["value"]
+        if least is not None and most is not None:
+            bounds[vcpu] = SlowdownBounds(min=least, max=most)
+    return bounds
 
 
 def _slower(bounds: Factors) -> Factors:
