@@ -3,8 +3,8 @@ each minute.
 
 CPU, memory and the network are the means of a minute, which counts for its part between the start
 and the end of the run. The numbers cover the whole task. ECS's event of the stopped task, if there
-is one, adds the end.
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-reference-performance-logs-ECS.html
+is one, adds the end. The CloudWatch User Guide describes the values: "Container Insights
+performance log events for Amazon ECS".
 """
 
 import math

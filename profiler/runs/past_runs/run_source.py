@@ -293,7 +293,10 @@ class RunSource(ABC):
         return None
 
     # As above.
-    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002
+    def schedule_notices(
+        self,
+        selection: RunFilter,  # noqa: ARG002
+    ) -> Sequence["ScheduleNoticeLine"]:
         """The notices about due times of schedules, after the runs were read; empty if the
         source has none.
         """
