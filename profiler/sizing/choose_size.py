@@ -169,6 +169,13 @@ def _decide(
         max_slowdown_percent=policy.max_slowdown_percent,
         prices=known_prices,
     )
+    return _decide_on_fargate(evidence, policy, what_if)
+
+
+def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> SizeDecision:
+    """The cheapest size that is enough; none after a kill at the largest memory."""
+    need = what_if.need
+    current = evidence.size
     every = [what_if.option(size) for size in LEGAL_SIZES]
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
     needs_more_memory = not need.fits(LARGEST.memory_mb)
