@@ -40,6 +40,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
     return (
         _basis(evidence),
         *_memory(evidence, choice),
+        *_reservation(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
@@ -103,6 +104,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
+        if choice.exceeds_fargate:
+            yield (
+                f"No size of Fargate has more than {format_memory(LARGEST.memory_mb)}: split the "
+                "work into smaller runs, or run the task on EC2, whose instances have more memory."
+            )
     elif evidence.needs.reached_size_mb is not None:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
@@ -123,6 +129,15 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield (
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
+        )
+
+
+def _reservation(choice: SizeDecision) -> Iterator[str]:
+    if choice.is_reserved_too_much:
+        reserved = format_task_size(choice.current.vcpu, choice.current.memory_mb)
+        yield (
+            f"Less is enough than the reserved {reserved}: other tasks can use the rest of the "
+            "instance."
         )
 
 
@@ -199,7 +214,7 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     saving_percent = choice.saving_percent
     chosen = choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
-        if choice.is_fargate and choice.is_right and evidence.outcomes.has_success:
+        if choice.is_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -495,9 +510,10 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
                 f"The {what.format(first_names([repr(name) for name in names]))}: it is not "
                 "included."
             )
-    if not choice.is_fargate and (
+    has_requirement = (
         evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes
-    ):
+    )
+    if not choice.is_fargate and not choice.is_right and has_requirement:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""

@@ -83,6 +83,8 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
+        elif size is not None and advice.verdict == "less is enough":
+            yield f"{size}: {advice.verdict} {basis}"
         elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
         count = _MAX_REASONS
