@@ -108,7 +108,7 @@ _SETTING_NOTES = {
     "emf": "`live`: from checkpoints too. [CloudWatch](metrics.md#cloudwatch)",
     "emf_metrics": "[CloudWatch metrics](#cloudwatch-metrics), separated by commas",
     "prometheus_port": "[Prometheus](metrics.md#prometheus)",
-    "price_vcpu_hour": "[prices](right-size.md#prices)",
+    "price_vcpu_hour": "on Fargate; [prices](right-size.md#prices)",
     "price_hour": "also on Managed Instances; without it, no cost",
 }
 
