@@ -22,6 +22,16 @@ test("a bar ends at the edges of the period", () => {
   );
 });
 
+test("more lanes than the first ones are drawn on demand, and what is left out is counted", () => {
+  const runs = Array.from({ length: 39 }, (_, at) => runAt(0, { family: `family ${at}` }));
+  const shown = { from: START, until: START + HOUR };
+  const first = nightLanes(runs, shown);
+  assert.deepEqual([first.lanes.length, first.families], [30, 39]);
+  assert.equal(first.leftOut, " Not drawn: 9 more families.");
+  const all = nightLanes(runs, shown, Infinity);
+  assert.deepEqual([all.lanes.length, all.families, all.leftOut], [39, 39, ""]);
+});
+
 test("the date is below the first time of each day, and there is room for every tick", () => {
   const shown = { from: START, until: START + DAY };
   const lines = timeTicks(shown, 4).map((tick) => tick.lines);

@@ -36,9 +36,9 @@ export const familiesInOrder = (runs) =>
  *
  * Every chart has the order of the selected runs.
  */
-export function largestFamilies(runs, selectedRuns = runs) {
+export function largestFamilies(runs, selectedRuns = runs, most = MAX_FAMILIES) {
   const ranks = new Map(familiesInOrder(selectedRuns).map(([family], rank) => [family, rank]));
   const rankOf = ([family]) => ranks.get(family) ?? ranks.size;
   const families = familiesInOrder(runs).sort((a, b) => rankOf(a) - rankOf(b));
-  return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
+  return { families: families.slice(0, most), left: Math.max(families.length - most, 0) };
 }

@@ -41,8 +41,9 @@ export const periodText = ({ from, until }) => `${startText(from, MINUTE)} to ${
  * Returns the lanes of what is in this period, and a sentence about the runs that they leave out.
  *
  * `all` are runs and notices: a notice has the fields of a run that has no length, and a text. Places are in percent.
+ * `most` is the largest number of lanes.
  */
-export function nightLanes(all, shown) {
+export function nightLanes(all, shown, most) {
   const active = all.filter((run) => isKnown(run.began) && local(run.began) < shown.until && endOf(run) >= shown.from);
   if (!active.length) return { nothing: "No run in this selection was active in this period.", leftOut: "" };
   const notices = active.filter(({ text }) => text);
@@ -55,6 +56,7 @@ export function nightLanes(all, shown) {
   const { families, left } = largestFamilies(
     drawn,
     all.filter(({ text }) => !text),
+    most,
   );
   const lanes = families.map(([family, runs]) => lane(family, runs, shown));
   const kinds = [
@@ -66,6 +68,7 @@ export function nightLanes(all, shown) {
   const otherFamilies = left ? ` Not drawn: ${asCount(left, "more family", "more families")}.` : "";
   return {
     leftOut: otherFamilies + leftOut,
+    families: families.length + left,
     label:
       `Runs from ${periodText(shown)} as bars in ${asCount(lanes.length, "lane")}, one for each family: ` +
       `${kinds.map(([kind, { length }]) => `${length} ${kind}`).join(", ")}.${otherFamilies}${leftOut}`,
