@@ -1,6 +1,6 @@
 // Runs over time as data: a lane for each family, a bar for each run, a mark for each noticed due time.
 
-import { hasNight, largestFamilies } from "#page/charts.js";
+import { drawnFamilies, hasNight } from "#page/charts.js";
 import { asCount, asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
@@ -53,7 +53,7 @@ export function nightLanes(all, shown, most) {
       ? ` The oldest ${active.length - drawn.length} of ${active.length - notices.length} runs in this period` +
         " are not drawn: choose a shorter period or fewer families."
       : "";
-  const { families, left } = largestFamilies(
+  const { families, left } = drawnFamilies(
     drawn,
     all.filter(({ text }) => !text),
     most,
