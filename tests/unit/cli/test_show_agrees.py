@@ -23,7 +23,7 @@ from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_runs
 from profiler.runs.past_runs.search_runs import IndexedRuns
-from profiler.search_setup.search_servers import ServerResponse
+from profiler.search_setup.template_install import ServerResponse
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
@@ -288,7 +288,7 @@ def test_runs_without_a_trend_have_no_word() -> None:
 
 
 def texts(page: Iterable[Line]) -> list[str]:
-    return ["".join(getattr(part, "text", part) for part in one) for one in page]
+    return ["".join(span.text for span in one) for one in page]
 
 
 def test_the_page_has_the_trend_in_its_40_lines() -> None:
