@@ -175,3 +175,24 @@ class PageNotice(PageRow, frozen=True, kw_only=True):
     began: int | None = None
     came_late: bool | None = None
     text: str
+
+
+class PageNightText(PageRow, frozen=True, kw_only=True):
+    """A piece of the sentence of the last night. ``run`` is the row of the run that it opens."""
+
+    text: str
+    is_number: bool | None = None
+    run: int | None = None
+
+
+class PageNight(PageRow, frozen=True, kw_only=True):
+    """The sentence of the last night, and its bounds, also as times of ``zone``, in which it was
+    made.
+    """
+
+    texts: list[PageNightText]
+    start: int
+    end: int
+    begins: str
+    ends: str
+    zone: str

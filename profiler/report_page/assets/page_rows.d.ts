@@ -27,6 +27,26 @@ export interface PageNeuron {
   failed?: number;
 }
 
+/** The sentence of the last night, and its bounds, also as times of ``zone``, in which it was
+ * made.
+ */
+export interface PageNight {
+  texts: Array<PageNightText>;
+  start: number;
+  end: number;
+  begins: string;
+  ends: string;
+  zone: string;
+}
+
+/** A piece of the sentence of the last night. ``run`` is the row of the run that it opens.
+ */
+export interface PageNightText {
+  text: string;
+  isNumber?: boolean;
+  run?: number;
+}
+
 /** A notice of a schedule, with the names of a run's fields, so that filters select both.
  *
  * ``came_late``: the missed task started later.
