@@ -38,7 +38,6 @@ class JoinedRuns(RunSource):
         self._report_failure = report_failure
         self.place = " and ".join(source.place for source in sources)
         self.remedy = sources[0].remedy
-        self.reads_families = all(source.reads_families for source in sources)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -62,6 +61,10 @@ class JoinedRuns(RunSource):
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         return self._all(lambda source: source.running(selection))
+
+    def family_source(self, run: PastRun) -> RunSource:
+        sources = [source.family_source(run) for source in self._sources]
+        return JoinedRuns(sources, self._report_failure)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         return self._first(lambda source: source.checkpoints(run)) or ()

@@ -20,7 +20,12 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
-from profiler.record.line_trust import AccountTrust, claim_of_head, claim_of_stacks
+from profiler.record.line_trust import (
+    AccountTrust,
+    claim_of_head,
+    claim_of_stacks,
+    task_of_stream,
+)
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, ReportHead
 from profiler.record.units import format_count
@@ -86,7 +91,6 @@ class LogGroupRuns(RunSource):
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
         "reports"
     )
-    reads_families = False  # weeks of logs
 
     def __init__(
         self,
@@ -95,8 +99,16 @@ class LogGroupRuns(RunSource):
         now_ns: int,
         open_progress: OpenProgress = no_progress,
         trust: AccountTrust = AccountTrust(),  # noqa: B008  it is frozen
+        *,
+        stream_prefix: str = "",
+        since_ms: int | None = None,
     ) -> None:
         self._trust = trust
+        self._stream_prefix = stream_prefix
+        # Without a time to start from. None: the last 30 days.
+        self._default_since_ms = since_ms
+        # Where the first reading began: a run's family is read as far back as the run.
+        self._first_since_ms: int | None = None
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
         self._groups = groups
@@ -126,14 +138,7 @@ class LogGroupRuns(RunSource):
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
-        if selection.since_ns is None:
-            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
-            self._limit = (
-                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
-                "read further back."
-            )
-        else:
-            start_ms = selection.since_ns // NS_PER_MS
+        start_ms = self._start_ms(selection)
         kept = KeptLines()
         pending: list[list[_FoundLine]] = []
         seen: dict[_ContainerKey, bool] = {}
@@ -156,6 +161,45 @@ class LogGroupRuns(RunSource):
                 pending = [lines for lines in pending if _start_of(lines) < begin_ns]
                 end_ms = begin_ms
                 length_ms *= 4
+
+    def _start_ms(self, selection: RunFilter) -> int:
+        if selection.since_ns is not None:
+            start_ms = selection.since_ns // NS_PER_MS
+        elif self._default_since_ms is not None:
+            start_ms = self._default_since_ms
+        else:
+            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
+            self._limit = (
+                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
+                "read further back."
+            )
+        if self._first_since_ms is None:
+            self._first_since_ms = start_ms
+        return start_ms
+
+    def family_source(self, run: PastRun) -> RunSource:
+        """The group of the run's line, and the streams with the same prefix; a container's id is
+        the name of a stream without one.
+        """
+        place = run.place
+        record = run.report.record
+        if place is None and record.log_group is not None and record.log_group in self._groups:
+            place = LogTarget(group=record.log_group, stream=record.log_stream or "")
+        if place is None:
+            return self
+        prefix = ""
+        task = task_of_stream(place.stream)
+        if task is not None:
+            prefix = place.stream.removesuffix(f"{task.container}/{task.task_id}")
+        return LogGroupRuns(
+            self._read_pages,
+            (place.group,),
+            self._now_ns,
+            self._open_progress,
+            self._trust,
+            stream_prefix=prefix,
+            since_ms=self._first_since_ms,
+        )
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return select_notices(self._notices, selection)
@@ -223,11 +267,13 @@ class LogGroupRuns(RunSource):
         """The lines in this time by their runs. ``seen``: the runs with newer lines, and whether
         one of those is confirmed; an unconfirmed line never replaces or hides a confirmed one.
         """
-        window = {
+        window: dict[str, object] = {
             "startTime": start_ms,
             "endTime": end_ms - 1,
             "filterPattern": filter_pattern(selection),
         }
+        if self._stream_prefix:
+            window["logStreamNamePrefix"] = self._stream_prefix
         new_lines: list[_FoundLine] = []
         for group in self._groups:
             for line in self._lines(selection, kept, logGroupName=group, **window):

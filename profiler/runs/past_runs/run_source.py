@@ -252,13 +252,11 @@ class RunSource(ABC):
 
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
-    ``reads_families``: reading all runs of a family is cheap enough for advice.
     """
 
     place: str
     remedy: str
     reading: str | None = None
-    reads_families = True
 
     @property
     @abstractmethod
@@ -285,6 +283,10 @@ class RunSource(ABC):
         ended.
         """
         return self.runs(selection)
+
+    def family_source(self, run: PastRun) -> "RunSource":  # noqa: ARG002
+        """Where the other runs of a run's family are read, if that is less than all of them."""
+        return self
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         return run.checkpoints
