@@ -252,11 +252,13 @@ class RunSource(ABC):
 
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
+    ``complete_since_ns``: it has all runs since then, if that is known after the runs.
     """
 
     place: str
     remedy: str
     reading: str | None = None
+    complete_since_ns: int | None = None
 
     @property
     @abstractmethod
