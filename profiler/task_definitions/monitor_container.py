@@ -224,8 +224,7 @@ def _present_value(
         case "logConfiguration":
             new = _present_log(container, mapping(old), mapping(added_today), present)
         case "user":
-            if present.is_root and old not in ROOT_USERS:
-                new = added_today
+            new = added_today if present.is_root and old not in ROOT_USERS else old
     return new
 
 
