@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
@@ -54,6 +55,12 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 # Task and container: the identity of a run in CloudWatch Logs. Its start is the line's own word.
 _RunKey = tuple[str, str]
+OnUnread = Callable[[str, TaskProfilerError], object]
+"""Gets a log group that cannot be read, and why."""
+
+
+class MissingLogGroupError(TaskProfilerError):
+    """A log group does not exist, so it has no run."""
 
 
 class _FoundLine(Struct, frozen=True, kw_only=True):
@@ -79,7 +86,11 @@ class _FoundLine(Struct, frozen=True, kw_only=True):
 
 
 class LogGroupRuns(RunSource):
-    """The runs whose reports are in the log groups, with the notices about schedules."""
+    """The runs whose reports are in the log groups, with the notices about schedules.
+
+    A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
+    raised. ``unread_groups`` has the groups left out, ``groups`` the others.
+    """
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -94,11 +105,16 @@ class LogGroupRuns(RunSource):
         now_ns: int,
         open_progress: OpenProgress = no_progress,
         trust: AccountTrust = AccountTrust(),  # noqa: B008  it is frozen
+        *,
+        on_unread: OnUnread | None = None,
     ) -> None:
         self._trust = trust
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
-        self._groups = groups
+        self._groups = list(groups)
+        self._on_unread = on_unread
+        self.unread_groups: frozenset[str] = frozenset()
+        self._missing: list[str] = []
         self._now_ns = now_ns
         self._now_ms = now_ns // NS_PER_MS
         self._open_progress = open_progress
@@ -120,18 +136,27 @@ class LogGroupRuns(RunSource):
             for count, which in skipped
             if count
         ]
+        if self._missing:
+            notes.append(f"No run is read from {first_names(self._missing)}: no such log group.")
         return tuple(notes) if self._limit is None else (self._limit, *notes)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
-        if selection.since_ns is None:
-            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
+        if selection.since_ns is not None:
+            yield from self._runs_since(selection.since_ns // NS_PER_MS, selection)
+            return
+        count = 0
+        for run in self._runs_since(self._now_ms - DEFAULT_DAYS * MS_PER_DAY, selection):
+            count += 1
+            yield run
+        # Whoever stops early has what was wanted. The reader of one run wants no older one.
+        if selection.run is None or count == 0:
             self._limit = (
                 f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
                 "read further back."
             )
-        else:
-            start_ms = selection.since_ns // NS_PER_MS
+
+    def _runs_since(self, start_ms: int, selection: RunFilter) -> Iterator[PastRun]:
         kept = KeptLines()
         pending: list[list[_FoundLine]] = []
         seen: dict[_RunKey, bool] = {}
@@ -226,15 +251,29 @@ class LogGroupRuns(RunSource):
             "filterPattern": filter_pattern(selection),
         }
         new: list[_FoundLine] = []
-        for group in self._groups:
-            for found in self._lines(selection, kept, logGroupName=group, **window):
-                is_older = found.key in seen and seen[found.key] >= found.is_confirmed
-                if not is_older:
-                    new.append(found)
+        for group in tuple(self._groups):
+            try:
+                for found in self._lines(selection, kept, logGroupName=group, **window):
+                    is_older = found.key in seen and seen[found.key] >= found.is_confirmed
+                    if not is_older:
+                        new.append(found)
+            except TaskProfilerError as error:
+                self._leave_out(group, error)
         groups = self._by_run(new)
         for lines in groups:
             seen[lines[0].key] = lines[0].is_confirmed
         return groups
+
+    def _leave_out(self, group: str, error: TaskProfilerError) -> None:
+        """Go on without a group. Raises its error if it is the last one."""
+        if self._on_unread is None or self._groups == [group]:
+            raise error
+        self._groups.remove(group)
+        if isinstance(error, MissingLogGroupError):
+            self._missing.append(group)
+        else:
+            self.unread_groups |= {group}
+            self._on_unread(group, error)
 
     def _run_of(
         self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines
