@@ -89,7 +89,10 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     },
     "table": {"height": 20, "width": 48},
 }
-"""The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
+"""The options of each kind of panel.
+
+Bars and heatmaps are over the end times of runs, or the times of notices.
+"""
 
 
 def panel(

@@ -26,7 +26,7 @@ from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
-from profiler.record.last_night import OUT_OF_MEMORY, Night
+from profiler.record.last_night import OUT_OF_MEMORY, Night, count_runs
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import describe_cause
 
@@ -379,18 +379,17 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
         began_ns = parse_ns(run.started_at) or written_ms * NS_PER_MS
         if night.start_ns <= began_ns < night.end_ns and run.family != PROOF_FAMILY:
             runs[run.task_id] = run
-    counts: dict[str, dict[str, int]] = {}
+    outcomes: list[tuple[str, str]] = []
     failed: dict[tuple[str, str], FailedRun] = {}
     for run in reversed(runs.values()):
         outcome = OUT_OF_MEMORY if run.stop_category == "oom" else run.status
-        families = counts.setdefault(outcome, {})
-        families[run.family] = families.get(run.family, 0) + 1
+        outcomes.append((outcome, run.family))
         if outcome in _FAILED_OUTCOMES:
             failed.setdefault((outcome, run.family), _failed_line(outcome, run))
     prices = [run.cost.usd for run in runs.values() if run.cost is not None]
     known_usd = [usd for usd in prices if usd is not None]
     return NightRuns(
-        counts=counts,
+        counts=count_runs(outcomes),
         failed=tuple(sorted(failed.values(), key=lambda run: _FAILED_OUTCOMES.index(run.outcome))),
         usd=sum(known_usd) if known_usd else None,
         reports=sum(_has_report(run) for run in runs.values()),

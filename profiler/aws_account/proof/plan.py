@@ -1,4 +1,4 @@
-"""What ``task-profiler setup proof`` will do: where its tasks run, with which roles, and what stays.
+"""What ``task-profiler setup proof`` will do: where its tasks run, their roles, and what stays.
 
 The plan only reads. A schedule or service of the cluster shows how tasks run there, or the family
 that the user names.

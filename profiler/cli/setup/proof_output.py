@@ -122,7 +122,7 @@ def _proof(
 
 @contextmanager
 def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C was pressed, or the process is to end: a call of AWS is never cut off."""
+    """Yield whether Ctrl-C was pressed, or the process is to end: no call of AWS is cut off."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda it, _: received.append(it)) for number in numbers]
