@@ -212,9 +212,9 @@ SETTINGS: tuple[Setting, ...] = (
         "live metrics for Prometheus (off)",
         "task",
     ),
-    Setting("price_vcpu_hour", None, _PRICE, "USD per vCPU-hour on Fargate (built-in table)"),
+    Setting("price_vcpu_hour", None, _PRICE, "USD per vCPU-hour (built-in table)"),
     Setting("price_gb_hour", None, _PRICE, "USD per GB-hour (built-in table)"),
-    Setting("price_storage_gb_hour", None, _PRICE, "USD per GB-hour of storage (built-in table)"),
+    Setting("price_storage_gb_hour", None, _PRICE, "USD per storage GB-hour (built-in table)"),
     Setting("price_hour", None, _PRICE, "USD per hour of the task on EC2 (none)"),
 )
 SETTING_NAMES = frozenset(setting.variable for setting in SETTINGS)

@@ -35,14 +35,23 @@ line and 1 for a later failure. `run` exits with its command's exit code. The gl
 
 `make commands` generates this page. Below the commands: [options for past runs](#options-for-past-runs),
 [settings of the monitor](#settings-of-the-monitor), parameters of [the forwarder](#parameters-of-the-forwarder) and of
-the clusters for [GPUs](#parameters-of-the-cluster-for-gpus) and [Neuron](#parameters-of-the-cluster-for-neuron),
-[document fields](#document-fields), metrics for [CloudWatch](#cloudwatch-metrics) and [Prometheus](#live-metrics).
+the clusters for [GPUs](#parameters-of-the-cluster-for-gpus) and [Neuron](#parameters-of-the-cluster-for-neuron), the
+forwarder's [alarms](#alarms-of-the-forwarder), [document fields](#document-fields), metrics for
+[CloudWatch](#cloudwatch-metrics) and [Prometheus](#live-metrics).
 """
 _TEMPLATES = {
     "Parameters of the forwarder": "lambda/template.yaml",
     "Parameters of the cluster for GPUs": "taskdef/cluster-gpu.yaml",
     "Parameters of the cluster for Neuron": "taskdef/cluster-neuron.yaml",
 }
+_ALARMS = """
+## Alarms of the forwarder
+
+The names begin with the name of the stack.
+
+| alarm | meaning and what to do |
+|---|---|
+"""
 _DOCUMENT_FIELDS = """
 ## Document fields
 
@@ -99,9 +108,15 @@ _SETTING_NOTES = {
     "emf": "`live`: from checkpoints too. [CloudWatch](metrics.md#cloudwatch)",
     "emf_metrics": "[CloudWatch metrics](#cloudwatch-metrics), separated by commas",
     "prometheus_port": "[Prometheus](metrics.md#prometheus)",
-    "price_vcpu_hour": "[prices](right-size.md#prices)",
+    "price_vcpu_hour": "on Fargate; [prices](right-size.md#prices)",
     "price_hour": "also on Managed Instances; without it, no cost",
 }
+
+
+# The loader reads the name, which is a function, as nothing.
+_ALARM = re.compile(
+    r'AlarmName: !Sub "\$\{AWS::StackName\}-([\w-]+)",\n +AlarmDescription: "(.+)",$', re.MULTILINE
+)
 
 
 class _TemplateLoader(yaml.SafeLoader):  # type: ignore[misc]  # untyped
@@ -123,6 +138,7 @@ def text() -> str:
             _past_run_options(),
             _settings_of_the_monitor(),
             *templates,
+            _alarms(),
             _document_fields(),
             _cloudwatch_metrics(),
             _live_metrics(),
@@ -199,8 +215,7 @@ def _setting_row(setting: Setting) -> str:
 
 def _parameters(heading: str, file: str) -> str:
     """Generate the section of a CloudFormation template: its parameters and outputs."""
-    # A SafeLoader.
-    template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
+    template = _template(file)
     rows = [
         f"| `{name}` | {_default(parameter)} | {_meaning(parameter)} |\n"
         for name, parameter in template["Parameters"].items()
@@ -210,6 +225,21 @@ def _parameters(heading: str, file: str) -> str:
         f"\n## {heading}\n\n[{file}](../{file})\n\n| parameter | default | meaning "
         f"|\n|---|---|---|\n{''.join(rows)}\nOutputs: {outputs}.\n"
     )
+
+
+def _template(file: str) -> Any:  # noqa: ANN401  YAML
+    # A SafeLoader.
+    return yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
+
+
+def _alarms() -> str:
+    """Generate the table of the alarms in the forwarder's template."""
+    text = (_ROOT / "lambda" / "template.yaml").read_text()
+    rows = "".join(
+        f"| `-{ending}` | {_escaped(description)} |\n"
+        for ending, description in _ALARM.findall(text)
+    )
+    return f"{_ALARMS}{rows}"
 
 
 def _meaning(parameter: dict[str, Any]) -> str:

@@ -43,11 +43,11 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     """The recommended size, and the ``current`` one of the latest run's task, of which a part
     can be unknown.
 
-    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``size`` has neither part if a run
-    was killed at Fargate's largest memory. ``outgrown`` would be enough without the growth; None if
-    that does not change the size. ``chosen`` and the table of ``options``, by vCPU, exist on Fargate
-    only, and ``ranked``: all sizes that are enough, the best one first, which is ``chosen`` unless a
-    faster one was asked for.
+    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``size`` has neither part if a
+    run was killed at Fargate's largest memory. ``outgrown`` would be enough without the growth;
+    None if that does not change the size. ``chosen`` and the table of ``options``, by vCPU, exist
+    on Fargate only, and ``ranked``: all sizes that are enough, the best one first, which is
+    ``chosen`` unless a faster one was asked for.
     """
 
     current: TaskSize

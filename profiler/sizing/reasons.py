@@ -27,7 +27,6 @@ from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
-_MAX_RUNS_AHEAD = 1000
 _MANY_RUNS = 10
 _MIN_PERCENT = 0.5
 
@@ -397,9 +396,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         else:
             when = f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif (
-        needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now
-    ):  # a rise by 5 % over the runs
+    elif needed is not None and needed.is_notable:
         limits_mb = {
             limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb
         }
@@ -428,8 +425,8 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
-    runs = trend.runs_until(limit_mb)
-    if runs is None or runs > _MAX_RUNS_AHEAD:
+    runs = trend.runs_until_near(limit_mb)
+    if runs is None:
         return None
     return f"the limit of {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
 

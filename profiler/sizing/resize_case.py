@@ -172,7 +172,10 @@ class ResizeCase:
 
     @cached_property
     def advice_on_reservation(self) -> Advice | None:
-        """``recommend``'s, for runs outside Fargate: their sizes are any, and nothing acts on it."""
+        """``recommend``'s, for runs outside Fargate, which have any size.
+
+        Nothing acts on it.
+        """
         newest = self.newest[-LAST_RUNS:]
         evidence = evidence_of_runs(newest[-1].family, newest) if newest else None
         if evidence is None:

@@ -152,6 +152,14 @@ def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path:
     assert "30 of 35 families" in tab.inner_text("#morning")
     tab.click("#morning-all")
     assert tab.locator("#morning tbody tr").count() == 35
+    tab.click("#night-controls [data-width=all]")
+    assert tab.locator("#night .lane").count() == 30
+    assert tab.inner_text("#night-left-out").startswith("Not drawn: 5 more families.")
+    tab.click("#night-left-out >> text=Show all 35 families")
+    assert tab.locator("#night .lane").count() == 35
+    assert tab.evaluate("document.activeElement.id") == "night-all"
+    tab.click("#night-left-out >> text=Show 30 families")
+    assert tab.locator("#night .lane").count() == 30
 
 
 def test_the_heatmap_shows_a_peak_or_an_average_and_the_address_keeps_it(

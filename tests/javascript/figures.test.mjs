@@ -5,7 +5,7 @@ import { nightLanes, shownPeriod } from "../../profiler/report_page/assets/modul
 import { coursePath } from "../../profiler/report_page/assets/modules/overview_strip.js";
 import { cardPosition } from "../../profiler/report_page/assets/modules/run_card.js";
 import { runFigure, timeTicks, wholeRange } from "../../profiler/report_page/assets/modules/run_figure.js";
-import { readingsAt } from "../../profiler/report_page/assets/modules/run_rows.js";
+import { readingsAt, seriesWithPeak } from "../../profiler/report_page/assets/modules/run_rows.js";
 import { runAt } from "./browser.mjs";
 
 test("rows are in the order of the selected runs in every chart", () => {
@@ -55,6 +55,14 @@ test("a limit near the values is a line, one far above them is words", () => {
   const far = runFigure({ ...RUN, size: 8192 }).layout;
   assert.ok(far.annotations.some(({ text }) => text === "limit 8 GB, above the chart"));
   assert.ok(far.yaxis2.range[1] < 1100);
+});
+
+test("the curve reaches the run's peak, unless the kernel has counted one that no sample has seen", () => {
+  const curve = (fields) => seriesWithPeak({ ...RUN, ...fields }, SERIES).mb;
+  assert.deepEqual(curve({ peak: 905, peakBy: "kernel" }), [100, 905, 200]);
+  assert.deepEqual(curve({ peak: 897, peakBy: "sampled" }), [100, 897, 200], "the samples are rounded");
+  assert.deepEqual(curve({ peak: 950, peakBy: "kernel" }), SERIES.mb);
+  assert.deepEqual(curve({ peak: undefined }), SERIES.mb);
 });
 
 test("the other run is pale and in the readings", () => {

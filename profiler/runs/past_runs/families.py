@@ -113,9 +113,9 @@ def family_evidence(
     """
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
-    _add(families, run)
     if source is not None:
         _add_runs(families, source, filter_of(family), LAST_RUNS)
+    _add(families, run)
     return families.evidence().get(family)
 
 

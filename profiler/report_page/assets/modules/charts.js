@@ -3,6 +3,7 @@
 import { content } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
 import { isKnown } from "#page/formats.js";
+import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { DAY } from "#page/time_units.js";
@@ -31,14 +32,28 @@ export function drawPlot(place, traces, layout) {
 export const familiesInOrder = (runs) =>
   [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
 
+// What a reader must see: a kill above a failure, and that above a due time that was missed.
+function badness(runs) {
+  if (runs.some(isKilled)) return 3;
+  if (runs.some(isFailed)) return 2;
+  return runs.some(({ outcome }) => outcome === "missed") ? 1 : 0;
+}
+
+/** Chooses the worst `most` families, then the first ones. They stay in their order. */
+export function worstFamilies(families, most) {
+  const worstFirst = [...families].sort((a, b) => badness(b[1]) - badness(a[1]));
+  const chosen = new Set(worstFirst.slice(0, most));
+  return families.filter((family) => chosen.has(family));
+}
+
 /**
  * Returns the families of a chart's runs as [family, runs], and the number of those that it leaves out.
  *
  * Every chart has the order of the selected runs.
  */
-export function largestFamilies(runs, selectedRuns = runs) {
+export function drawnFamilies(runs, selectedRuns = runs, most = MAX_FAMILIES) {
   const ranks = new Map(familiesInOrder(selectedRuns).map(([family], rank) => [family, rank]));
   const rankOf = ([family]) => ranks.get(family) ?? ranks.size;
   const families = familiesInOrder(runs).sort((a, b) => rankOf(a) - rankOf(b));
-  return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
+  return { families: worstFamilies(families, most), left: Math.max(families.length - most, 0) };
 }

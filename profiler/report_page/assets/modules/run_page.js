@@ -16,6 +16,7 @@ import {
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
+import { seriesWithPeak } from "#page/run_rows.js";
 import { activityNote, flameGraph, stacksPart, withRoom } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { asStart, familyOf, numberOf, shareOf } from "#page/run_values.js";
@@ -150,7 +151,8 @@ let drawn;
 export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {}) {
   const range = drawn?.run === run ? drawn.chart?.zoomed : undefined; // only the colours or the other run change
   clearRunPage();
-  for (const one of [run, other]) if (one && hasSeries(one)) one.series ??= unpackSeries(content.series[one.row]);
+  for (const one of [run, other])
+    if (one && hasSeries(one)) one.series ??= seriesWithPeak(one, unpackSeries(content.series[one.row]));
   const drawnOther = run.series && other?.series ? other : undefined;
   const chart = run.series ? new RunChart(run, drawnOther, range) : undefined;
   const flame = flameGraph(run, chart);

@@ -10,7 +10,7 @@ import { grouped, known, median, total } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { possibleSaving } from "#page/what_if_table.js";
 
-const MAX_FAILED = 10;
+const MAX_FAILED = 5; // so that the nights begin on the first screen
 
 /**
  * Returns a note for a reader in another time zone than that of the computer that made the page: the night of the
@@ -61,7 +61,7 @@ export function drawTiles(runs) {
     ],
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
-  if (total(savings)) tiles.push(["Possible saving on them", asUsd(total(savings))]);
+  if (total(savings)) tiles.push(["Possible saving", asUsd(total(savings))]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, outcome]) =>
       element(
