@@ -10,7 +10,7 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.schedules_command import warn_unread
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import names_of
+from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
 from profiler.record.family_identity import FamilyKey
@@ -46,7 +46,7 @@ def estimated_months(
     if not lacking:
         return {}
     schedules: Sequence[Schedule] = ()
-    if names_of(options, "logs") or names_of(options, "insights"):
+    if reads_aws(options):
         found = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
         warn_unread(found)
         schedules = found.schedules

@@ -110,7 +110,7 @@ def show(
     if as_stacks and not (against is None and log_count is None):
         raise UsageError("--stacks shows nothing else: leave out --against and --logs.")
     selection = run_filter(options, run=name, reads_checkpoints=True)
-    source = open_source(options, keeps_stacks=as_stacks)
+    source = open_source(options, name=name, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
     view = View(width=width, now_ns=SystemClock().wall_ns())
     if as_stacks:

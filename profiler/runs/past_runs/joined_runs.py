@@ -28,20 +28,35 @@ _MAX_DISTANCE_NS = 600 * NS_PER_SECOND
 class JoinedRuns(RunSource):
     """The sources' runs, newest first, each once.
 
-    A source that fails is reported; the last one raises its error.
+    A source that fails is reported; the last one raises its error. ``unopened``: the names of
+    those that failed before.
     """
 
     def __init__(
-        self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]
+        self,
+        sources: Sequence[RunSource],
+        report_failure: Callable[[TaskProfilerError], None],
+        unopened: Sequence[str] = (),
     ) -> None:
+        self._unopened = tuple(unopened)
         self._sources = list(sources)
         self._report_failure = report_failure
+        self._failed: list[RunSource] = []
         self.place = " and ".join(source.place for source in sources)
         self.remedy = sources[0].remedy
 
     @property
     def notes(self) -> Sequence[str]:
         return tuple(note for source in self._sources for note in source.notes)
+
+    @property
+    def unread_groups(self) -> frozenset[str]:  # type: ignore[override]  # as ``reading``
+        each = (source.unread_groups for source in (*self._sources, *self._failed))
+        return frozenset[str]().union(*each)
+
+    @property
+    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``
+        return (*self._unopened, *(source.place for source in self._failed))
 
     @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
@@ -108,6 +123,7 @@ class JoinedRuns(RunSource):
             if self._sources == [source]:
                 raise
             self._sources.remove(source)
+            self._failed.append(source)
             self._report_failure(error)
 
 

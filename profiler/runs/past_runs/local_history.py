@@ -21,6 +21,7 @@ from profiler.runs.step_series import StepSeries
 class LocalRuns(RunSource):
     """The runs in a history file."""
 
+    is_of_this_machine = True
     remedy = f"make one with task-profiler run -- CMD, or {ELSEWHERE}"
 
     def __init__(self, history: HistoryStore) -> None:

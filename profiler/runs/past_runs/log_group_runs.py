@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
@@ -60,6 +61,12 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 # Task and container: the identity of a run in CloudWatch Logs. Its start is the line's own word.
 _ContainerKey = tuple[str, str]
+OnUnread = Callable[[str, TaskProfilerError], object]
+"""Gets a log group that cannot be read, and why."""
+
+
+class MissingLogGroupError(TaskProfilerError):
+    """A log group does not exist, so it has no run."""
 
 
 class _FoundLine(Struct, frozen=True, kw_only=True):
@@ -85,7 +92,11 @@ class _FoundLine(Struct, frozen=True, kw_only=True):
 
 
 class LogGroupRuns(RunSource):
-    """The runs whose reports are in the log groups, with the notices about schedules."""
+    """The runs whose reports are in the log groups, with the notices about schedules.
+
+    A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
+    raised. ``unread_groups`` has those left out.
+    """
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -102,8 +113,12 @@ class LogGroupRuns(RunSource):
         *,
         stream_prefix: str = "",
         since_ms: int | None = None,
+        on_unread: OnUnread | None = None,
     ) -> None:
         self._trust = trust
+        self._on_unread = on_unread
+        self.unread_groups: frozenset[str] = frozenset()
+        self._missing: list[str] = []
         self._stream_prefix = stream_prefix
         # Without a time to start from. None: the last 30 days.
         self._default_since_ms = since_ms
@@ -111,7 +126,7 @@ class LogGroupRuns(RunSource):
         self._first_since_ms: int | None = None
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
-        self._groups = groups
+        self._groups = list(groups)
         self._now_ns = now_ns
         self._now_ms = now_ns // NS_PER_MS
         self._open_progress = open_progress
@@ -134,11 +149,25 @@ class LogGroupRuns(RunSource):
         for count, which in skipped:
             if count:
                 notes.append(f"{self.place}: skipped {format_count(count, 'report')} {which}.")
+        if self._missing:
+            notes.append(f"No run is read from {first_names(self._missing)}: no such log group.")
         return tuple(notes)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
-        start_ms = self._start_ms(selection)
+        count = 0
+        for run in self._runs_since(self._start_ms(selection), selection):
+            count += 1
+            yield run
+        # Whoever stops early has what was wanted. The reader of one run wants no older one.
+        has_all = selection.run is not None and count > 0
+        if selection.since_ns is None and self._default_since_ms is None and not has_all:
+            self._limit = (
+                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
+                "read further back."
+            )
+
+    def _runs_since(self, start_ms: int, selection: RunFilter) -> Iterator[PastRun]:
         kept = KeptLines()
         pending: list[list[_FoundLine]] = []
         seen: dict[_ContainerKey, bool] = {}
@@ -169,10 +198,6 @@ class LogGroupRuns(RunSource):
             start_ms = self._default_since_ms
         else:
             start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
-            self._limit = (
-                f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
-                "read further back."
-            )
         if self._first_since_ms is None:
             self._first_since_ms = start_ms
         return start_ms
@@ -183,9 +208,9 @@ class LogGroupRuns(RunSource):
         """
         place = run.place
         record = run.report.record
-        if place is None and record.log_group is not None and record.log_group in self._groups:
+        if place is None and record.log_group is not None:
             place = LogTarget(group=record.log_group, stream=record.log_stream or "")
-        if place is None:
+        if place is None or place.group not in self._groups:
             return self
         prefix = ""
         task = task_of_stream(place.stream)
@@ -275,15 +300,29 @@ class LogGroupRuns(RunSource):
         if self._stream_prefix:
             window["logStreamNamePrefix"] = self._stream_prefix
         new_lines: list[_FoundLine] = []
-        for group in self._groups:
-            for line in self._lines(selection, kept, logGroupName=group, **window):
-                is_older = line.key in seen and seen[line.key] >= line.is_confirmed
-                if not is_older:
-                    new_lines.append(line)
+        for group in tuple(self._groups):
+            try:
+                for line in self._lines(selection, kept, logGroupName=group, **window):
+                    is_older = line.key in seen and seen[line.key] >= line.is_confirmed
+                    if not is_older:
+                        new_lines.append(line)
+            except TaskProfilerError as error:
+                self._leave_out(group, error)
         runs = self._by_run(new_lines)
         for lines in runs:
             seen[lines[0].key] = lines[0].is_confirmed
         return runs
+
+    def _leave_out(self, group: str, error: TaskProfilerError) -> None:
+        """Go on without a group. Raises its error if it is the last one."""
+        if self._on_unread is None or self._groups == [group]:
+            raise error
+        self._groups.remove(group)
+        if isinstance(error, MissingLogGroupError):
+            self._missing.append(group)
+        else:
+            self.unread_groups |= {group}
+            self._on_unread(group, error)
 
     def _run_of(
         self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines

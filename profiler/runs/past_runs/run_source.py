@@ -253,12 +253,17 @@ class RunSource(ABC):
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
     ``complete_since_ns``: it has all runs since then, if that is known after the runs.
+    ``unread_groups``: the log groups, and ``unread_sources`` the places of other sources, that
+    could not be read.
     """
 
     place: str
     remedy: str
     reading: str | None = None
     complete_since_ns: int | None = None
+    is_of_this_machine = False
+    unread_groups: frozenset[str] = frozenset()
+    unread_sources: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -537,6 +542,8 @@ def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
         return f"No runs in {source.place}: {source.remedy}."
     if replace(selection, families=()).is_empty:
         return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
+    if selection.clusters and source.is_of_this_machine:
+        return f"No run in {source.place} is of {' or '.join(selection.clusters)}: {ELSEWHERE}."
     return f"No run in {source.place} matches: use fewer filters."
 
 
