@@ -23,7 +23,7 @@ MISSING_LABEL: Final = "not known"
 """The name of the bucket of documents without the field."""
 
 COLUMN_WIDTHS: Final = {
-    "task.family": 155,
+    "task.family": 165,
     "cloud.account.id": 125,
     "cloud.region": 100,
     "task.id": 305,
@@ -84,8 +84,8 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run.
     ``condition`` selects the documents; "": all. ``bands`` are the colours of a heatmap, or of a
-    number. Without an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
-    of 20 pixels.
+    number. Without an ``axis``, the only metric's label names it. The width is in columns of 48,
+    the height in rows of 20 pixels.
     """
 
     key: str

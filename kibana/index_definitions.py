@@ -280,7 +280,8 @@ def _task_link() -> Json:
     """
     query = "(language:kuery,query:'task.id:%22{{value}}%22')"
     period = "(time:(from:now-30d,to:now))"
-    address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
+    dashboard = object_id("dashboard", "task-run")
+    address = f"../app/dashboards#/view/{dashboard}?_g={period}&_a=(query:{query})"
     return {
         "type": "a",
         "urlTemplate": address,

@@ -256,7 +256,7 @@ def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
         parts.LATEST_TASK,
         parts.latest("usage.cpu.size", "vCPU"),
         parts.latest("recommendation.vcpu", "→ vCPU"),
-        parts.latest("usage.memory.size_mb", "Memory MB"),
+        parts.latest("usage.memory.size_mb", "MB"),
         parts.latest("recommendation.memory_mb", "→ MB"),
         parts.latest("usage.memory.percent.max", "Peak %"),
         parts.latest(_SAVING, "Saving %"),
@@ -306,7 +306,7 @@ RIGHT_SIZING: Final = Dashboard(
             "Size, recommendation and saving of the newest run that could be smaller, by account "
             "and Region. The 25 families with the largest saving of all such runs. Families "
             "without a known cost are below. →: recommended.",
-            *_newest_advice(replace(parts.WASTE, label="Total saving")),
+            *_newest_advice(replace(parts.WASTE, label="Saving")),
             terms=_FAMILY_ROWS,
             condition=f"{_HAS_WASTE} and recommendation.vcpu: *",
         ),

@@ -37,7 +37,7 @@ FAMILY_ROWS: Final = (
 )
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
-OUTCOME_CONTROL: Final = Control(field="task.outcome", label="Outcome or reason")
+OUTCOME_CONTROL: Final = Control(field="task.outcome", label="Outcome")
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
 PLACE_CONTROLS: Final = (
     Control(field="cloud.account.id", label="Account"),
@@ -84,7 +84,10 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     },
     "table": {"height": 20, "width": 48},
 }
-"""The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
+"""The options of each kind of panel.
+
+Bars and heatmaps are over the end times of runs, or the times of notices.
+"""
 
 
 def panel(

@@ -1,6 +1,7 @@
 """``task-profiler recommend``: recommends task sizes from past runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
 
 import click
 
@@ -50,7 +51,7 @@ from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
 from profiler.runs.past_runs.families import read_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
-from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month, runs_per_month
@@ -63,7 +64,7 @@ _COLUMNS = (
     Column("$ a month", is_right=True),
 )
 # The groups of a table of several families: what the runs say about the current size.
-_VERDICTS = {"saves": "Saves", "too small": "Too small", "fits": "Fits", "not known": "Not known"}
+_VERDICTS: tuple[AdviceVerdict, ...] = get_args(AdviceVerdict)
 _SIZES_COLUMNS = (
     Column("Size"),
     *(Column(title, is_right=True) for title in ("Times as long", "Run", "Month", "Saving")),
@@ -253,10 +254,10 @@ def _rows(
 ) -> Iterator[tuple[str | Span, ...]]:
     """The rows of the families, below the heading of their verdict if there are several."""
     indent = INDENT if len(advices) > 1 else ""
-    for verdict, heading in _VERDICTS.items():
+    for verdict in _VERDICTS:
         group = [advice for advice in advices if advice.verdict == verdict]
         if group and indent:
-            yield Span(heading, "bold"), *[""] * (len(places) + len(_COLUMNS))
+            yield Span(verdict.capitalize(), "bold"), *[""] * (len(places) + len(_COLUMNS))
         for advice in group:
             choice = advice.choice
             family = advice.evidence.family
@@ -320,5 +321,7 @@ def _saving(advice: Advice) -> tuple[str, str]:
     """
     if advice.verdict == "fits" and advice.choice.has_more_memory:
         return "more is safer", UNKNOWN
+    if advice.verdict == "less is enough":
+        return advice.verdict, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)
     return saving, value_text(advice.saving_usd_per_month, format_usd)

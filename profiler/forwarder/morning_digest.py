@@ -3,14 +3,14 @@ what a resize saves.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND, parse_datetime
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
-from profiler.record.last_night import MISSED, Night, night_sentence
+from profiler.record.last_night import MISSED, Night, count_runs, night_sentence
 from profiler.record.units import format_duration, format_memory, format_percent, format_usd
 from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.prices import REFERENCE_PRICES
@@ -52,7 +52,7 @@ def summarize(
     place: DigestPlace,
 ) -> NightSummary:
     """The message of a night: its sentence, and what is worth a line, worst first."""
-    counts = {**runs.counts, MISSED: _by_family(missed)}
+    counts = {**runs.counts, **count_runs((MISSED, due_time.family) for due_time in missed)}
     lines = [
         *_failed_lines(runs),
         *_missed_lines(missed),
@@ -74,13 +74,6 @@ def summarize(
     return NightSummary(
         night=night.day.isoformat(), title=night.title, sentence=sentence, lines=tuple(lines)
     )
-
-
-def _by_family(missed: Sequence[MissedTime]) -> Mapping[str, int]:
-    families: dict[str, int] = {}
-    for due_time in missed:
-        families[due_time.family] = families.get(due_time.family, 0) + 1
-    return families
 
 
 def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:

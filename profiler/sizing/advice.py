@@ -35,6 +35,9 @@ from profiler.sizing.reasons import reasons
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month, usd_per_month
 
+# What the runs say about the current size.
+AdviceVerdict = Literal["saves", "too small", "less is enough", "fits", "not known"]
+
 
 class Advice(Struct, frozen=True, kw_only=True):
     """The recommended size for a family, with the evidence and the reasons."""
@@ -65,10 +68,11 @@ class Advice(Struct, frozen=True, kw_only=True):
         return None
 
     @property
-    def verdict(self) -> Literal["saves", "too small", "fits", "not known"]:
+    def verdict(self) -> AdviceVerdict:
         """What the runs say about the current size.
 
-        It fits if a larger one is recommended only for its margin.
+        It fits if a larger one is recommended only for its margin. Less is enough where the size is
+        a reservation, which has no price.
         """
         choice = self.choice
         saving_percent = self.choice.saving_percent
@@ -82,6 +86,8 @@ class Advice(Struct, frozen=True, kw_only=True):
             return "too small"
         if choice.current == TaskSize() or not self.evidence.outcomes.has_success:
             return "not known"
+        if choice.is_reserved_too_much:
+            return "less is enough"
         if saving_percent is not None:
             is_cheaper = saving_percent > 0
         else:
@@ -93,9 +99,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     @property
     def usd_per_run(self) -> float | None:
         """What a run costs at the current size."""
-        if self.choice.chosen is None:
-            return None
-        return self.choice.chosen.current_usd_per_run
+        options = self.choice.options
+        return options[0].current_usd_per_run if options else None
 
     @property
     def usd_per_month(self) -> float | None:

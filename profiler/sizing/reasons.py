@@ -27,7 +27,6 @@ from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
 
-_MAX_RUNS_AHEAD = 1000
 _MANY_RUNS = 10
 _MIN_PERCENT = 0.5
 
@@ -40,6 +39,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
     return (
         _basis(evidence),
         *_memory(evidence, choice),
+        *_reservation(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
@@ -103,6 +103,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
+        if choice.exceeds_fargate:
+            yield (
+                f"No size of Fargate has more than {format_memory(LARGEST.memory_mb)}: split the "
+                "work into smaller runs, or run the task on EC2, whose instances have more memory."
+            )
     elif evidence.needs.reached_size_mb is not None:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
@@ -123,6 +128,15 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield (
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
+        )
+
+
+def _reservation(choice: SizeDecision) -> Iterator[str]:
+    if choice.is_reserved_too_much:
+        reserved = format_task_size(choice.current.vcpu, choice.current.memory_mb)
+        yield (
+            f"Less is enough than the reserved {reserved}: other tasks can use the rest of the "
+            "instance."
         )
 
 
@@ -199,7 +213,7 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     saving_percent = choice.saving_percent
     chosen = choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
-        if choice.is_fargate and choice.is_right and evidence.outcomes.has_success:
+        if choice.is_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -382,9 +396,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         else:
             when = f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif (
-        needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now
-    ):  # a rise by 5 % over the runs
+    elif needed is not None and needed.is_notable:
         limits_mb = {
             limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb
         }
@@ -413,8 +425,8 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
-    runs = trend.runs_until(limit_mb)
-    if runs is None or runs > _MAX_RUNS_AHEAD:
+    runs = trend.runs_until_near(limit_mb)
+    if runs is None:
         return None
     return f"the limit of {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
 
@@ -495,9 +507,10 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
                 f"The {what.format(first_names([repr(name) for name in names]))}: it is not "
                 "included."
             )
-    if not choice.is_fargate and (
+    has_requirement = (
         evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes
-    ):
+    )
+    if not choice.is_fargate and not choice.is_right and has_requirement:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""

@@ -199,13 +199,13 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             size.vcpu, size.memory_mb, self.evidence.latest.metrics.ephemeral_storage_size_mb
         )
 
-    def table(self, chosen: Size) -> tuple[SizeOption, ...]:
+    def table(self, chosen: Size | None) -> tuple[SizeOption, ...]:
         """Return the smallest size of each vCPU size that holds the memory need, the current and
         the chosen one.
         """
         fitting = [size for size in reversed(LEGAL_SIZES) if self.need.fits(size.memory_mb)]
         smallest = {size.vcpu: size for size in fitting}.values()  # the last one of each vCPU size
-        shown = {*smallest, chosen} | ({self.current} if self.current is not None else set())
+        shown = {*smallest, *filter(None, (chosen, self.current))}
         return tuple(self.option(size) for size in sorted(shown))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
@@ -350,7 +350,7 @@ def _advice(notice: EndedTask) -> list[str]:
         if _is_before_the_end(notice, record, advice):
             return []
         size = value_formats.recommended_size(advice)
-        if size:
+        if size and record.launch_type in (FARGATE, None):
             command = f"task-profiler taskdef resize {escape_text(notice.family, MAX_NAME_LENGTH)}"
     lines = [size]
     for reason in advice.reasons[:5]:
