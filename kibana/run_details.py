@@ -59,9 +59,19 @@ def _search() -> Json:
     return vega.search("task-reports-*,task-checkpoints-*", {"task": tasks})
 
 
-def _rows(entries: list[str]) -> Json:
-    """A transform that makes rows of a container's values: those that are known, numbered."""
-    return vega.formula("row", f"[{', '.join(entries)}]")
+def _of_batch(name: str, is_measured: str, rows: list[str], is_shown: str) -> Json:
+    """The numbered rows of the first container that has these values."""
+    return vega.derived(
+        name,
+        "containers",
+        vega.kept(is_measured),
+        {"type": "window", "ops": ["row_number"], "as": ["position"]},
+        vega.kept("datum.position == 1"),
+        vega.formula("row", f"[{', '.join(rows)}]"),
+        vega.flattened("row"),
+        vega.kept(f"isValid(datum.row.value) && {is_shown}"),
+        {"type": "window", "ops": ["row_number"], "as": ["place"]},
+    )
 
 
 def _data() -> list[Json]:
@@ -94,31 +104,18 @@ def _data() -> list[Json]:
             f"{{name: '{metric.label}', colour: '{metric.colour}',"
             f" value: (datum.usage.time.{part} || {{}}).percent}}"
         )
-    time_parts = vega.derived(
-        "time_parts",
-        "containers",
-        vega.kept("isValid(datum.usage.time)"),
-        {"type": "window", "ops": ["row_number"], "as": ["position"]},
-        vega.kept("datum.position == 1"),
-        _rows(times),
-        vega.flattened("row"),
-        vega.kept("isValid(datum.row.value) && datum.row.value >= 0.05"),
-        {"type": "window", "ops": ["row_number"], "as": ["place"]},
+    time_parts = _of_batch(
+        "time_parts", "isValid(datum.usage.time)", times, "datum.row.value >= 0.05"
     )
     sizes = []
     for size in _SIZES:
         name = f"v{size:g}".replace(".", "_")
         sizes.append(f"{{vcpu: {size}, value: datum.cpu.slowdown.max.{name}}}")
-    slowdowns = vega.derived(
+    slowdowns = _of_batch(
         "slowdowns",
-        "containers",
-        vega.kept("isValid(datum.cpu.slowdown) && isValid(datum.cpu.slowdown.max)"),
-        {"type": "window", "ops": ["row_number"], "as": ["position"]},
-        vega.kept("datum.position == 1"),
-        _rows(sizes),
-        vega.flattened("row"),
-        vega.kept("isValid(datum.row.value) && datum.row.vcpu <= (datum.cpu.size || 32)"),
-        {"type": "window", "ops": ["row_number"], "as": ["place"]},
+        "isValid(datum.cpu.slowdown) && isValid(datum.cpu.slowdown.max)",
+        sizes,
+        f"datum.row.vcpu <= (datum.cpu.size || {max(_SIZES)})",
     )
     return [containers, time_parts, slowdowns]
 
