@@ -123,4 +123,4 @@ def format_ms(moment_ns: int) -> str:
 
 def format_datetime(moment: datetime) -> str:
     """Format a UTC time as RFC 3339 with milliseconds."""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // _US_PER_MS:03d}Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
