@@ -240,6 +240,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     assert first["savingUsdPerMonth"] == 18.78
 
 
+def test_an_estimate_of_the_month_is_no_saving_of_a_minimum(cli: Cli) -> None:
+    long = {"duration_ms": 59_000_000, "billed_duration_ms": 60_000_000}
+    source = kept([report(metrics=long)])
+    check = ("recommend", "--from", source, "--check")
+    found = cli(*check, "--min-saving-usd", "1")
+    assert "≈ $18.78" in found.out
+    assert found.code == 0
+    assert cli(*check).code == 3
+
+
 def test_the_last_runs_are_those_that_the_filters_leave(cli: Cli) -> None:
     source = kept(report(n, cluster="a" if n % 2 else "b") for n in range(6))
     (found,) = cli("recommend", "--json", "--from", source, "--cluster", "a", "--last", "2").objects
