@@ -15,24 +15,12 @@ import pytest
 
 from profiler.readers.linux.memory_files import memory_devices
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, python
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS
 from tests.values import present
-from tools.waiting import READINGS
 
-_NOBODY = 65534
 _SIZE_MIB = 150
 _SLACK_MIB = 20  # the interpreter
 _MEMORY = Path("/dev/shm")
-_AS_NOBODY = f"""
-import os
-from profiler.cli import main, run_without_click
-command = {python(f"{READINGS}wait_for_readings(10)")!r}
-run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])
-os.setgroups([])
-os.setgid({_NOBODY})
-os.setuid({_NOBODY})
-main()
-"""
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
     pytest.mark.skipif(
@@ -68,7 +56,7 @@ def path() -> Iterator[Path]:
 def _run(tmp_path: Path, *words: str, before: Sequence[str] = ()) -> Record:
     report = tmp_path / "report"
     report.touch(0o666)
-    command = (*before, sys.executable, "-c", _AS_NOBODY, "run", "--json", "--no-history")
+    command = (*before, sys.executable, "-c", AS_NOBODY, "run", "--json", "--no-history")
     with report.open("wb") as file:
         finished = subprocess.run(
             (*command, "--interval", "0.1", "--", *words),
