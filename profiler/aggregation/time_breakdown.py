@@ -1,8 +1,8 @@
 """Divides the wall time of a run by its readings: the steps that are still open, and the waits for
 a CPU, which may have begun before the step in which they end.
 
-:mod:`profiler.aggregation.time_parts` divides each step. Idle time of the GPUs has the same share of
-each part of a step.
+:mod:`profiler.aggregation.time_parts` divides each step. Idle time of the GPUs has the same share
+of each part of a step.
 """
 
 import math

@@ -135,6 +135,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
 
     @cached_property
+    def families_of_services(self) -> frozenset[str]:
+        """The families of the account's services. Raises TaskProfilerError."""
+        return self._definitions.families_of_services()
+
+    @cached_property
     def _clusters_of(self) -> Mapping[str, frozenset[str]]:
         """The clusters of the request in which the families run, as far as they select them."""
         request = self.request
@@ -210,7 +215,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         """Plan each family. Families of services are skipped unless the request includes them."""
         of_services: frozenset[str] = frozenset()
         if not self.request.services:
-            of_services = self._definitions.families_of_services()
+            of_services = self.families_of_services
         for family in families:
             if family in of_services:
                 planned = PlannedFamily(

@@ -27,6 +27,7 @@ AIRFLOW = "Airflow"
 DAGSTER = "Dagster"
 PREFECT = "Prefect"
 SCHEDULE = "schedule"
+SERVICE = "service"
 # The beginnings of the tags that orchestrators give to their tasks.
 _TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
 # EcsRunTaskOperator writes the owner of the DAG's task, which is airflow by default.
@@ -135,7 +136,7 @@ def starter(task: Mapping[str, Any]) -> str:
     if started_by.startswith(tuple(STARTERS.values())):
         return SCHEDULE
     if str(task.get("group")).startswith(SERVICE_GROUP):
-        return "service"
+        return SERVICE
     return f"person ({started_by})" if started_by else "person"
 
 

@@ -334,7 +334,8 @@ from_option = repeatable(
     "SOURCE",
     "history[:FILE], FILE or - (report lines, or JSON of aws logs), https://HOST[/PREFIX] (the "
     "forwarder's documents), logs:GLOB (log groups in CloudWatch) or insights:CLUSTER (Container "
-    "Insights). Default: $TASK_PROFILER_FROM, else history.",
+    "Insights). Default: $TASK_PROFILER_FROM, else the log groups of families in AWS that the "
+    "command line names, else history.",
     envvar="TASK_PROFILER_FROM",
     shell_complete=_complete_source,
 )

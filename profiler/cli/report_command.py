@@ -103,9 +103,7 @@ def report(
     runs = _read_runs(source, selection, last)
     evidence = None
     if run_id is not None:
-        evidence = [
-            family_evidence(runs[0].past, source if source.reads_families else None, on_fargate)
-        ]
+        evidence = [family_evidence(runs[0].past, source.family_source(runs[0].past), on_fargate)]
     request = PageRequest(
         generated_at=format_ms(SystemClock().wall_ns()),
         version=__version__,

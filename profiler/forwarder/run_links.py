@@ -121,7 +121,9 @@ def kibana_task(
     base = _valid_url(kibana_url)
     if base is None or not task_id:
         return None
-    period = f"_g=(time:(from:{_moment(started, -_MARGIN) or _rison('now-30d')},to:{_moment(ended, _MARGIN) or 'now'}))"
+    begin = _moment(started, -_MARGIN) or _rison("now-30d")
+    end = _moment(ended, _MARGIN) or "now"
+    period = f"_g=(time:(from:{begin},to:{end}))"
     phrase = on_one_line(task_id).replace("\\", "\\\\").replace('"', '\\"')
     query = _rison(f'task.id:"{phrase}"')
     filtered = f"_a=(query:(language:kuery,query:{query}))"

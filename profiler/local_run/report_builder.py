@@ -74,8 +74,8 @@ def not_started(prepared: PreparedRun, identity: RunIdentity, failure: StartFail
 class ReportBuilder(Struct, eq=False):
     """Builds the reports of one run that has started.
 
-    ``request`` reads its ECS task, ``sizes`` are its limits. ``busy_before_ns`` is the CPU time that
-    all programs of the machine had used when it started.
+    ``request`` reads its ECS task, ``sizes`` are its limits. ``busy_before_ns`` is the CPU time
+    that all programs of the machine had used when it started.
     """
 
     _identity: RunIdentity

@@ -97,8 +97,9 @@ class Needs(Struct, frozen=True, kw_only=True):
 class Usage(Struct, frozen=True, kw_only=True):
     """How busy were the tasks, and how much time is paid for?
 
-    Saturation and CPU wait are of the runs at the current vCPU size; ``billed`` too, unless none
-    had it. The window's time and tasks include unmeasured runs.
+    Saturation, CPU wait and ``durations_ms``, those of the successes in the order of time, are of
+    the runs at the current vCPU size; ``billed`` too, unless none had it. The window's time and
+    tasks include unmeasured runs.
     """
 
     saturated_percent: float | None = None
@@ -108,6 +109,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     idle_gpu_hours: float | None = None
     has_gpus_of_others: bool = False
     billed: BilledTasks = ()
+    durations_ms: tuple[float, ...] = ()
     has_run_at_current_vcpu: bool = True
     window_ns: int = 0
     window_tasks: int = 0
@@ -275,6 +277,9 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     records_now = [record for record in records if size_of(record).vcpu == current_vcpu]
     idle_flags = known_values(gpus_idle(record) for record in records)
     idle_gpus = known_values(record.gpu_idle for record in records)
+    durations_ms = known_values(
+        record.metrics.duration_ms for record in records_now if has_succeeded(record)
+    )
     return Usage(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
         cpu_wait_percent=_mean_percent(records_now, counted_cpu_wait),
@@ -283,6 +288,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),
+        durations_ms=durations_ms,
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len({run.record.task_id for run in window}),

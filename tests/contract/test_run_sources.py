@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
-from profiler.cli.wiring.open_past_runs import log_groups, open_pages, open_source
+from profiler.cli.wiring.open_log_groups import log_groups, open_pages
+from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.line_trust import AccountTrust, TrustedGroups
 from profiler.record.record_model import Report, encode

@@ -281,7 +281,12 @@ class ProcessCollector:
             self._containers = {**self._containers, container.followed_id: container}
             self._machine.exit_waiter.wake()
 
-    def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None:  # noqa: ARG002
+    def on_sample(
+        self,
+        batch: str,
+        sample: ContainerSample,
+        sizes: ResourceLimits,  # noqa: ARG002
+    ) -> None:
         with self._lock:
             tracked = self._tracked.get(batch)
             if tracked is not None:

@@ -191,7 +191,8 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
     try:
         send_once = _send_by_webhook if target.channel is None else _send_by_bot
         return send_once(target, message, timeout_seconds)
-    except Exception as error:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
+    # slack_sdk, for an invalid address, token or response; the text may quote it.
+    except Exception as error:  # noqa: BLE001
         if isinstance(error, OSError | HTTPException) and not isinstance(
             error, InvalidURL
         ):  # urllib, http.client

@@ -86,7 +86,12 @@ class SearchCluster(ABC):
 
     @abstractmethod
     # JSON.
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+    def request(
+        self,
+        path: str,
+        body: str | Mapping[str, object],
+        timeout_seconds: float,
+    ) -> Any:  # noqa: ANN401
         """POST lines of JSON or an object once, and return the response.
 
         ``deliver`` retries, not the client.
@@ -169,7 +174,12 @@ class SecretCluster(SearchCluster):
         connect(fetch_secret)  # a secret that cannot be read fails here
 
     # JSON.
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+    def request(
+        self,
+        path: str,
+        body: str | Mapping[str, object],
+        timeout_seconds: float,
+    ) -> Any:  # noqa: ANN401
         return with_secret(lambda fetch: self._connect(fetch).request(path, body, timeout_seconds))
 
 

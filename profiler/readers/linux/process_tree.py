@@ -96,7 +96,8 @@ class ProcessTree:
         self._unrelated_children = unrelated_children
         self._monotonic_ns = monotonic_ns
         self._ns_per_tick = proc.ns_per_tick()
-        self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+        children_file = f"/proc/self/task/{os.getpid()}/children"
+        self._has_children_files = os.path.exists(children_file)  # noqa: PTH110
         self._threads = 0
         self._others: Collection[int] = ()
         self._last_pid = 0
@@ -343,7 +344,8 @@ class QuickMemory:
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
         self._root_pid = root_pid
         self._unrelated_children = unrelated_children
-        self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+        children_file = f"/proc/self/task/{os.getpid()}/children"
+        self._has_children_files = os.path.exists(children_file)  # noqa: PTH110
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._known: dict[int, _Known] = {}
         self.has_changed = False

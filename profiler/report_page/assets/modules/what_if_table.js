@@ -9,7 +9,7 @@ import { total } from "#page/statistics.js";
 
 /** Returns the advice for a family; undefined without. */
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
-const isSize = (size, option) => size?.vcpu === option.vcpu && size?.memoryMB === option.memoryMB;
+export const isSize = (size, option) => size?.vcpu === option.vcpu && size?.memoryMB === option.memoryMB;
 export const isAtMost = (size, other) =>
   (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.memoryMB ?? 0) <= (other.memoryMB ?? 0);
 export const monthlySaving = (advice) => (advice.changes ? advice.savingUsdPerMonth : undefined);
@@ -63,14 +63,16 @@ export function runAdviceText(run, advice) {
   return `${asTaskSize(recommended)} recommended${change === UNKNOWN ? "" : `: ${change}`}.`;
 }
 
+/** Returns why a size is not recommended, "" if it could be. */
+export function whyNot({ acceptable, holdsMemory, durationFactor }) {
+  if (acceptable) return "";
+  if (!holdsMemory) return "too little memory";
+  return durationFactor ? "too slow" : "duration not known";
+}
+
 function whatIfTable(advice) {
   const mark = (option) =>
-    [
-      isSize(advice.current, option) && "current",
-      isSize(advice.recommended, option) && "recommended",
-      !option.acceptable &&
-        (!option.holdsMemory ? "too little memory" : option.durationFactor ? "too slow" : "duration not known"),
-    ]
+    [isSize(advice.current, option) && "current", isSize(advice.recommended, option) && "recommended", whyNot(option)]
       .filter(Boolean)
       .join(", ");
   const hasMoney = advice.sizes.some((option) => isKnown(option.usdPerRun));
@@ -124,7 +126,7 @@ export function adviceDetails(advice) {
       ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
     ),
     ...(advice.resize
-      ? [element("code", { textContent: `task-profiler taskdef resize ${escapeControls(advice.resize)}` })]
+      ? [element("code", { textContent: escapeControls(advice.resize) })]
       : []),
   ];
 }
