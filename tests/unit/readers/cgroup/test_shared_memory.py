@@ -57,10 +57,16 @@ def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[_Machine
     made.shared.close()
 
 
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """Another process, which sleeps."""
+    """Another process, which is stopped: it uses no CPU time."""
     with subprocess.Popen(["sleep", "60"]) as process:
+        _stop(process)
         yield process
         process.kill()
 
@@ -97,7 +103,7 @@ def test_a_group_without_others_has_only_the_commands_growth(machine: _Machine) 
     assert machine.shared.is_growth_of({4711})
 
 
-def test_a_process_that_sleeps_makes_nothing(
+def test_a_process_that_does_not_run_makes_nothing(
     machine: _Machine, other: subprocess.Popen[bytes]
 ) -> None:
     machine.members(os.getpid(), other.pid)
@@ -110,8 +116,9 @@ def test_a_process_that_has_run_may_have_made_the_growth(
 ) -> None:
     machine.members(os.getpid(), other.pid)
     assert machine.shared.is_growth_of(())
-    other.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, other.pid, os.WSTOPPED)
+    other.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, other.pid, os.WCONTINUED)
+    _stop(other)
     assert not machine.shared.is_growth_of(())
     machine.members(os.getpid())
     assert not machine.shared.is_growth_of(()), "it may have ended since"
