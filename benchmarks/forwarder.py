@@ -3,13 +3,15 @@ documents.
 
     python -m benchmarks.forwarder [--reports 100000] [--json FILE]
 
-Decode and map: CPU time from compressed payload to documents.
+Decode and map: CPU time from compressed payload to documents, of reports without curves and with
+those of a monitor's default settings.
 Import: wall and CPU time of ``import handler`` in a new process, from the unpacked zip.
 Delivery: reports into a real Elasticsearch that is killed and restarted halfway, in events of a
 subscription and in events of a data stream.
 """
 
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
+from msgspec.structs import replace
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.subscription import (
@@ -42,7 +45,8 @@ from profiler.forwarder.subscription import (  # benchmarks.subscription adds la
     decode_event,
     read_event,
 )
-from profiler.record.record_model import encode
+from profiler.record.equal_steps import rounded_column
+from profiler.record.record_model import Report, Series, encode
 from tools.fleet import Fleet, runs
 from tools.search_engines import VERSION_8, running_elasticsearch
 from tools.search_server import SearchServer
@@ -50,18 +54,37 @@ from tools.search_server import SearchServer
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
 _MAPPED_REPORTS = 10_000
 _MIN_REPORTS_PER_SECOND = 5000
+_STEPS = 120  # the most of a record with the monitor's default settings
+_SEED = 20261126
 _MAX_IMPORT_SECONDS = 0.6
 _IMPORT_RUNS = 7
 
 
-def encode_reports(reports: int) -> list[str]:
-    """The lines of this many reports of a simulated fleet."""
-    return [encode(report).decode() for report in runs(Fleet(runs_per_day=reports, days=1))]
+def encode_reports(reports: int, *, steps: int = 0) -> list[str]:
+    """The lines of this many reports of a simulated fleet, with curves of so many steps."""
+    rng = random.Random(_SEED)
+    lines = []
+    for report in runs(Fleet(runs_per_day=reports, days=1)):
+        record = report.record
+        if steps:
+            record = replace(record, series=_curves(report, steps, rng))
+        lines.append(encode(replace(report, record=record)).decode())
+    return lines
 
 
-def measure_decode_and_map(reports: int) -> float:
+def _curves(report: Report, steps: int, rng: random.Random) -> Series:
+    """Curves of any values: real ones repeat values, and are compressed better."""
+    return Series(
+        started_at=report.record.started_at or report.time,
+        step_ms=(report.record.metrics.duration_ms or 0) / steps + 1,
+        vcpu_used=rounded_column(rng.uniform(0, 4) for _ in range(steps)),
+        memory_used_mb=rounded_column(rng.uniform(100, 8000) for _ in range(steps)),
+    )
+
+
+def measure_decode_and_map(reports: int, *, steps: int = 0) -> float:
     """Measure reports per second of CPU time."""
-    lines = encode_reports(reports)
+    lines = encode_reports(reports, steps=steps)
     streams = [own_stream(line) for line in lines]
     events = [
         event(
@@ -172,6 +195,7 @@ def _send_through_a_crash(
 def measure(reports: int) -> tuple[Figure, ...]:
     """Run all measurements."""
     decoded_a_second = measure_decode_and_map(_MAPPED_REPORTS)
+    decoded_with_curves = measure_decode_and_map(_MAPPED_REPORTS, steps=_STEPS)
     handler_seconds, handler_cpu_seconds = measure_cold_import("handler")
     client_seconds, client_cpu_seconds = measure_cold_import(
         "handler, profiler.forwarder.search_cluster.elasticsearch"
@@ -181,6 +205,13 @@ def measure(reports: int) -> tuple[Figure, ...]:
         Figure(
             "decode and map",
             decoded_a_second,
+            "reports/s per core",
+            digits=0,
+            at_least=_MIN_REPORTS_PER_SECOND,
+        ),
+        Figure(
+            f"the same, of reports with curves of {_STEPS} steps",
+            decoded_with_curves,
             "reports/s per core",
             digits=0,
             at_least=_MIN_REPORTS_PER_SECOND,

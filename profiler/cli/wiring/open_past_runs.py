@@ -77,6 +77,13 @@ def is_local(options: SourceOptions) -> bool:
     return len(names_of(options, "history")) == len(options.sources)
 
 
+def reads_aws(options: SourceOptions) -> bool:
+    """Whether runs are CloudWatch Logs', read with the account's credentials."""
+    if not options.sources:
+        return bool(options.clusters)
+    return any(parse_source(text).kind in ("logs", "insights") for text in options.sources)
+
+
 def open_source(
     options: SourceOptions,
     *,

@@ -110,6 +110,8 @@ class ContainerInsightsRuns(RunSource):
         if self._runs is None:
             self._read()
             self.reading = self._reading()
+            if self._oldest_ms:
+                self.complete_since_ns = int(max(self._oldest_ms.values())) * NS_PER_MS
             self._runs = self._built()
         self._unseen_selected = [run for run in self._unseen if selection.matches(run.report)]
         for run in self._runs:

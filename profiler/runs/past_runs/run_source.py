@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
@@ -252,6 +253,7 @@ class RunSource(ABC):
 
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
+    ``complete_since_ns``: it has all runs since then, if that is known after the runs.
     ``unread_groups``: the log groups, and ``unread_sources`` the places of other sources, that
     could not be read.
     """
@@ -259,6 +261,7 @@ class RunSource(ABC):
     place: str
     remedy: str
     reading: str | None = None
+    complete_since_ns: int | None = None
     is_of_this_machine = False
     unread_groups: frozenset[str] = frozenset()
     unread_sources: tuple[str, ...] = ()
@@ -556,8 +559,10 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
     if record.task_arn is None:
         remedy = "the local history keeps those of the newest runs"
     else:
-        remedy = (
-            f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while "
-            "it keeps them"
+        command = command_line(
+            *("show", record.task_id, "--stacks"),
+            log_group=record.log_group or "GROUP",
+            region=record.log_region or record.region,
         )
+        remedy = f"the batch's log group has them while it keeps them ({command})"
     return f"{source.place} has no call stacks of {run}: {remedy}."

@@ -165,7 +165,8 @@ def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
         "1 vCPU, 512 MB 1 - - - current",
     ]
     killed = cli("recommend", "--sizes", "--from", kept([report(peak_mb=2000)]))
-    assert "1 vCPU, 2 GB 1 $0.0082 - 0 % current, too little memory" in " ".join(killed.out.split())
+    row = "1 vCPU, 2 GB 1 $0.0082 ≈ $0.25 0 % current, too little memory"
+    assert row in " ".join(killed.out.split())
     local = cli("recommend", "--sizes", "--from", kept([report(launch_type="LOCAL")]))
     assert "Times as long" not in local.out
     assert "There is no table of sizes: the runs were outside Fargate." in local.out
@@ -174,7 +175,10 @@ def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("reports", "problem"),
     [
-        ([report()], "nightly fails the check: the recommended size saves 75 %."),
+        (
+            [report()],
+            "nightly fails the check: the recommended size saves 75 %, ≈ $0.19 a month.",
+        ),
         ([report(status="failure")], None),
         ([report(peak_mb=400, size=(0.25, 512))], None),
         (
@@ -213,10 +217,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     ]
     source = kept(made)
     found = cli("recommend", "--from", source, "--check", "--min-saving-usd", "1")
-    rows = [re.split("  +", row.strip()) for row in found.out.splitlines()[2:5]]
-    amounts = [["nightly", "75 %", "$18.78"], ["hourly", "75 %", "$0.19"], ["new", "75 %", "-"]]
+    rows = [re.split("  +", row.strip()) for row in found.out.splitlines()[2:6]]
+    amounts = [
+        ["nightly", "75 %", "$18.78"],
+        ["hourly", "75 %", "$0.19"],
+        ["new", "75 %", "≈ $0.038"],
+        ["Total", "75 %", "≈ $19.01"],
+    ]
     assert [[row[0], *row[-2:]] for row in rows] == amounts
-    assert "3 of 3 families, $18.97 a month of $25.30." in found.out
+    assert "3 of 3 families, ≈ $19.01 a month of ≈ $25.35." in found.out
+    assert "≈ is an estimate: as many runs a day as seen of 1 family." in found.out
     problem = "nightly fails the check: the recommended size saves 75 %, $18.78 a month."
     assert found.code == 3
     assert found.err == f"task-profiler: {problem}\n"

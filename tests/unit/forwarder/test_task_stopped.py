@@ -341,7 +341,7 @@ def test_the_command_in_the_notification_reads_the_log_group_that_has_the_run(
     )
     fakes.handle(report_wait_seconds=0.0)
     shown = json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
-    assert f"task-profiler show {task().id} --from logs:{group}`" in shown
+    assert f"task-profiler show {task().id} --from logs:{group} --region us-west-2`" in shown
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:

@@ -327,7 +327,7 @@ def test_the_json_has_the_names_of_the_contract() -> None:
     shown = as_json(advice(runs))
     names = (
         "family accountId region runs current recommended savingPercent usdPerMonth "
-        "savingUsdPerMonth"
+        "savingUsdPerMonth runsPerMonth monthBasis"
     )
     assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
     assert shown["family"] == "nightly"
