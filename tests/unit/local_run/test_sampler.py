@@ -254,12 +254,10 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         finely, evenly = (
             present(getattr(usage.run, name).distribution()) for usage in (fine.usage, even)
         )
-        assert (finely.avg, finely.max) == pytest.approx(
-            (evenly.avg, evenly.max), rel=1e-6, abs=1e-6
-        )
-        assert (finely.p50, finely.p95) == pytest.approx(
-            (evenly.p50, evenly.p95), rel=0.001, abs=0.001
-        )
+        assert finely.avg == pytest.approx(evenly.avg, rel=1e-6, abs=1e-6)
+        assert finely.max == pytest.approx(evenly.max, rel=1e-6, abs=1e-6)
+        assert finely.p50 == pytest.approx(evenly.p50, rel=0.001, abs=0.001)
+        assert finely.p95 == pytest.approx(evenly.p95, rel=0.001, abs=0.001)
     fine_series, even_series = present(fine.usage.series), present(even.series)
     assert fine_series.step_ns == even_series.step_ns
     assert fine_series.values() == even_series.values()
