@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
@@ -558,8 +559,10 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
     if record.task_arn is None:
         remedy = "the local history keeps those of the newest runs"
     else:
-        remedy = (
-            f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while "
-            "it keeps them"
+        command = command_line(
+            *("show", record.task_id, "--stacks"),
+            log_group=record.log_group or "GROUP",
+            region=record.log_region or record.region,
         )
+        remedy = f"the batch's log group has them while it keeps them ({command})"
     return f"{source.place} has no call stacks of {run}: {remedy}."

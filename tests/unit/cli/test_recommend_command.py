@@ -142,7 +142,9 @@ def test_the_policy_and_the_number_of_runs_are_options(
 ) -> None:
     runs = [slow(number=0), report(1, peak_mb=500)]
     (found,) = cli("recommend", *words.split(), "--json", "--from", kept(runs)).objects
-    assert (found["recommended"]["vcpu"], found["recommended"]["memoryMB"]) == size
+    vcpu, memory_mb = size
+    assert found["recommended"]["vcpu"] == vcpu
+    assert found["recommended"]["memoryMB"] == memory_mb
 
 
 def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:

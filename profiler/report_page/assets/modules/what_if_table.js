@@ -126,7 +126,7 @@ export function adviceDetails(advice) {
       ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
     ),
     ...(advice.resize
-      ? [element("code", { textContent: `task-profiler taskdef resize ${escapeControls(advice.resize)}` })]
+      ? [element("code", { textContent: escapeControls(advice.resize) })]
       : []),
   ];
 }
