@@ -3,12 +3,10 @@ marks of these.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from profiler.aws_account.scheduled_targets import Schedules
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN
-from profiler.cli.schedules_command import warn_unread
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known_values
@@ -22,8 +20,6 @@ from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.month import Month, MonthBasis, estimated_month
 
-# The tasks a month of a family that schedules start; None: none is known.
-DueAMonth = Callable[[FamilyKey], float | None]
 _BASES: Mapping[MonthBasis, str] = {
     "schedule": "by the schedules of {}",
     "window": "as many runs a day as seen of {}",
@@ -45,17 +41,26 @@ def estimated_months(
             lacking.append(advice.evidence)
     if not lacking:
         return {}
-    schedules: Sequence[Schedule] = ()
-    if reads_aws(options):
-        found = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
-        warn_unread(found)
-        schedules = found.schedules
+    schedules = _read_schedules(options) if reads_aws(options) else ()
     covered_days = _covered_days(source, [advice.evidence for advice in advices], now_ns)
     months = {}
     for evidence in lacking:
         due = due_a_month(_schedules_of(evidence.family, schedules), now_ns)
         months[evidence.family] = estimated_month(evidence, due, covered_days)
     return months
+
+
+def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
+    """All schedules and timed rules of the account's Region; a part that cannot be read is a
+    warning.
+    """
+    # Other sources do without the commands of AWS.
+    from profiler.aws_account.scheduled_targets import Schedules
+    from profiler.cli.schedules_command import warn_unread
+
+    found = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
+    warn_unread(found)
+    return found.schedules
 
 
 def _schedules_of(family: FamilyKey, schedules: Sequence[Schedule]) -> list[Schedule]:
