@@ -142,7 +142,9 @@ def test_the_policy_and_the_number_of_runs_are_options(
 ) -> None:
     runs = [slow(number=0), report(1, peak_mb=500)]
     (found,) = cli("recommend", *words.split(), "--json", "--from", kept(runs)).objects
-    assert (found["recommended"]["vcpu"], found["recommended"]["memoryMB"]) == size
+    vcpu, memory_mb = size
+    assert found["recommended"]["vcpu"] == vcpu
+    assert found["recommended"]["memoryMB"] == memory_mb
 
 
 def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
@@ -238,6 +240,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     assert first["family"] == "nightly"
     assert first["usdPerMonth"] == 25.04
     assert first["savingUsdPerMonth"] == 18.78
+
+
+def test_an_estimate_of_the_month_is_no_saving_of_a_minimum(cli: Cli) -> None:
+    long = {"duration_ms": 59_000_000, "billed_duration_ms": 60_000_000}
+    source = kept([report(metrics=long)])
+    check = ("recommend", "--from", source, "--check")
+    found = cli(*check, "--min-saving-usd", "1")
+    assert "≈ $18.78" in found.out
+    assert found.code == 0
+    assert cli(*check).code == 3
 
 
 def test_the_last_runs_are_those_that_the_filters_leave(cli: Cli) -> None:

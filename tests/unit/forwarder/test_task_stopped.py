@@ -211,11 +211,8 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     assert notice.metrics.cpu_utilization_percent == Distribution(avg=50.0, max=90.0)
     assert notice.is_complete
     numbers, own = fakes.documents
-    assert (
-        (numbers.index, numbers.id)
-        == (own.index, own.id)
-        == ("task-reports-2026.03", f"{task().id}/batch")
-    )
+    assert numbers.index == own.index == "task-reports-2026.03"
+    assert numbers.id == own.id == f"{task().id}/batch"
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
     assert fakes.time.pauses == []

@@ -135,7 +135,9 @@ def test_a_smaller_size_needs_a_success(
     after three seconds.
     """
     found = advice([report(number, **{"peak_mb": 300, **run}) for number in range(2)])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == expected
+    vcpu, memory_mb = expected
+    assert found.choice.size.vcpu == vcpu
+    assert found.choice.size.memory_mb == memory_mb
     is_kept = expected in ((1, 4096), (1, 2048), (1, 2000), (None, None))
     succeeded = "is known to have succeeded" if run["status"] == "unknown" else "succeeded"
     assert (
