@@ -43,6 +43,7 @@ from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import sum_known
+from profiler.core.text import did_you_mean
 from profiler.record.family_identity import (
     PROOF_FAMILY,
     FamilyKey,
@@ -174,7 +175,8 @@ def _read_evidence(
         raise TaskProfilerError(no_run_sentence(source, selection))
     for name in sorted(set(selection.families) - {key.name for key in read.families}):
         if not is_pattern(name):
-            warn(f"No run of {name} in {source.place}.")
+            known = [key.name for key in read.families]
+            warn(f"No run of {name} in {source.place}.{did_you_mean([name], known)}")
     families = {
         key: evidence
         for key, evidence in read.families.items()
