@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import groupby
 from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
@@ -15,7 +14,7 @@ from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.forwarder.task_lines import replace_lone_surrogates
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
-from profiler.record.search_document_fields import FIELDS
+from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]
 _REPORT = "task.report"
@@ -127,15 +126,14 @@ def event_outcome(status: str) -> str:
 
 def _read_fields(run: RunView) -> Fields:
     fields: Fields = {}
-    for objects, getters in _GETTERS:
-        values = {
-            name: value
-            for name, is_moment, get in getters
-            if (
-                value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
-            )
-            is not None
-        }
+    for objects, members in _FIELDS_BY_OBJECT.items():
+        values: Fields = {}
+        for name, field in members.items():
+            value = field.get(run) if field.get is not None else None
+            if field.index_type == "date":
+                value = known(format_datetime, parse_datetime(value))
+            if value is not None:
+                values[name] = value
         if values:
             node = fields
             for part in objects:
@@ -165,16 +163,14 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     return merged
 
 
-# By the path of an object: its fields of a record, whether each is a time, and the function that
-# reads it.
-_GETTERS = [
-    (
-        path,
-        [
-            (one.name.rpartition(".")[2], one.index_type == "date", one.get)
-            for one in group
-            if one.get is not None
-        ],
-    )
-    for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
-]
+def _by_object() -> dict[tuple[str, ...], dict[str, DocumentField]]:
+    """The fields of a record by the path of their object, and by their names in it."""
+    fields_by_object: dict[tuple[str, ...], dict[str, DocumentField]] = {}
+    for field in FIELDS:
+        if field.get is not None:
+            *objects, name = field.name.split(".")
+            fields_by_object.setdefault(tuple(objects), {})[name] = field
+    return fields_by_object
+
+
+_FIELDS_BY_OBJECT = _by_object()
