@@ -1,7 +1,8 @@
 """The fields of search documents: of a record, of a task's event, and of the run that both make."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
@@ -14,7 +15,7 @@ from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.forwarder.task_lines import replace_lone_surrogates
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
-from profiler.record.search_document_fields import FIELDS, DocumentField
+from profiler.record.search_document_fields import FIELDS
 
 Fields: TypeAlias = dict[str, Any]
 _REPORT = "task.report"
@@ -126,12 +127,10 @@ def event_outcome(status: str) -> str:
 
 def _read_fields(run: RunView) -> Fields:
     fields: Fields = {}
-    for objects, members in _FIELDS_BY_OBJECT.items():
-        values: Fields = {}
-        for name, field in members.items():
-            value = field.get(run) if field.get is not None else None
-            if field.index_type == "date":
-                value = known(format_datetime, parse_datetime(value))
+    for objects, getters in _GETTERS:
+        values = {}
+        for name, get in getters:  # in Python 3.11, a comprehension is a call for each group
+            value = get(run)
             if value is not None:
                 values[name] = value
         if values:
@@ -163,14 +162,27 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     return merged
 
 
-def _by_object() -> dict[tuple[str, ...], dict[str, DocumentField]]:
-    """The fields of a record by the path of their object, and by their names in it."""
-    fields_by_object: dict[tuple[str, ...], dict[str, DocumentField]] = {}
-    for field in FIELDS:
-        if field.get is not None:
-            *objects, name = field.name.split(".")
-            fields_by_object.setdefault(tuple(objects), {})[name] = field
-    return fields_by_object
+def _formatted(get: Callable[[RunView], str | None]) -> Callable[[RunView], str | None]:
+    """A function that reads a time as documents have it: in UTC, with milliseconds."""
+
+    def read(run: RunView) -> str | None:
+        return known(format_datetime, parse_datetime(get(run)))
+
+    return read
 
 
-_FIELDS_BY_OBJECT = _by_object()
+def _getters() -> list[tuple[list[str], list[tuple[str, Callable[[RunView], Any]]]]]:
+    """By the path of an object: the names of its fields, and the functions that read them."""
+    by_object = []
+    for path, fields in groupby(FIELDS, lambda field: field.name.split(".")[:-1]):
+        getters = []
+        for field in fields:
+            if field.get is not None:
+                is_moment = field.index_type == "date"
+                get = _formatted(field.get) if is_moment else field.get
+                getters.append((field.name.rpartition(".")[2], get))
+        by_object.append((path, getters))
+    return by_object
+
+
+_GETTERS = _getters()

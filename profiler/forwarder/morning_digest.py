@@ -2,11 +2,11 @@
 what a resize saves.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from profiler.core.command_lines import command_line
 from profiler.core.timestamps import NS_PER_SECOND, parse_datetime
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
@@ -36,13 +36,6 @@ class DigestPlace(Struct, frozen=True, kw_only=True):
     source: str | None = None
     stack: str = "STACK"
 
-    def command(self, *words: str) -> str:
-        """A command that runs from any shell with credentials."""
-        where: list[str] = []
-        if self.region is not None:
-            where += ["--region", self.region]
-        return shlex.join(["task-profiler", *words, *where])
-
 
 def summarize(
     night: Night,
@@ -63,7 +56,7 @@ def summarize(
     if not runs.families:
         sentence = f"{night.title}: no run has left a report."
     if not runs.reports:
-        command = place.command("doctor", "--deployed", place.stack)
+        command = command_line("doctor", "--deployed", place.stack, region=place.region)
         lines.append(
             SummaryLine(
                 text="If tasks ran, their reports did not arrive. Look for the reason:",
@@ -184,7 +177,7 @@ def _saving_lines(history: FamilyHistory, place: DigestPlace) -> Iterator[Summar
         families = "1 family" if len(savings) == 1 else f"{len(savings)} families"
         yield SummaryLine(
             text=f"Other sizes of {families} would save {format_usd(sum(savings))} a month:",
-            command=place.command("taskdef", "resize", "--from", place.source),
+            command=command_line("taskdef", "resize", source=place.source, region=place.region),
         )
     saved_usd = sum(_saved_usd(history))
     if saved_usd >= _MIN_USD_PER_MONTH:

@@ -19,6 +19,17 @@ test("rows are in the order of the selected runs in every chart", () => {
   assert.deepEqual(morningGrid(runs).rows.map(families), ["c", "a", "b"]);
 });
 
+test("of families with equally many runs, the worst is first", () => {
+  const runs = ["a", "b", "c"].map((family) => runAt(0, { family }));
+  runs[1].outcome = "failure";
+  runs[2].outcome = "out of memory";
+  const families = morningGrid([...runs, runAt(1, { family: "d" }), runAt(2, { family: "d" })]).rows;
+  assert.deepEqual(
+    families.map(({ family }) => family),
+    ["d", "c", "b", "a"],
+  );
+});
+
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };
 const RUN = runAt(0, { ms: 3000, vcpuSize: 1, size: 1000, peak: 900, series: SERIES });
 

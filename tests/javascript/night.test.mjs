@@ -39,8 +39,8 @@ test("of more families than lanes, the worst ones are drawn, in the order of all
   const missed = { family: "never started", outcome: "missed", began: START, text: "was not started" };
   const { lanes } = nightLanes([...runs, missed], { from: START, until: START + HOUR });
   assert.deepEqual(
-    lanes.slice(26).map(({ family }) => family),
-    ["family 26", "family 30", "family 32", "never started"],
+    [...lanes.slice(0, 3), lanes.at(-1)].map(({ family }) => family),
+    ["family 32", "family 30", "family 00", "never started"],
   );
 });
 

@@ -28,10 +28,6 @@ export function drawPlot(place, traces, layout) {
   return plotly().react(place, traces, layout, PLOTLY_CONFIG);
 }
 
-/** Returns all families as [family, runs] in the order of rows: most runs first. */
-export const familiesInOrder = (runs) =>
-  [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
-
 // What a reader must see: a kill above a failure, and that above a due time that was missed.
 function badness(runs) {
   if (runs.some(isKilled)) return 3;
@@ -39,9 +35,22 @@ function badness(runs) {
   return runs.some(({ outcome }) => outcome === "missed") ? 1 : 0;
 }
 
+const withBadness = (families) => new Map(families.map(([family, runs]) => [family, badness(runs)]));
+
+/** Returns all families as [family, runs] in the order of rows: most runs first, of equally many the worst. */
+export function familiesInOrder(runs) {
+  const families = [...grouped(runs, familyOf)];
+  const badnessOf = withBadness(families);
+  return families.sort(
+    ([a, runsOfA], [b, runsOfB]) =>
+      runsOfB.length - runsOfA.length || badnessOf.get(b) - badnessOf.get(a) || (a < b ? -1 : 1),
+  );
+}
+
 /** Chooses the worst `most` families, then the first ones. They stay in their order. */
 export function worstFamilies(families, most) {
-  const worstFirst = [...families].sort((a, b) => badness(b[1]) - badness(a[1]));
+  const badnessOf = withBadness(families);
+  const worstFirst = [...families].sort(([a], [b]) => badnessOf.get(b) - badnessOf.get(a));
   const chosen = new Set(worstFirst.slice(0, most));
   return families.filter((family) => chosen.has(family));
 }
