@@ -23,6 +23,9 @@ MISSING_LABEL: Final = "not known"
 """The name of the bucket of documents without the field."""
 
 COLUMN_WIDTHS: Final = {
+    "task.family": 165,
+    "cloud.account.id": 125,
+    "cloud.region": 100,
     "task.id": 305,
     "task.stopped_reason": 300,
     "notice.message": 690,
@@ -98,6 +101,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     condition: str = ""
     bands: tuple[Band, ...] = ()
     is_stacked: bool = False
+    is_short: bool = False  # a table of few rows, without a line for its pages
     axis: str = ""
     width: int = 24
     height: int = 15
@@ -178,14 +182,18 @@ class Stack(Struct, frozen=True, kw_only=True):
 
 
 class Control(Struct, frozen=True, kw_only=True):
-    """A field by which the user can filter a dashboard."""
+    """A field by which the user can filter a dashboard.
+
+    ``is_optional``: left out where five do not fit.
+    """
 
     field: str
     label: str
+    is_optional: bool = False
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
-    """Panels in reading order, and the controls that filter them."""
+    """Panels in reading order, and the controls that filter them, five at most."""
 
     key: str
     title: str

@@ -600,7 +600,7 @@ RESIZES: Final = Drawing(
     ),
     spec=_resizes(),
     width=24,
-    height=12,
+    height=9,
 )
 
 
@@ -698,5 +698,5 @@ COST_BY_DAY: Final = Drawing(
     description="Fargate list price of the runs that have one, by end time. Days are in UTC.",
     spec=_cost(),
     width=24,
-    height=12,
+    height=9,
 )

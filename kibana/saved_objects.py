@@ -26,7 +26,8 @@ SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 _TOP_HEIGHT: Final = 4
 _CONTROLS_WIDTH: Final = 40
 _LINKS_HEIGHT: Final = 2
-_TOOLBAR_HEIGHT: Final = 3
+_TOOLBAR_HEIGHT: Final = 1
+_PAGES_HEIGHT: Final = 2
 """A table of OpenSearch Dashboards has a line for its download, and one for its pages.
 
 Kibana's has neither.
@@ -234,6 +235,8 @@ def _placed_panels(
             height = panel.height
             if is_lens and isinstance(panel, Panel) and panel.kind == "table":
                 height -= _TOOLBAR_HEIGHT
+                if not panel.is_short:
+                    height -= _PAGES_HEIGHT
             place = (x, own_y, panel.width, height)
             if isinstance(panel, Panel):
                 target = (kind, panel.key)
