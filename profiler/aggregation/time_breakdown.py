@@ -74,7 +74,8 @@ class TimeAccount:
         self._idle_ns = idle_ns
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
-        self._wait_ns = self._run_ns = 0  # of the threads that were read
+        self._wait_ns = 0  # of the threads that were read
+        self._run_ns = 0
         self._pressure: CpuPressure | None = None  # as of the last sample
         self._has_waits = False
         self._sees_calls = False
