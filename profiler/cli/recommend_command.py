@@ -104,7 +104,7 @@ _SIZES_COLUMNS = (
 @option(
     "--min-saving-usd",
     "USD",
-    "Also the minimum saving a month for --check.",
+    "Also the minimum measured saving a month for --check.",
     type=Number(0, 1e9),
     default=0,
 )
