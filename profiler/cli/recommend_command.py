@@ -263,7 +263,8 @@ def _below_the_table(
 
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
-    return [advice for advice in advices if advice.verdict in ("saves", "too small")]
+    changed = [advice for advice in advices if advice.choice.changes]
+    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
 
 
 def _total_row(
