@@ -336,7 +336,7 @@ def test_one_family_has_no_total(cli: Cli) -> None:
 
 
 def test_a_family_without_a_size_is_no_changed_one(cli: Cli) -> None:
-    killed = {"status": "failure", "exit_code": 137, "likely_out_of_memory": True}
+    killed: dict[str, Any] = {"status": "failure", "exit_code": 137, "likely_out_of_memory": True}
     largest = [
         report(n, family="huge", size=(32, 244 * 1024), peak_mb=244 * 1024, **killed)
         for n in range(6)
