@@ -297,5 +297,5 @@ $(VENV)-installed/.made: pyproject.toml $(shell find profiler lambda -name '*.py
 
 $(VENV)-rivals/.made:
 	@$(PYTHON) -m venv $(VENV)-rivals
-	@$(VENV)-rivals/bin/pip install --quiet --disable-pip-version-check con-duct psrecord resource-tracker
+	@$(VENV)-rivals/bin/pip install --quiet --disable-pip-version-check con-duct psrecord
 	@touch $@

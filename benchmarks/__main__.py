@@ -80,20 +80,14 @@ def measure(benchmark: Benchmark, *, quick: bool) -> BenchmarkResult:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "part.json"
         options = benchmark.quick if quick else benchmark.options
-        command = [
-            sys.executable,
-            "-m",
-            f"benchmarks.{benchmark.module}",
-            *options,
-            "--json",
-            str(path),
-        ]
+        module = ("-m", f"benchmarks.{benchmark.module}")
+        command = [sys.executable, *module, *options, "--json", str(path)]
         result = subprocess.run(command, cwd=_ROOT, check=False, stderr=subprocess.PIPE, text=True)
         if result.returncode == 0:
             return msgspec.json.decode(path.read_bytes(), type=BenchmarkResult)
     sys.stderr.write(result.stderr)
     last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
-    return BenchmarkResult(title=benchmark.title, skip_reason=last[0])
+    return BenchmarkResult(benchmark.title, skip_reason=last[0])
 
 
 def write(

@@ -7,18 +7,16 @@ runs three times over the week that a dashboard shows at first, and over all 30 
 result cache off; the time is the server's own, the shortest of the three.
 """
 
-import argparse
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import requests
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.search_windows import started
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
+from benchmarks.search_windows import index_documents, started
 from benchmarks.subscription import install_templates
 from kibana.build import DRAWINGS, PANELS
 from profiler.core.timestamps import format_datetime
@@ -28,10 +26,9 @@ from tools import example_documents
 _DAYS = 30
 _MAX_SECONDS = 1.0
 _REPEATS = 3
-_LINES_A_REQUEST = 2_000
 
 
-def _documents(count: int, now: datetime) -> Iterator[str]:
+def _documents(count: int, now: datetime) -> Iterator[bytes]:
     """Lines of bulk requests: the example's documents, repeated with other ids and times. Half of
     them are reports. They lack what no search reads but from the newest: record and series.
     """
@@ -52,30 +49,8 @@ def _documents(count: int, now: datetime) -> Iterator[str]:
         text = text.replace(task_id, f"{task_id[:24]}{number // len(samples):08x}")
         text = text.replace(str(fields["@timestamp"]), ended)
         kind = index.rsplit("-", 1)[0]
-        yield f'{{"index":{{"_index":"{kind}-{ended[:7].replace("-", ".")}"}}}}\n{text}\n'
-
-
-def _fill(url: str, count: int, now: datetime) -> None:
-    session = requests.Session()
-    headers = {"content-type": "application/x-ndjson"}
-    batch: list[str] = []
-    for lines in _documents(count, now):
-        batch.append(lines)
-        if len(batch) == _LINES_A_REQUEST:
-            _send(session, url, headers, batch)
-            batch = []
-    if batch:
-        _send(session, url, headers, batch)
-    session.post(f"{url}/task-*/_refresh", timeout=600).raise_for_status()
-
-
-def _send(
-    session: requests.Session, url: str, headers: Mapping[str, str], batch: Sequence[str]
-) -> None:
-    body = "".join(batch).encode()
-    answer = session.post(f"{url}/_bulk", data=body, headers=headers, timeout=600).json()
-    if answer["errors"]:
-        raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
+        action = f'{{"index":{{"_index":"{kind}-{ended[:7].replace("-", ".")}"}}}}\n{text}\n'
+        yield action.encode()
 
 
 def _searches(start: datetime, end: datetime) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -97,7 +72,7 @@ def measure(engine: str, count: int) -> BenchmarkResult:
     figures = []
     with started(engine) as server:
         install_templates(server.url)
-        _fill(server.url, count, now)
+        index_documents(server.url, _documents(count, now))
         for days in (7, _DAYS):
             times = {}
             for key, index, body in _searches(now - timedelta(days=days), now):
@@ -110,26 +85,18 @@ def measure(engine: str, count: int) -> BenchmarkResult:
                 times[key] = min(took_ms) / 1000
             slowest = sorted(times, key=lambda key: -times[key])[:3]
             for key in slowest:
-                figures.append(
-                    Figure(
-                        name=f"{days} days: {key}",
-                        value=times[key],
-                        unit="s",
-                        at_most=_MAX_SECONDS,
-                    )
-                )
+                figures.append(Figure(f"{days} days: {key}", times[key], "s", at_most=_MAX_SECONDS))
     title = f"Slowest of {len(times)} searches of the dashboards, {count:,} documents in {engine}"
-    return BenchmarkResult(title=title, figures=tuple(figures))
+    return BenchmarkResult(title, figures=tuple(figures))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--engine", choices=("elasticsearch8", "opensearch"), required=True)
     parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    print_and_save(measure(options.engine, options.documents), options.json)
+    measure(options.engine, options.documents).print_and_save(options.json)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Measured figures and their targets, as a table and as text."""
 
+import argparse
 import json
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Figure(Struct, frozen=True, omit_defaults=True):
     """One measured number. A figure without a bound is only for comparison."""
 
     name: str
@@ -50,13 +51,22 @@ class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.name}: {self.measured}{result}{note}"
 
 
-class BenchmarkResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BenchmarkResult(Struct, frozen=True, omit_defaults=True):
     """The results of one benchmark. ``skip_reason`` is the reason why it has none."""
 
     title: str
     figures: tuple[Figure, ...] = ()
     tables: tuple[str, ...] = ()
     skip_reason: str | None = None
+
+    def print_and_save(self, path: Path | None) -> None:
+        """Print the results, and write them as JSON if a path is given."""
+        for figure in self.figures:
+            print(figure.line())
+        for table_text in self.tables:
+            print(table_text)
+        if path is not None:
+            path.write_text(json.dumps(msgspec.to_builtins(self), indent=2))
 
 
 def figures_table(figures: Sequence[Figure]) -> str:
@@ -101,11 +111,8 @@ def report_page(results: Sequence[BenchmarkResult]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def print_and_save(result: BenchmarkResult, path: Path | None) -> None:
-    """Print the results of a benchmark, and write them as JSON if a path is given."""
-    for figure in result.figures:
-        print(figure.line())
-    for table_text in result.tables:
-        print(table_text)
-    if path is not None:
-        path.write_text(json.dumps(msgspec.to_builtins(result), indent=2))
+def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the first line of a description (a docstring), and with ``--json``."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="file for the results")
+    return parser

@@ -27,9 +27,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.measured_process import run_process
-from benchmarks.monitor import SteadyState, measure_steady_states, run_endpoint, run_monitor
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
+from benchmarks.monitor import (
+    SteadyState,
+    measure_steady_states,
+    run_endpoint,
+    run_monitor,
+    run_telegraf,
+)
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.docker.docker_api import connect_docker
@@ -53,15 +58,7 @@ _IN_NAMESPACE = (
     'mount --bind "$0" /var/run && mount -t tmpfs none /var/lib && mkdir /var/lib/task-profiler '
     '&& exec "$@"'
 )
-_TELEGRAF_SETTINGS = """
-[agent]
-  interval = "1s"
-  flush_interval = "10s"
-  omit_hostname = true
-[[inputs.docker]]
-  endpoint = "unix://{}"
-[[outputs.discard]]
-"""
+_TELEGRAF_INPUT = '[[inputs.docker]]\n  endpoint = "unix://{}"'
 
 
 class Agent(ThreadingHTTPServer):
@@ -208,13 +205,8 @@ def measure_costs(
             stack.enter_context(run_monitor(address, aws)).pid for _ in range(options.sidecars)
         ]
         if program := shutil.which("telegraf"):
-            settings = Path(folder) / "telegraf.conf"
-            settings.write_text(_TELEGRAF_SETTINGS.format(socket))
-            pids.append(
-                stack.enter_context(
-                    run_process((program, "--config", str(settings), "--quiet"))
-                ).pid
-            )
+            telegraf_process = run_telegraf(program, _TELEGRAF_INPUT.format(socket))
+            pids.append(stack.enter_context(telegraf_process).pid)
         ours, *others = measure_steady_states(pids, options.seconds, 60)
     yield _cpu(f"one monitor, {options.tasks} tasks", ours, at_most=0.5)
     yield _memory(f"one monitor, {options.tasks} tasks", ours.memory.peak_mib, at_most=48)
@@ -222,30 +214,22 @@ def measure_costs(
     note = f"{options.sidecars} were measured"
     total = factor * sum(one.cpu_percent for one in sidecars)
     name = f"{options.tasks} sidecars"
-    yield Figure(name=f"CPU, {name}", value=total, unit="% of a core", note=note)
+    yield Figure(f"CPU, {name}", total, "% of a core", note=note)
     yield _memory(name, factor * sum(one.memory.pss_mib for one in sidecars), note=f"PSS; {note}")
-    yield Figure(
-        name=f"ratio of one monitor to {name}", value=ours.cpu_percent / total, unit="×", digits=3
-    )
+    yield Figure(f"ratio of one monitor to {name}", ours.cpu_percent / total, "×", digits=3)
     for telegraf in others[options.sidecars :]:
         yield _cpu(f"Telegraf's docker input, {options.tasks} tasks", telegraf)
         yield _memory(f"Telegraf's docker input, {options.tasks} tasks", telegraf.memory.peak_mib)
         ratio = ours.cpu_percent / telegraf.cpu_percent
-        yield Figure(
-            name="ratio of one monitor to Telegraf's docker input", value=ratio, unit="×", digits=3
-        )
+        yield Figure("ratio of one monitor to Telegraf's docker input", ratio, "×", digits=3)
 
 
 def _cpu(name: str, state: SteadyState, at_most: float | None = None) -> Figure:
-    return Figure(
-        name=f"CPU, {name}", value=state.cpu_percent, unit="% of a core", digits=3, at_most=at_most
-    )
+    return Figure(f"CPU, {name}", state.cpu_percent, "% of a core", digits=3, at_most=at_most)
 
 
 def _memory(name: str, mib: float, at_most: float | None = None, note: str = "peak") -> Figure:
-    return Figure(
-        name=f"memory, {name}", value=mib, unit="MiB", digits=1, at_most=at_most, note=note
-    )
+    return Figure(f"memory, {name}", mib, "MiB", digits=1, at_most=at_most, note=note)
 
 
 def measure_spikes(instance: Instance) -> Iterator[Figure]:
@@ -273,9 +257,8 @@ def measure_spikes(instance: Instance) -> Iterator[Figure]:
 
         with instance.monitor(output):
             time.sleep(2)
-            for first in range(
-                0, _SPIKES, 4
-            ):  # more at once would need more memory than small machines have
+            # More at once would need more memory than small machines have.
+            for first in range(0, _SPIKES, 4):
                 with instance.tasks(programs[first : first + 4]) as tasks:
                     for task in tasks:
                         threading.Thread(
@@ -287,9 +270,9 @@ def measure_spikes(instance: Instance) -> Iterator[Figure]:
         f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s",
         f"{_SPIKES} batches",
     )
-    yield Figure(name=name, value=_right_percent(found), unit="%", digits=0, at_least=99, note=note)
+    yield Figure(name, _right_percent(found), "%", digits=0, at_least=99, note=note)
     name += " by Docker's reading of each second, as of sidecars and Telegraf"
-    yield Figure(name=name, value=_right_percent(sampled.values()), unit="%", digits=0, note=note)
+    yield Figure(name, _right_percent(sampled.values()), "%", digits=0, note=note)
 
 
 def _right_percent(peaks: Iterable[float]) -> float:
@@ -298,7 +281,7 @@ def _right_percent(peaks: Iterable[float]) -> float:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = benchmark_parser(__doc__)
     parser.add_argument("socket", type=Path, help="the Docker daemon's socket")
     parser.add_argument("image", help="an image with python3")
     parser.add_argument("--tasks", type=int, default=100)
@@ -308,7 +291,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--seconds", type=float, default=30, help="duration of each measurement in steady state"
     )
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     with fake_aws() as aws:
         aws.create_log_group(_GROUP)
@@ -317,9 +299,7 @@ def main(arguments: Sequence[str]) -> None:
             *measure_spikes(instance),
             *measure_costs(instance, aws, options.socket, options),
         )
-    print_and_save(
-        BenchmarkResult(title="One monitor for an instance", figures=figures), options.json
-    )
+    BenchmarkResult("One monitor for an instance", figures=figures).print_and_save(options.json)
 
 
 if __name__ == "__main__":

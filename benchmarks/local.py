@@ -4,13 +4,11 @@ error.
     python -m benchmarks.local INSTALLED_BIN RIVALS_BIN [--quick] [--json FILE]
 
 ``INSTALLED_BIN`` is the bin folder of an environment with this project as users install it, and
-``RIVALS_BIN`` that of one with con-duct, psrecord and resource-tracker (`make bench-local` creates
-both). An environment for development would start more slowly: it has more packages, and files that
+``RIVALS_BIN`` that of one with con-duct and psrecord (`make bench-local` creates both). An environment for development would start more slowly: it has more packages, and files that
 run at each start of Python. All tools sample once a second and profile the same commands. The
 commands themselves read their actual usage from the kernel.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -27,7 +25,12 @@ from pathlib import Path
 
 import click
 
-from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
+from benchmarks.figures import (
+    BenchmarkResult,
+    Figure,
+    benchmark_parser,
+    markdown_table,
+)
 from profiler.cli.app import group
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -46,12 +49,9 @@ _MAX_HELP_RATIO = 180 / 15  # of CPU time: 180 ms on a machine on which an empty
 _MAX_HISTORY_MS = 150
 _HISTORY_RUNS = 1000
 _FIRST_RUN_S, _RUN_DISTANCE_S = 1_790_000_000, 3600
-_MAX_STEADY_PERCENT = 0.3
 _MAX_CPU_ERROR_PERCENT = 1.0
-_MIN_PEAK_ERROR_PERCENT = (
-    -1.0
-)  # relative to the kernel's peak: a tool has found a spike if its error is at least this
-_SHORT_SLEEP_SECONDS, _LONG_SLEEP_SECONDS = 2, 32
+# Relative to the kernel's peak: a tool has found a spike if its error is at least this.
+_MIN_PEAK_ERROR_PERCENT = -1.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ class Tool:
 
 def tools(installed: Path, rivals: Path) -> list[Tool]:
     """This profiler and the others."""
-    runner = str(Path(__file__).with_name("resource_tracker_runner.py"))
     return [
         Tool("task-profiler run", partial(_task_profiler, installed), _read_task_profiler),
         Tool(
@@ -92,24 +91,12 @@ def tools(installed: Path, rivals: Path) -> list[Tool]:
             ],
             _read_psrecord,
         ),
-        Tool(
-            "resource-tracker",
-            lambda folder, command: [str(rivals / "python"), runner, str(folder / "series.csv"), "--", *command],
-            _read_resource_tracker,
-        ),
     ]  # fmt: skip
 
 
 def _task_profiler(installed: Path, folder: Path, command: Sequence[str]) -> list[str]:
-    return [
-        str(installed / "task-profiler"),
-        "run",
-        "--no-history",
-        "--output",
-        str(folder / "report.jsonl"),
-        "--",
-        *command,
-    ]
+    options = ["--no-history", "--output", str(folder / "report.jsonl")]
+    return [str(installed / "task-profiler"), "run", *options, "--", *command]
 
 
 def _read_task_profiler(folder: Path) -> ToolResult:
@@ -125,12 +112,6 @@ def _read_con_duct(folder: Path) -> ToolResult:
 
 def _read_psrecord(folder: Path) -> ToolResult:
     return ToolResult(_column_max(folder / "series.csv", "mem_real"))
-
-
-def _read_resource_tracker(folder: Path) -> ToolResult:
-    rows = _rows(folder / "series.csv")
-    cpu = sum(float(row["utime"]) + float(row["stime"]) for row in rows) if rows else None
-    return ToolResult(_column_max(folder / "series.csv", "memory_mib"), cpu)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -173,9 +154,7 @@ def measure_no_ops(compared: Sequence[Tool], rounds: int) -> list[NoOpOverhead]:
         for index, tool in enumerate(compared):
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
                 wall, cpu = timed(tool.command(Path(folder), ["true"]))
-            if (
-                round_number > 0
-            ):  # the first round writes the bytecode that an installation has already
+            if round_number > 0:  # the first round writes bytecode, as an installation has it
                 extra_ms[index].append(wall - bare_ms)
                 cpu_ms[index].append(cpu)
     return [
@@ -192,14 +171,11 @@ class StartUp:
 
     help_ms: float
     help_ratios: dict[str, float]
-    rival_help_ms: dict[str, float]
     history_ms: float
 
 
-def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
-    """Measure medians of ``--help``, in alternation with the rivals, and of ``history`` of 1,000
-    runs.
-    """
+def measure_start_up(installed: Path, rounds: int) -> StartUp:
+    """Measure medians of ``--help`` and of ``history`` of 1,000 runs, in alternation."""
     own = str(installed / "task-profiler")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "history.sqlite3"
@@ -207,8 +183,6 @@ def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
         commands = {
             "help": [own, "--help"],
             "history": [own, "history", "--from", f"history:{path}"],
-            "con-duct": [str(rivals / "con-duct"), "--help"],
-            "psrecord": [str(rivals / "psrecord"), "--help"],
         }
         wall_ms: dict[str, list[float]] = {name: [] for name in commands}
         for round_number in range(rounds + 1):
@@ -218,10 +192,9 @@ def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
                     wall_ms[name].append(wall)
     medians = {name: statistics.median(values) for name, values in wall_ms.items()}
     return StartUp(
-        help_ms=medians.pop("help"),
+        help_ms=medians["help"],
         help_ratios=measure_help(installed, rounds),
-        history_ms=medians.pop("history"),
-        rival_help_ms=medians,
+        history_ms=medians["history"],
     )
 
 
@@ -281,12 +254,11 @@ def timed(command: Sequence[str]) -> tuple[float, float]:
 
     Returns its wall time and its CPU time, including its children's, in milliseconds.
     """
-    before, started_at = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started_at = time.monotonic()
     _run(command)
-    elapsed_seconds, after = (
-        time.monotonic() - started_at,
-        resource.getrusage(resource.RUSAGE_CHILDREN),
-    )
+    elapsed_seconds = time.monotonic() - started_at
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return 1000 * elapsed_seconds, 1000 * cpu
 
@@ -294,16 +266,10 @@ def timed(command: Sequence[str]) -> tuple[float, float]:
 def _run(command: Sequence[str]) -> None:
     # Without bytecode, each start would compile this profiler and not the rivals, which pip has
     # compiled.
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
-    subprocess.run(
-        command,
-        check=False,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    nowhere = subprocess.DEVNULL
+    subprocess.run(command, check=False, stdout=nowhere, stderr=nowhere, env=environment)
 
 
 @dataclass(frozen=True)
@@ -346,21 +312,6 @@ def measure(tool: Tool, no_op: NoOpOverhead, *, quick: bool) -> Row:
     )
 
 
-def measure_steady_cpu_percent(installed: Path) -> float:
-    """Measure this profiler's share of a core: the difference of its CPU times in a long and in
-    a short run.
-    """
-
-    def own_cpu_seconds(sleep_seconds: int) -> float:
-        with tempfile.TemporaryDirectory(prefix="bench-") as name:
-            _run(_task_profiler(installed, Path(name), ["sleep", str(sleep_seconds)]))
-            record = json.loads((Path(name) / "report.jsonl").read_text())["record"]
-            return float(record["monitor"]["cpuSeconds"])
-
-    used = own_cpu_seconds(_LONG_SLEEP_SECONDS) - own_cpu_seconds(_SHORT_SLEEP_SECONDS)
-    return 100 * used / (_LONG_SLEEP_SECONDS - _SHORT_SLEEP_SECONDS)
-
-
 def _error_percent(result: float | None, actual: float) -> float | None:
     return None if result is None else 100 * (result - actual) / actual
 
@@ -390,80 +341,63 @@ def table(rows: Sequence[Row]) -> str:
     return markdown_table(head, lines)
 
 
-def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tuple[Figure, ...]:
+def figures(rows: Sequence[Row], start_up: StartUp) -> tuple[Figure, ...]:
     """Compare this profiler's row, which is the first, with its targets."""
     ours = rows[0]
     psrecord = next(row for row in rows if row.tool == "psrecord")
-    rival_help = ", ".join(
-        f"{name} {value:.0f} ms" for name, value in start_up.rival_help_ms.items()
-    )
     slowest = max(start_up.help_ratios, key=lambda name: start_up.help_ratios[name])
     cpu = max(abs(error) for error in ours.cpu_error_percent.values() if error is not None)
     return (
         Figure(
-            name="`run` around a no-op",
-            value=ours.no_op.extra_ms,
-            unit="ms",
+            "`run` around a no-op",
+            ours.no_op.extra_ms,
+            "ms",
             digits=0,
             at_most=_MAX_NO_OP_MS,
             note=f"{ours.no_op.cpu_ms:.0f} ms of CPU",
         ),
         Figure(
-            name="the same, relative to psrecord",
-            value=ours.no_op.extra_ms / psrecord.no_op.extra_ms,
-            unit="×",
+            "the same, relative to psrecord",
+            ours.no_op.extra_ms / psrecord.no_op.extra_ms,
+            "×",
             at_most=_MAX_NO_OP_RATIO,
         ),
+        Figure("`--help`", start_up.help_ms, "ms", digits=0, at_most=_MAX_HELP_MS),
         Figure(
-            name="`--help`",
-            value=start_up.help_ms,
-            unit="ms",
-            digits=0,
-            at_most=_MAX_HELP_MS,
-            note=rival_help,
-        ),
-        Figure(
-            name="slowest `--help` of a command, CPU relative to an empty Python",
-            value=start_up.help_ratios[slowest],
-            unit="×",
+            "slowest `--help` of a command, CPU relative to an empty Python",
+            start_up.help_ratios[slowest],
+            "×",
             at_most=_MAX_HELP_RATIO,
             note=f"{slowest}; median {statistics.median(start_up.help_ratios.values()):.1f} ×",
         ),
         Figure(
-            name=f"`history` of {_HISTORY_RUNS:,} runs",
-            value=start_up.history_ms,
-            unit="ms",
+            f"`history` of {_HISTORY_RUNS:,} runs",
+            start_up.history_ms,
+            "ms",
             digits=0,
             at_most=_MAX_HISTORY_MS,
         ),
         Figure(
-            name="CPU seconds, worst error",
-            value=cpu,
-            unit="% of the kernel's",
+            "CPU seconds, worst error",
+            cpu,
+            "% of the kernel's",
             digits=1,
             at_most=_MAX_CPU_ERROR_PERCENT,
         ),
         Figure(
-            name="0.4 s memory spikes of 800 MiB found",
-            value=100 * ours.spikes_found / ours.spikes,
-            unit="% of the phases",
+            "0.4 s memory spikes of 800 MiB found",
+            100 * ours.spikes_found / ours.spikes,
+            "% of the phases",
             digits=0,
             at_least=100,
             note="found: at least 99 % of the kernel's peak",
-        ),
-        Figure(
-            name="`run` with one process, 1 Hz",
-            value=steady_percent,
-            unit="% of a core",
-            digits=3,
-            at_most=_MAX_STEADY_PERCENT,
         ),
     )
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
-    parser = argparse.ArgumentParser(description="Compare local profilers.")
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "installed", type=Path, help="bin folder of the environment with this project"
     )
@@ -471,7 +405,6 @@ def main(arguments: Sequence[str]) -> None:
         "rivals", type=Path, help="bin folder of the environment with the other profilers"
     )
     parser.add_argument("--quick", action="store_true", help="fewer phases and repetitions")
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     installed, rivals = options.installed, options.rivals
     compared = tools(installed, rivals)
@@ -480,16 +413,11 @@ def main(arguments: Sequence[str]) -> None:
         measure(tool, no_op, quick=options.quick)
         for tool, no_op in zip(compared, overheads, strict=True)
     ]
-    start_up = measure_start_up(
-        installed, rivals, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS
-    )
-    result = figures(rows, start_up, measure_steady_cpu_percent(installed))
-    print_and_save(
-        BenchmarkResult(
-            title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)
-        ),
-        options.json,
-    )
+    start_up = measure_start_up(installed, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS)
+    result = figures(rows, start_up)
+    BenchmarkResult(
+        title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)
+    ).print_and_save(options.json)
 
 
 if __name__ == "__main__":

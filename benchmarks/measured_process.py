@@ -49,11 +49,9 @@ def process_figures(
     cpu_seconds = usage.ru_utime + usage.ru_stime
     peak_mib = usage.ru_maxrss / _KIB_PER_MIB
     return [
-        Figure(name=f"{name}: time", value=seconds, unit="s", digits=1, at_most=max_seconds),
-        Figure(
-            name=f"{name}: CPU time", value=cpu_seconds, unit="s", digits=1, at_most=max_cpu_seconds
-        ),
-        Figure(name=f"{name}: peak memory", value=peak_mib, unit="MiB", at_most=max_memory_mib),
+        Figure(f"{name}: time", seconds, "s", digits=1, at_most=max_seconds),
+        Figure(f"{name}: CPU time", cpu_seconds, "s", digits=1, at_most=max_cpu_seconds),
+        Figure(f"{name}: peak memory", peak_mib, "MiB", at_most=max_memory_mib),
     ]
 
 

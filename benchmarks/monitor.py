@@ -1,5 +1,4 @@
-"""Measure the cost of the monitor, and compare it with its targets, a minimal sampler and
-Telegraf.
+"""Measure the cost of the monitor, and compare it with its targets and Telegraf.
 
     python -m benchmarks.monitor [--seconds 30] [--json FILE]
 
@@ -9,12 +8,11 @@ the report.
 Latency: the time from the batch's end (or SIGTERM) to the monitor's exit. CloudWatch Logs is
 simulated.
 
-The minimal sampler and Telegraf are measured in the same run, so that the ratios are valid on any
-machine. Telegraf is measured if ``telegraf`` is on the PATH. To build it: ``go build -tags
+Telegraf is measured in the same run, so that the ratio is valid on any machine, if ``telegraf`` is
+on the PATH. To build it: ``go build -tags
 custom,inputs.ecs,outputs.discard ./cmd/telegraf``.
 """
 
-import argparse
 import shutil
 import signal
 import statistics
@@ -27,7 +25,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tools.moto_server import FakeAws, fake_aws
 
@@ -59,7 +57,6 @@ _TELEGRAF_SETTINGS = """
   interval = "1s"
   flush_interval = "10s"
   omit_hostname = true
-[[inputs.ecs]]
 [[outputs.discard]]
 """
 
@@ -174,30 +171,26 @@ def measure_fargate_ratios(seconds: float, aws: FakeAws) -> list[float]:
     return sorted(fargate / usual for fargate, usual in zip(shares[::2], shares[1::2], strict=True))
 
 
-def measure_baseline(containers: int, seconds: float) -> SteadyState:
-    """Measure the minimal sampler."""
-    command = (sys.executable, "-m", "benchmarks.baseline")
-    with run_endpoint(containers) as (address, _), run_process((*command, address)) as process:
-        return measure_steady_state(process.pid, seconds)
-
-
 @contextmanager
-def run_telegraf(program: str, address: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Telegraf's ECS input on the task at ``address``."""
+def run_telegraf(
+    program: str, inputs: str, extra_environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Telegraf with the settings of its inputs."""
     with tempfile.TemporaryDirectory(prefix="bench-telegraf-") as folder:
         settings = Path(folder) / "telegraf.conf"
-        settings.write_text(_TELEGRAF_SETTINGS)
-        addresses = {
-            "ECS_CONTAINER_METADATA_URI_V4": address,
-            "ECS_CONTAINER_METADATA_URI": address,
-        }
-        with run_process((program, "--config", str(settings), "--quiet"), addresses) as process:
+        settings.write_text(f"{_TELEGRAF_SETTINGS}{inputs}")
+        command = (program, "--config", str(settings), "--quiet")
+        with run_process(command, extra_environment) as process:
             yield process
 
 
 def measure_telegraf(program: str, containers: int, seconds: float) -> SteadyState:
     """Measure Telegraf on a task with this number of containers."""
-    with run_endpoint(containers) as (address, _), run_telegraf(program, address) as process:
+    names = ("ECS_CONTAINER_METADATA_URI_V4", "ECS_CONTAINER_METADATA_URI")
+    with (
+        run_endpoint(containers) as (address, _),
+        run_telegraf(program, "[[inputs.ecs]]", dict.fromkeys(names, address)) as process,
+    ):
         return measure_steady_state(process.pid, seconds)
 
 
@@ -224,52 +217,25 @@ def measure_shutdown(trigger: str, aws: FakeAws) -> Shutdown:
     return Shutdown(elapsed_seconds, final_memory)
 
 
-def steady_figures(containers: int, ours: SteadyState, baseline: SteadyState) -> Iterator[Figure]:
-    """The figures of the monitor, and its ratio to the minimal sampler."""
+def steady_figures(containers: int, ours: SteadyState) -> Iterator[Figure]:
+    """The figures of the monitor."""
     scope = f"{containers} containers"
     max_percent, max_mib = _TARGETS[containers]
     yield Figure(
-        name=f"CPU at 1 Hz, {scope}",
-        value=ours.cpu_percent,
-        unit="% of a core",
-        digits=3,
-        at_most=max_percent,
-    )
-    yield Figure(
-        name=f"requests + json alone, {scope}",
-        value=baseline.cpu_percent,
-        unit="% of a core",
-        digits=3,
-    )
-    yield Figure(
-        name=f"ratio of the monitor to requests + json, {scope}",
-        value=ours.cpu_percent / baseline.cpu_percent,
-        unit="×",
+        f"CPU at 1 Hz, {scope}", ours.cpu_percent, "% of a core", digits=3, at_most=max_percent
     )
     if max_mib is None:
-        yield Figure(
-            name=f"memory peak (VmHWM), {scope}", value=ours.memory.peak_mib, unit="MiB", digits=1
-        )
+        yield Figure(f"memory peak (VmHWM), {scope}", ours.memory.peak_mib, "MiB", digits=1)
         return
     yield Figure(
-        name=f"memory peak (VmHWM) before the upload, {scope}",
-        value=ours.memory.peak_mib,
-        unit="MiB",
+        f"memory peak (VmHWM) before the upload, {scope}",
+        ours.memory.peak_mib,
+        "MiB",
         digits=1,
         at_most=max_mib,
     )
-    yield Figure(
-        name=f"RSS before the upload, {scope}", value=ours.memory.rss_mib, unit="MiB", digits=1
-    )
-    yield Figure(
-        name=f"PSS before the upload, {scope}", value=ours.memory.pss_mib, unit="MiB", digits=1
-    )
-    yield Figure(
-        name=f"requests + json alone, peak, {scope}",
-        value=baseline.memory.peak_mib,
-        unit="MiB",
-        digits=1,
-    )
+    yield Figure(f"RSS before the upload, {scope}", ours.memory.rss_mib, "MiB", digits=1)
+    yield Figure(f"PSS before the upload, {scope}", ours.memory.pss_mib, "MiB", digits=1)
 
 
 def telegraf_figures(
@@ -278,30 +244,24 @@ def telegraf_figures(
     """The figures of Telegraf, and the monitor's ratio to it."""
     scope = f"{containers} containers"
     yield Figure(
-        name=f"Telegraf's ECS input, {scope}",
-        value=telegraf_state.cpu_percent,
-        unit="% of a core",
-        digits=3,
+        f"Telegraf's ECS input, {scope}", telegraf_state.cpu_percent, "% of a core", digits=3
     )
     yield Figure(
-        name=f"ratio of the monitor to Telegraf, {scope}",
-        value=ours.cpu_percent / telegraf_state.cpu_percent,
-        unit="×",
+        f"ratio of the monitor to Telegraf, {scope}",
+        ours.cpu_percent / telegraf_state.cpu_percent,
+        "×",
     )
     yield Figure(
-        name=f"Telegraf's ECS input, peak, {scope}",
-        value=telegraf_state.memory.peak_mib,
-        unit="MiB",
-        digits=1,
+        f"Telegraf's ECS input, peak, {scope}", telegraf_state.memory.peak_mib, "MiB", digits=1
     )
 
 
 def fargate_figure(ratios: Sequence[float]) -> Figure:
     """The median of the ratios."""
     return Figure(
-        name="CPU with Fargate's stats every 10 s, relative to every second, 3 containers",
-        value=statistics.median(ratios),
-        unit="×",
+        "CPU with Fargate's stats every 10 s, relative to every second, 3 containers",
+        statistics.median(ratios),
+        "×",
         at_most=_MAX_FARGATE_RATIO,
         note=f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} pairs",
     )
@@ -309,34 +269,20 @@ def fargate_figure(ratios: Sequence[float]) -> Figure:
 
 def shutdown_figures(trigger: str, shutdown: Shutdown) -> Iterator[Figure]:
     """The figures of one trigger."""
-    yield Figure(
-        name=_SHUTDOWN_NAMES[trigger],
-        value=shutdown.seconds,
-        unit="s",
-        at_most=_LATENCY_SECONDS[trigger],
-    )
+    yield Figure(_SHUTDOWN_NAMES[trigger], shutdown.seconds, "s", at_most=_LATENCY_SECONDS[trigger])
     if trigger == "sigterm":
         yield Figure(
-            name="memory peak (VmHWM) after the upload",
-            value=shutdown.memory.peak_mib,
-            unit="MiB",
-            digits=1,
+            "memory peak (VmHWM) after the upload", shutdown.memory.peak_mib, "MiB", digits=1
         )
-        yield Figure(
-            name="PSS, maximum during the upload",
-            value=shutdown.memory.pss_mib,
-            unit="MiB",
-            digits=1,
-        )
+        yield Figure("PSS, maximum during the upload", shutdown.memory.pss_mib, "MiB", digits=1)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
-    parser = argparse.ArgumentParser(description="Measure the monitor.")
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--seconds", type=float, default=30, help="duration of each measurement in steady state"
     )
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     figures: list[Figure] = []
     program = shutil.which("telegraf")
@@ -344,9 +290,8 @@ def main(arguments: Sequence[str]) -> None:
         aws.create_log_group(_GROUP)
         aws.create_log_stream(_GROUP, f"ecs/batch/{TASK_ID}")
         for containers in _TARGETS:
-            baseline = measure_baseline(containers, options.seconds)
             ours = measure_monitor(containers, options.seconds, aws)
-            figures += steady_figures(containers, ours, baseline)
+            figures += steady_figures(containers, ours)
             if program is not None:
                 figures += telegraf_figures(
                     containers, ours, measure_telegraf(program, containers, options.seconds)
@@ -356,7 +301,7 @@ def main(arguments: Sequence[str]) -> None:
         )
         for trigger in _SHUTDOWN_NAMES:
             figures += shutdown_figures(trigger, measure_shutdown(trigger, aws))
-    print_and_save(BenchmarkResult(title="Monitor", figures=tuple(figures)), options.json)
+    BenchmarkResult("Monitor", figures=tuple(figures)).print_and_save(options.json)
 
 
 if __name__ == "__main__":

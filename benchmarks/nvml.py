@@ -1,15 +1,12 @@
-"""Measure the cost of reading GPUs once a second, as a share of one core, compared with the NVML
-calls alone.
+"""Measure the cost of reading GPUs once a second, as a share of one core.
 
     python -m benchmarks.nvml [--gpus 8] [--real] [--json FILE]
 
 Without ``--real``, the driver is the test library, in which each call takes the CPU time that was
 measured on an H200. What GPM's calls cost there is not known: with the library their figure is the
-cost of the binding and of the profiler. The baseline is a loop with the same calls of the binding,
-without GPM. Memory is measured for a complete monitor with the GPUs and three containers.
+cost of the binding and of the profiler. Memory is measured for a complete monitor with the GPUs and three containers.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -20,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_calls import Nvml, load_binding
@@ -92,27 +89,6 @@ def watch_work(seconds: int, *, with_gpm: bool) -> Callable[[], None]:
     return work
 
 
-def bare_calls_work(seconds: int) -> Callable[[], None]:
-    """The NVML calls of these readings alone. Energy is read as rarely as by the monitor."""
-    nvml = import_module("pynvml")
-    nvml.nvmlInit()
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-
-    def work() -> None:
-        for second in range(seconds):
-            for handle in handles:
-                nvml.nvmlDeviceGetUtilizationRates(handle)
-                nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-                nvml.nvmlDeviceGetPowerUsage(handle)
-                nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
-                nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
-                nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-                if second % (10 * len(handles)) == 0:
-                    nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-
-    return work
-
-
 def monitor_peak_mib() -> float:
     """Measure the memory peak of a monitor that reads the GPUs, before it uploads a report."""
     with fake_aws() as aws:
@@ -122,34 +98,27 @@ def monitor_peak_mib() -> float:
 
 
 def figures(
-    ours: float, with_gpm: float, baseline: float, peak_mib: float, gpus: int, *, is_real: bool
+    ours: float, with_gpm: float, peak_mib: float, gpus: int, *, is_real: bool
 ) -> tuple[Figure, ...]:
-    """The figures. ``ours``, ``with_gpm`` and ``baseline`` are shares of a core."""
+    """The figures. ``ours`` and ``with_gpm`` are shares of a core."""
     driver = "this machine's driver" if is_real else f"{gpus} GPUs with the costs of an H200"
     return (
         Figure(
-            name=f"NVML at 1 Hz, {driver}",
-            value=100 * ours,
-            unit="% of a core",
-            digits=3,
-            at_most=_MAX_CPU_PERCENT,
+            f"NVML at 1 Hz, {driver}", 100 * ours, "% of a core", digits=3, at_most=_MAX_CPU_PERCENT
         ),
         Figure(
-            name="NVML and GPM at 1 Hz (0 with TASK_PROFILER_GPU=off)",
-            value=100 * with_gpm,
-            unit="% of a core",
+            "NVML and GPM at 1 Hz (0 with TASK_PROFILER_GPU=off)",
+            100 * with_gpm,
+            "% of a core",
             digits=3,
             at_most=_MAX_GPM_CPU_PERCENT,
             note="" if is_real else "without the cost of GPM in the driver, which is not known",
         ),
-        Figure(name="NVML calls alone", value=100 * baseline, unit="% of a core", digits=3),
-        Figure(name="ratio to the NVML calls alone", value=ours / baseline, unit="×"),
         Figure(
-            name="monitor with NVML, memory peak (VmHWM) before the upload",
-            value=peak_mib,
-            unit="MiB",
+            "monitor with NVML, memory peak (VmHWM) before the upload",
+            peak_mib,
+            "MiB",
             digits=1,
-            # The simulated library needs less memory than a real driver's.
             at_most=_MAX_MEMORY_MIB if is_real else None,
             note=""
             if is_real
@@ -160,10 +129,9 @@ def figures(
 
 def main() -> None:
     """Build the simulated library, restart with it, measure and print the results."""
-    parser = argparse.ArgumentParser(description="Measure the cost of reading GPUs.")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--gpus", type=int, default=8, help="number of simulated GPUs")
     parser.add_argument("--real", action="store_true", help="use the driver of this machine")
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     if not options.real and "LD_LIBRARY_PATH" not in os.environ:
         # The loader reads this variable only at the start of a program.
@@ -179,11 +147,8 @@ def main() -> None:
         measure_cpu_seconds(watch_work(_READINGS, with_gpm=has_gpm)) / _READINGS
         for has_gpm in (False, True)
     )
-    baseline = measure_cpu_seconds(bare_calls_work(_READINGS)) / _READINGS
-    results = figures(
-        ours, with_gpm, baseline, monitor_peak_mib(), options.gpus, is_real=options.real
-    )
-    print_and_save(BenchmarkResult(title="NVIDIA GPUs", figures=results), options.json)
+    results = figures(ours, with_gpm, monitor_peak_mib(), options.gpus, is_real=options.real)
+    BenchmarkResult("NVIDIA GPUs", figures=results).print_and_save(options.json)
 
 
 if __name__ == "__main__":

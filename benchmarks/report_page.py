@@ -10,7 +10,6 @@ The runs are like runs of ECS tasks: each has a time series of 60 steps. Require
 the environment variable CHROMIUM names another executable.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.record.record_model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
 from tools.example_runs import Point, runs
@@ -96,37 +95,30 @@ def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
     command = (sys.executable, "-m", "profiler", "report", "--from", str(source), "-o", str(page))
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    yield Figure(name=f"{count} runs: command", value=time.perf_counter() - began, unit="s")
-    yield Figure(
-        name=f"{count} runs: size",
-        value=page.stat().st_size / 1e6,
-        unit="MB",
-        digits=1,
-        at_most=_MAX_MB,
-    )
+    yield Figure(f"{count} runs: command", time.perf_counter() - began, "s")
+    yield Figure(f"{count} runs: size", page.stat().st_size / 1e6, "MB", digits=1, at_most=_MAX_MB)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=str(_CHROMIUM), args=list(_CHROMIUM_OPTIONS)
         )
         first, ready = min(_seconds_to_draw(browser, page) for _ in range(_OPENINGS))
         browser.close()
-    yield Figure(name=f"{count} runs: first heatmap", value=first, unit="s", at_most=max_seconds)
-    yield Figure(name=f"{count} runs: everything drawn", value=ready, unit="s")
+    yield Figure(f"{count} runs: first heatmap", first, "s", at_most=max_seconds)
+    yield Figure(f"{count} runs: everything drawn", ready, "s")
 
 
 def main() -> None:
     """Measure both pages, and print or write the figures."""
-    parser = argparse.ArgumentParser(description="Measure the HTML report.")
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = benchmark_parser(__doc__)
     arguments = parser.parse_args()
     title = "HTML report"
     if _CHROMIUM.exists():
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             figures = tuple(figure for page in _PAGES for figure in measure(Path(folder), *page))
-        result = BenchmarkResult(title=title, figures=figures)
+        result = BenchmarkResult(title, figures=figures)
     else:
-        result = BenchmarkResult(title=title, skip_reason=f"{_CHROMIUM} is missing")
-    print_and_save(result, arguments.json)
+        result = BenchmarkResult(title, skip_reason=f"{_CHROMIUM} is missing")
+    result.print_and_save(arguments.json)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 Each command is a process of its own. A million runs take 2.3 GB in the temporary folder.
 """
 
-import argparse
 import json
 import random
 import sys
@@ -15,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.measured_process import process_figures
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import (
@@ -113,7 +112,7 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
         texts = [file.read_text() for file in Path(folder).glob("family-*.json")]
         resized = sum('"4096"' not in text for text in texts)
         name = "families resized"
-        figures.append(Figure(name=name, value=resized, unit="", digits=0, at_least=families))
+        figures.append(Figure(name, resized, "", digits=0, at_least=families))
         if file_runs:
             _write(file, families, file_runs, now_ns)
             for command in ("history", "recommend", "show"):
@@ -124,7 +123,7 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
                     max_memory_mib=_MAX_MEMORY_MIB,
                 )
     title = f"Files of {families} families: resize with {runs:,} runs"
-    return BenchmarkResult(title=title, figures=tuple(figures))
+    return BenchmarkResult(title, figures=tuple(figures))
 
 
 def _write(file: Path, families: int, runs: int, now_ns: int) -> None:
@@ -136,14 +135,13 @@ def _write(file: Path, families: int, runs: int, now_ns: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--families", type=int, default=40)
     parser.add_argument("--runs", type=int, default=100_000, help="of all families together")
     parser.add_argument("--file-runs", type=int, default=0, help="of a second file")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     result = measure(options.families, options.runs, options.file_runs)
-    print_and_save(result, options.json)
+    result.print_and_save(options.json)
 
 
 if __name__ == "__main__":

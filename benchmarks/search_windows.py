@@ -7,18 +7,17 @@ The documents are those of ``benchmarks.resize_windows``, confirmed. Each measur
 of its own.
 """
 
-import argparse
 import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
+from itertools import islice
 
 import requests
 
-from benchmarks.figures import BenchmarkResult, print_and_save
+from benchmarks.figures import BenchmarkResult, benchmark_parser
 from benchmarks.measured_process import process_figures
 from benchmarks.resize_windows import NOW_NS, lines
 from benchmarks.subscription import install_templates
@@ -61,32 +60,22 @@ def _bulk_lines(families: int, runs: int) -> Iterator[bytes]:
         yield json.dumps(action).encode() + b"\n" + json.dumps(fields).encode() + b"\n"
 
 
-def _index(url: str, families: int, runs: int) -> None:
-    batch: list[bytes] = []
+def index_documents(url: str, lines: Iterator[bytes]) -> None:
+    """Send the lines of bulk requests, each an action and its document."""
     session = requests.Session()
-    for text in _bulk_lines(families, runs):
-        batch.append(text)
-        if len(batch) == _DOCUMENTS_A_REQUEST:
-            _send(session, url, batch)
-            batch = []
-    _send(session, url, batch)
-    session.post(f"{url}/task-reports-*/_refresh", timeout=120).raise_for_status()
-
-
-def _send(session: requests.Session, url: str, batch: Sequence[bytes]) -> None:
-    if not batch:
-        return
     headers = {"content-type": "application/x-ndjson"}
-    answer = session.post(f"{url}/_bulk", data=b"".join(batch), headers=headers, timeout=120).json()
-    if answer["errors"]:
-        raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
+    while batch := b"".join(islice(lines, _DOCUMENTS_A_REQUEST)):
+        answer = session.post(f"{url}/_bulk", data=batch, headers=headers, timeout=600).json()
+        if answer["errors"]:
+            raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
+    session.post(f"{url}/task-*/_refresh", timeout=600).raise_for_status()
 
 
 def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
     """Index the runs, and read them as the two commands do."""
     with started(engine) as server:
         install_templates(server.url)
-        _index(server.url, families, runs)
+        index_documents(server.url, _bulk_lines(families, runs))
         windows = [sys.executable, "-c", _READ_WINDOWS, server.url, str(NOW_NS)]
         recommend = [sys.executable, "-m", "profiler", "recommend", "--from", server.url, "--json"]
         counted = str(runs // families * families)
@@ -95,21 +84,20 @@ def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
             *_figures("recommend", recommend),
         )
     title = f"{families} families with {runs:,} runs in {engine}"
-    return BenchmarkResult(title=title, figures=figures)
+    return BenchmarkResult(title, figures=figures)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--engine", choices=("elasticsearch7", "elasticsearch8", "opensearch"), required=True
     )
     parser.add_argument("--families", type=int, default=40)
     parser.add_argument("--runs", type=int, default=1_000_000, help="of all families together")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     result = measure(options.engine, options.families, options.runs)
-    print_and_save(result, options.json)
+    result.print_and_save(options.json)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ shared machine, durations differ by more, and so do the CPU times of programs th
 other.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 
 _PROFILER = (sys.executable, "-m", "profiler", "run", "--no-history", "--output", "/dev/null")
 _MAX_STACKS_PERCENT = 0.3
@@ -137,9 +136,9 @@ def figures_of(
     The bound of the sampler's CPU time is for runs of ten minutes and more.
     """
     yield Figure(
-        name=f"call stacks, CPU over {seconds:.0f} s",
-        value=100 * stacks_seconds / seconds,
-        unit="% of a core",
+        f"call stacks, CPU over {seconds:.0f} s",
+        100 * stacks_seconds / seconds,
+        "% of a core",
         digits=3,
         at_most=_MAX_STACKS_PERCENT if seconds >= _TEN_MINUTES else None,
         note=f"{stacks_seconds:.2f} s",
@@ -148,9 +147,9 @@ def figures_of(
         100 * (ours.program_cpu_seconds / other.program_cpu_seconds - 1) for ours, other in pairs
     )
     yield Figure(
-        name="more CPU time of the batch with call stacks",
-        value=statistics.median(cpu),
-        unit="%",
+        "more CPU time of the batch with call stacks",
+        statistics.median(cpu),
+        "%",
         at_most=_MAX_SLOWDOWN_PERCENT,
         note=_range(cpu),
     )
@@ -162,21 +161,20 @@ def _range(values: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
-    parser = argparse.ArgumentParser(description="Measure what the call stacks cost.")
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--seconds", type=float, default=_TEN_MINUTES, help="duration of the run with call stacks"
     )
     parser.add_argument(
         "--pairs", type=int, default=6, help="runs with and without call stacks of the same work"
     )
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-why-") as name:
         folder = Path(name)
         stacks_seconds = measure_stacks(folder, options.seconds)
         pairs = list(measure_slowdown(folder, options.pairs, _WORK_SECONDS))
     figures = tuple(figures_of(stacks_seconds, options.seconds, pairs))
-    print_and_save(BenchmarkResult(title="Cost of the call stacks", figures=figures), options.json)
+    BenchmarkResult("Cost of the call stacks", figures=figures).print_and_save(options.json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ once a second as in a task. Their CPU times are compared, without SYS_PTRACE and
 processes run in a cgroup of their own, which represents the batch's container (this requires root).
 """
 
-import argparse
 import contextlib
 import os
 import statistics
@@ -20,7 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.collectors.processes.container_processes import ContainerProcesses
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.core.clock import SystemClock
@@ -129,9 +128,8 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         open_processes=lambda docker_id: ContainerProcesses(docker_id, time.monotonic_ns),
         open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,
-        own_cpu_ns=lambda: (
-            0
-        ),  # no pause after an expensive first tick, so that each tick is measured
+        # No pause after an expensive first tick, so that each tick is measured.
+        own_cpu_ns=lambda: 0,
         exit_waiter=ProcessExitWaiter(),
         open_threads=(
             lambda: ThreadReader(
@@ -168,16 +166,8 @@ def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
 
 def measure_in_process(docker_id: str, ticks: int, prefix: Sequence[str]) -> TickCosts:
     """Measure in a process of its own, which may have fewer privileges."""
-    command = [
-        *prefix,
-        sys.executable,
-        "-m",
-        "benchmarks.why_threads",
-        "--batch",
-        docker_id,
-        "--ticks",
-        str(ticks),
-    ]
+    options = ("--batch", docker_id, "--ticks", str(ticks))
+    command = [*prefix, sys.executable, "-m", "benchmarks.why_threads", *options]
     root = Path(__file__).resolve().parent.parent
     return msgspec.json.decode(
         subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout, type=TickCosts
@@ -192,9 +182,9 @@ def measure(ticks: int) -> Iterator[Figure]:
                 costs = measure_in_process(docker_id, ticks, prefix)
                 without_ms, with_ms = typical_ms(costs.without), typical_ms(costs.with_threads)
                 yield Figure(
-                    name=f"more CPU of the process collector with threads, level {level}, {scope}",
-                    value=costs.more_percent,
-                    unit="%",
+                    f"more CPU of the process collector with threads, level {level}, {scope}",
+                    costs.more_percent,
+                    "%",
                     digits=1,
                     at_most=_MAX_MORE_PERCENT if level == 1 else None,
                     note=f"{without_ms:.2f} → {with_ms:.2f} ms a tick",
@@ -203,24 +193,23 @@ def measure(ticks: int) -> Iterator[Figure]:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
-    parser = argparse.ArgumentParser(description="Measure what reading the batch's threads costs.")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--ticks", type=int, default=40, help="ticks per measurement, one a second")
     parser.add_argument(
         "--batch", help="id of a running batch: measure it in this process, and print JSON"
     )
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     if options.batch is not None:
         sys.stdout.buffer.write(msgspec.json.encode(measure_ticks(options.batch, options.ticks)))
         return
     title = "Cost of the time breakdown"
     if os.geteuid() == 0:
-        result = BenchmarkResult(title=title, figures=tuple(measure(options.ticks)))
+        result = BenchmarkResult(title, figures=tuple(measure(options.ticks)))
     else:
         result = BenchmarkResult(
             title=title, tables=("Not measured, because it creates a cgroup: run it as root.",)
         )
-    print_and_save(result, options.json)
+    result.print_and_save(options.json)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ _WIDTHS: Final = {
 _LONG_TEXT = "notice.message"
 _WIDTHS_BESIDE_IT = {"task.family": 130, "notice.kind": 90, "count": 95}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
+_MAX_CONTROLS: Final = 4
+"""The dropdown lists that fit beside the links."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 
 
@@ -67,9 +69,12 @@ def _controls(dashboard: Dashboard) -> Json:
 
     Pinned filters stay when the user opens another dashboard.
     """
+    chosen = dashboard.controls
+    if len(chosen) > _MAX_CONTROLS:
+        chosen = tuple(control for control in chosen if not control.is_optional)
     controls = []
     references = []
-    for number, control in enumerate(dashboard.controls):
+    for number, control in enumerate(chosen):
         name = f"control_{number}_index_pattern"
         references.append(data_view_reference(name, "reports"))
         controls.append(
@@ -331,7 +336,7 @@ def _params(panel: Panel) -> Json:
             return _heatmap_params(panel)
         case "table":
             return {
-                "perPage": 20,
+                "perPage": "" if panel.is_short else 20,
                 "showPartialRows": False,
                 "showMetricsAtAllLevels": False,
                 "showTotal": False,

@@ -28,17 +28,21 @@ PERCENT_BANDS: Final[tuple[Band, ...]] = (
     (90, 100, FAILURE),
     (100, 10_000, _DARKEST_RED),
 )
-"""Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
+"""The bands of a heatmap in percent: lower bound (inclusive), upper bound (exclusive), colour.
 
-The bands are absolute, so that a low percentage never has the colour of a high one. Red means close to the limit. The
-classic heatmap does not draw values outside all bands. The last band is for exactly 100.
+The bands are absolute, so that a low percentage never has the colour of a high one. Red means
+close to the limit. The classic heatmap does not draw values outside all bands. The last band is
+for exactly 100.
 """
 CPU_BANDS: Final[tuple[Band, ...]] = (
     *PERCENT_BANDS[:5],
     (90, 101, "#0b3d73"),
     (101, 10_000, "#7b4fa3"),
 )
-"""The bands of CPU usage: a task that uses all of its CPUs is not in danger. The last one is above a soft limit."""
+"""The bands of CPU usage: a task that uses all of its CPUs is not in danger.
+
+The last one is above a soft limit.
+"""
 NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS), (1, 1_000_000_000, KILL))
 """The bands of a number that counts runs that ran out of memory."""
 FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS), (0.000_001, 1, FAILURE))

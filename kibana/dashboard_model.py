@@ -23,6 +23,9 @@ MISSING_LABEL: Final = "not known"
 """The name of the bucket of documents without the field."""
 
 COLUMN_WIDTHS: Final = {
+    "task.family": 165,
+    "cloud.account.id": 125,
+    "cloud.region": 100,
     "task.id": 305,
     "task.stopped_reason": 300,
     "notice.message": 690,
@@ -81,8 +84,8 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     ``cases`` exclude each other. ``time_field`` is the clock, or the elapsed time of each run.
     ``condition`` selects the documents; "": all. ``bands`` are the colours of a heatmap, or of a
-    number. Without an ``axis``, the only metric's label names it. The width is in columns of 48, the height in rows
-    of 20 pixels.
+    number. Without an ``axis``, the only metric's label names it. The width is in columns of 48,
+    the height in rows of 20 pixels.
     """
 
     key: str
@@ -98,6 +101,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     condition: str = ""
     bands: tuple[Band, ...] = ()
     is_stacked: bool = False
+    is_short: bool = False  # a table of few rows, without a line for its pages
     axis: str = ""
     width: int = 24
     height: int = 15
@@ -178,14 +182,18 @@ class Stack(Struct, frozen=True, kw_only=True):
 
 
 class Control(Struct, frozen=True, kw_only=True):
-    """A field by which the user can filter a dashboard."""
+    """A field by which the user can filter a dashboard.
+
+    ``is_optional``: left out where five do not fit.
+    """
 
     field: str
     label: str
+    is_optional: bool = False
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
-    """Panels in reading order, and the controls that filter them."""
+    """Panels in reading order, and the controls that filter them, five at most."""
 
     key: str
     title: str

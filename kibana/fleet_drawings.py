@@ -1,4 +1,4 @@
-"""The drawings of all runs: families by night, durations, and what sizes cost, save and have saved."""
+"""The drawings of all runs: families by night, durations, what sizes cost, save and have saved."""
 
 from typing import Final
 
@@ -510,9 +510,10 @@ SAVINGS: Final = Drawing(
     key="savings-by-family",
     title="Saving a month by family, and what it uses of its size",
     description=(
-        "The saving of the newest run that could have been cheaper, times the family's runs a month (of the run "
-        "alone, if fewer than 5 are known). The highest memory peak, the mean CPU usage and the "
-        "list price are of all runs in the time range. The 25 families with the largest savings."
+        "The saving of the newest run that could have been cheaper, times the family's runs a "
+        "month (of the run alone, if fewer than 5 are known). The highest memory peak, the "
+        "mean CPU usage and the list price are of all runs in the time range. The 25 "
+        "families with the largest savings."
     ),
     spec=_savings(),
     width=38,
@@ -543,7 +544,9 @@ def _resizes() -> Json:
                     "before": "datum.before.cost.value",
                     "runs": "datum.after.doc_count",
                     "after": "datum.after.cost.value",
-                    "saved": "isValid(datum.before) ? (datum.before - datum.after) * datum.runs : null",
+                    "saved": (
+                        "isValid(datum.before) ? (datum.before - datum.after) * datum.runs : null"
+                    ),
                     "change": (
                         _size_text("datum.from[1] / 1024", "toNumber(datum.from[2])")
                         + " + ' → ' + "
@@ -597,7 +600,7 @@ RESIZES: Final = Drawing(
     ),
     spec=_resizes(),
     width=24,
-    height=12,
+    height=9,
 )
 
 
@@ -695,5 +698,5 @@ COST_BY_DAY: Final = Drawing(
     description="Fargate list price of the runs that have one, by end time. Days are in UTC.",
     spec=_cost(),
     width=24,
-    height=12,
+    height=9,
 )

@@ -66,8 +66,13 @@ _NOT_SHOWN: Final = ("series", "series.*", "record")
 """Large fields that a list of documents would fetch for each of its rows."""
 
 _TIME: Final = DocumentField(name="@timestamp", index_type="date")
-_REPORT_FIELDS: Final = tuple(
-    field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)
+# The server fills it with the values of the others: one dropdown list for success, failure and
+# what killed a run.
+_OUTCOME: Final = DocumentField(name="task.outcome")
+_OUTCOME_SOURCES: Final = ("task.status", "task.stop_category")
+_REPORT_FIELDS: Final = (
+    *(field for field in FIELDS if not field.name.startswith(INTERVAL_PREFIX)),
+    _OUTCOME,
 )
 _CHECKPOINT_FIELDS: Final = (
     *(field for field in _REPORT_FIELDS if field.index_type != "object"),
@@ -202,7 +207,8 @@ def _mapping(field: DocumentField) -> Json:
     if not field.is_searchable:
         return {"type": field.index_type, "index": False, "doc_values": False}
     if field.index_type == "keyword":
-        return {"type": "keyword", "ignore_above": 1024}
+        copied = {"copy_to": _OUTCOME.name} if field.name in _OUTCOME_SOURCES else {}
+        return {"type": "keyword", "ignore_above": 1024, **copied}
     return {"type": field.index_type}
 
 
@@ -274,7 +280,8 @@ def _task_link() -> Json:
     """
     query = "(language:kuery,query:'task.id:%22{{value}}%22')"
     period = "(time:(from:now-30d,to:now))"
-    address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
+    dashboard = object_id("dashboard", "task-run")
+    address = f"../app/dashboards#/view/{dashboard}?_g={period}&_a=(query:{query})"
     return {
         "type": "a",
         "urlTemplate": address,

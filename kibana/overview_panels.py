@@ -174,7 +174,7 @@ OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
     description="Number of tasks, failures, notifications, durations, resource usage and cost.",
-    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.OUTCOME_CONTROL),
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.OUTCOME_CONTROL),
     panels=(
         NIGHTS,
         _TILES,
@@ -255,9 +255,9 @@ def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
         *before,
         parts.LATEST_TASK,
         parts.latest("usage.cpu.size", "vCPU"),
-        parts.latest("recommendation.vcpu", "Recommended CPU"),
-        parts.latest("usage.memory.size_mb", "Memory MB"),
-        parts.latest("recommendation.memory_mb", "Recommended MB"),
+        parts.latest("recommendation.vcpu", "→ vCPU"),
+        parts.latest("usage.memory.size_mb", "MB"),
+        parts.latest("recommendation.memory_mb", "→ MB"),
         parts.latest("usage.memory.percent.max", "Peak %"),
         parts.latest(_SAVING, "Saving %"),
     )
@@ -293,19 +293,20 @@ RIGHT_SIZING: Final = Dashboard(
             "too-small-table",
             "Too small",
             "Families of which some runs need a larger size, by account and Region. The columns "
-            "after the number of tasks are of the newest such run.",
+            "after the number of tasks are of the newest such run. →: recommended.",
             *_newest_advice(parts.TASKS)[:-1],
             terms=parts.FAMILY_ROWS,
             condition=_IS_TOO_SMALL,
-            height=9,
+            is_short=True,
+            height=8,
         ),
         parts.table(
             "right-size-table",
             "Recommended size by family",
             "Size, recommendation and saving of the newest run that could be smaller, by account "
             "and Region. The 25 families with the largest saving of all such runs. Families "
-            "without a known cost are below.",
-            *_newest_advice(replace(parts.WASTE, label="Total saving")),
+            "without a known cost are below. →: recommended.",
+            *_newest_advice(replace(parts.WASTE, label="Saving")),
             terms=_FAMILY_ROWS,
             condition=f"{_HAS_WASTE} and recommendation.vcpu: *",
         ),
@@ -325,7 +326,8 @@ RIGHT_SIZING: Final = Dashboard(
                 ),
             ),
             condition=_COST_UNKNOWN,
-            height=8,
+            is_short=True,
+            height=7,
         ),
     ),
 )

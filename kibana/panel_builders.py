@@ -16,11 +16,6 @@ COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by=model.BY_COUNT)
-NEWEST: Final = PanelMetric(operation="max", field=model.TIME_FIELD, label="Newest")
-TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
-CONTAINER_ROWS: Final = Terms(
-    field="container.name", label="Container", size=10, has_missing_bucket=True
-)
 
 # Families of the same name in several accounts or Regions are different families.
 FAMILY_ROWS: Final = (
@@ -42,14 +37,14 @@ FAMILY_ROWS: Final = (
 )
 
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
-OUTCOME_CONTROL: Final = Control(field="task.status", label="Outcome")
+OUTCOME_CONTROL: Final = Control(field="task.outcome", label="Outcome")
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
 PLACE_CONTROLS: Final = (
     Control(field="cloud.account.id", label="Account"),
+    Control(field="cloud.region", label="Region", is_optional=True),
     Control(field="orchestrator.cluster.name", label="Cluster"),
-    Control(field="cloud.region", label="Region"),
 )
-"""A row has room for four dropdown lists: not each dashboard has the last one of these."""
+"""The cluster of a run usually names its Region, too."""
 
 NOT_SUCCESSFUL: Final = 'not event.outcome: "success"'
 FAILED: Final = 'event.outcome: "failure"'
@@ -89,7 +84,10 @@ _DEFAULTS: Final[Mapping[Kind, model.Json]] = {
     },
     "table": {"height": 20, "width": 48},
 }
-"""The options of each kind of panel: bars and heatmaps are over the end times of runs, or the times of notices."""
+"""The options of each kind of panel.
+
+Bars and heatmaps are over the end times of runs, or the times of notices.
+"""
 
 
 def panel(

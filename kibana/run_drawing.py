@@ -5,6 +5,7 @@ from typing import Final
 from kibana import colours
 from kibana import vega_parts as vega
 from kibana.dashboard_model import TIME_FIELD, Drawing, Json
+from kibana.run_tiles import TILES_PX, tile_marks, tiles_text
 from kibana.vega_parts import signal
 
 _START: Final = "event.start"
@@ -13,7 +14,6 @@ _RUN: Final = "aws.cloudwatch.log_stream"
 _MAX_CHECKPOINTS: Final = 3000
 _HAS_RUN: Final = "length(data('run'))"
 _FIRST_RUN: Final = "data('run')[0]"
-_TILES_PX: Final = 52
 _GAP_PX: Final = 26
 _CPU_COLOUR: Final = colours.USED
 _MEMORY_COLOUR: Final = "#54b399"
@@ -23,6 +23,8 @@ _SHOWN_FIELDS: Final = [
     "task.id",
     "task.family",
     "task.status",
+    "task.exit_code",
+    "task.stopped_reason",
     "task.out_of_memory",
     "task.likely_out_of_memory",
     "task.stop_category",
@@ -129,7 +131,7 @@ def _data() -> list[Json]:
     tiles = vega.derived(
         "tiles",
         "run",
-        vega.formula("tile", _tiles_text()),
+        vega.formula("tile", tiles_text()),
         vega.flattened("tile"),
         {"type": "window", "ops": ["row_number"], "as": ["number"]},
     )
@@ -191,106 +193,6 @@ def _data() -> list[Json]:
         vega.kept("datum.kind == 'step' && !isValid(datum.used_vcpu) && !isValid(datum.used_mb)"),
     )
     return [run, tiles, kill, steps, intervals, curve, gaps]
-
-
-def _tiles_text() -> str:
-    """The tiles, each with its title, its value, and what is below, as an expression."""
-    advice = "datum.doc.recommendation"
-    percent = "format({0}, '.0f') + ' %'"
-    saved = f"{advice}.saving_percent"
-    saving = (
-        f"{saved} < 0 ? 'costs ' + {percent.format(f'-{saved}')} + ' more'"
-        f" : 'saves ' + {percent.format(saved)}"
-    )
-    tiles = (
-        ("Result", "datum.verdict", "datum.doc.container.name"),
-        ("Family", "datum.doc.task.family || '-'", "datum.doc.task.id"),
-        (
-            "Start",
-            "utcFormat(datum.start, '%m-%d %H:%M')",
-            "utcFormat(datum.start, '%Y') + ' UTC'",
-        ),
-        (
-            "Duration",
-            vega.known_text(
-                "datum.usage.duration_ms", vega.duration_text("datum.usage.duration_ms"), "'-'"
-            ),
-            "datum.isRunning ? 'so far' : ''",
-        ),
-        (
-            "CPU mean",
-            vega.known_text("datum.cpu.percent", percent.format("datum.cpu.percent.avg"), "'-'"),
-            vega.known_text("datum.vcpu", "'of ' + datum.vcpu + ' vCPU'", "''"),
-        ),
-        (
-            "Memory peak",
-            vega.known_text(
-                "datum.memory.percent", percent.format("datum.memory.percent.max"), "'-'"
-            ),
-            vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
-        ),
-        (
-            "Cost",
-            vega.known_text("datum.doc.cost", vega.usd_text("datum.doc.cost.usd"), "'-'"),
-            "''",
-        ),
-        (
-            "Recommended",
-            vega.known_text(
-                advice,
-                f"{advice}.vcpu + ' vCPU, ' + " + vega.memory_text(f"{advice}.memory_mb"),
-                "'-'",
-            ),
-            vega.known_text(f"{advice} && {advice}.saving_percent", saving, "''"),
-        ),
-    )
-    lists = (
-        f"{{title: '{title}', value: {value}, below: {below}}}" for title, value, below in tiles
-    )
-    return f"[{', '.join(lists)}]"
-
-
-_TILE_STARTS: Final = (0, 0.16, 0.37, 0.48, 0.58, 0.68, 0.79, 0.87)
-
-
-def _tiles() -> list[Json]:
-    x = signal(f"width * {list(_TILE_STARTS)}[datum.number - 1]")
-    room = "width * 0.10"
-    verdict = (
-        f"datum.tile.title != 'Result' ? null : datum.killed ? '{colours.KILL}'"
-        f" : datum.verdict == 'success' ? '{colours.SUCCESS}'"
-        f" : datum.verdict == 'failure' ? '{colours.FAILURE}' : '{colours.STOPPED}'"
-    )
-    value = {
-        "x": x,
-        "y": {"value": 22},
-        "limit": signal(f"datum.tile.title == 'Family' ? width * 0.2 : {room} * 1.5"),
-    }
-    below = {"x": x, "y": {"value": 40}, "limit": signal("width * 0.2")}
-    dot = {
-        "x": {"value": 0},
-        "y": {"value": -4},
-        "width": {"value": 4},
-        "height": {"value": 50},
-        "fill": signal(verdict),
-        "opacity": signal("datum.tile.title == 'Result' ? 1 : 0"),
-    }
-    return [
-        vega.label(
-            "tiles", "datum.tile.title", {"x": signal(f"{x['signal']} + 8"), "y": {"value": 4}}
-        ),
-        vega.label(
-            "tiles",
-            "datum.tile.value",
-            {**value, "x": signal(f"{x['signal']} + 8")},
-            style=vega.STRONG_LABEL,
-            size=16,
-        ),
-        vega.label(
-            "tiles", "datum.tile.below", {**below, "x": signal(f"{x['signal']} + 8")}, size=10
-        ),
-        vega.mark("rect", "tiles", dot, interactive=False),
-    ]
 
 
 def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
@@ -437,7 +339,7 @@ def _pointer_areas() -> Json:
 
 
 def _spec() -> Json:
-    first = f"{_TILES_PX + 8}"
+    first = f"{TILES_PX + 8}"
     second = f"{first} + chart + {_GAP_PX}"
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
     memory_unit = f"{_HAS_RUN} && {_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB'"
@@ -448,13 +350,13 @@ def _spec() -> Json:
     return vega.frame(
         _data(),
         [
-            *_tiles(),
+            *tile_marks(),
             _chart("cpu", "used_vcpu", "vcpu", _CPU_COLOUR, top=first, unit="'vCPU'"),
             _chart("memory", "used", "size", _MEMORY_COLOUR, top=second, unit=memory_unit),
             vega.label(None, no_curve, empty, size=14),
         ],
         signals=[
-            {"name": "chart", "update": f"max(40, (height - {_TILES_PX + 8 + _GAP_PX}) / 2)"},
+            {"name": "chart", "update": f"max(40, (height - {TILES_PX + 8 + _GAP_PX}) / 2)"},
         ],
         scales=[
             {

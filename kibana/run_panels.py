@@ -1,6 +1,5 @@
 """The dashboards of one run: its result, its sizes, its checkpoints, and its accelerators."""
 
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -8,19 +7,12 @@ from msgspec.structs import replace
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
+from kibana.run_details import RUN_DETAILS
 from kibana.run_drawing import RUN_CURVES
 
-_TABLE_HEIGHT: Final = 8
-# One run at a time, as in its drawing: the newest, if none is selected.
-_NEWEST_TASK: Final = replace(
-    parts.TASK_ROWS, size=1, order_by=parts.highest("event.start", "Newest start")
-)
 _FAMILIES_OF_CHART: Final = Terms(
     field="task.family", label="Family", size=10, order_by=model.BY_COUNT
 )
-
-
-_run_table = partial(parts.table, terms=(_NEWEST_TASK, parts.CONTAINER_ROWS), height=_TABLE_HEIGHT)
 
 
 def _device_chart(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
@@ -78,56 +70,11 @@ RUN: Final = Dashboard(
         "task.id. The link in a notification and every task id on the other dashboards do so. "
         "Without a task, it is the newest run."
     ),
-    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
         RUN_CURVES,
-        _run_table(
-            "run-summary",
-            "Result and sizes, of a run that has ended",
-            "Category and reason, as ECS and the monitor report them. Killed: processes that the "
-            "kernel killed.",
-            parts.latest("task.exit_code", "Exit code"),
-            parts.latest("task.stop_category", "Category"),
-            parts.latest("task.stopped_reason", "Reason"),
-            parts.highest("usage.cpu.size", "vCPU"),
-            parts.highest("usage.cpu.percent.max", "CPU peak %"),
-            parts.highest("usage.memory.size_mb", "Memory MB"),
-            parts.highest("usage.memory.used_mb.max", "Peak MB"),
-            parts.highest("usage.memory.kills", "Killed"),
-        ),
-        _run_table(
-            "run-time",
-            "Where the time went",
-            "Parts of the duration in percent.",
-            *parts.TIME_PARTS,
-        ),
-        _run_table(
-            "run-what-if",
-            "Slowdown at another size",
-            (
-                "How many times as long the run would have taken at most with this number of "
-                "vCPUs. 1: not slower."
-            ),
-            *(
-                parts.highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
-                for size in ("0.25", "0.5", "1", "2", "4", "8")
-            ),
-        ),
-        _run_table(
-            "run-containers",
-            "Containers",
-            "Totals over all checkpoints of each container.",
-            parts.average("interval.cpu_percent", "CPU %"),
-            parts.highest("interval.memory_mb", "Peak MB"),
-            parts.highest("usage.memory.cache_mb.max", "Cache MB"),
-            parts.highest("usage.network.rx_bytes", "Received"),
-            parts.highest("usage.network.tx_bytes", "Sent"),
-            parts.highest("usage.block.read_bytes", "Read"),
-            parts.highest("usage.block.write_bytes", "Written"),
-            parts.latest("container.image.name", "Image"),
-            index="checkpoints",
-        ),
-        NEWEST_RUNS,
+        RUN_DETAILS,
+        replace(NEWEST_RUNS, height=9),  # of a selected run, one row
     ),
 )
 
@@ -151,7 +98,7 @@ GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
     description="GPU utilization, idle time and memory of runs, and of one run over time.",
-    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
         _device_chart(
             "run-gpu",
@@ -208,7 +155,7 @@ NEURON: Final = Dashboard(
     key="task-neuron",
     title="Neuron",
     description="NeuronCore utilization of runs, and of one run over time.",
-    controls=(*parts.PLACE_CONTROLS[:2], parts.FAMILY_CONTROL, parts.TASK_CONTROL),
+    controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.TASK_CONTROL),
     panels=(
         _device_chart(
             "run-neuron",

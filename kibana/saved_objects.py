@@ -26,13 +26,20 @@ SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 _TOP_HEIGHT: Final = 4
 _CONTROLS_WIDTH: Final = 40
 _LINKS_HEIGHT: Final = 2
-_TOOLBAR_HEIGHT: Final = 3
-"""A table of OpenSearch Dashboards has a line for its download, and one for its pages; Kibana's has neither."""
+_TOOLBAR_HEIGHT: Final = 1
+_PAGES_HEIGHT: Final = 2
+"""A table of OpenSearch Dashboards has a line for its download, and one for its pages.
+
+Kibana's has neither.
+"""
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
 _FITTED_ROWS: Final[Json] = {"rowHeight": -1}
-"""A row of a list of documents in Kibana 8 is as high as its content, and not three lines. Other versions ignore it."""
+"""A row of a list of documents in Kibana 8 is as high as its content, and not three lines.
+
+Other versions ignore it.
+"""
 _GRID_WIDTHS: Final[Mapping[str, int]] = {
     TIME_FIELD: 180,
     "task.id": COLUMN_WIDTHS["task.id"],
@@ -44,7 +51,10 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
     "links.logs": 75,
     "links.task": 95,
 }
-"""The widths of the columns of a list of documents in Kibana. The others, such as the family's, share the rest."""
+"""The widths of the columns of a list of documents in Kibana.
+
+The others, such as the family's, share the rest.
+"""
 
 
 def object_id(kind: str, key: str) -> str:
@@ -225,6 +235,8 @@ def _placed_panels(
             height = panel.height
             if is_lens and isinstance(panel, Panel) and panel.kind == "table":
                 height -= _TOOLBAR_HEIGHT
+                if not panel.is_short:
+                    height -= _PAGES_HEIGHT
             place = (x, own_y, panel.width, height)
             if isinstance(panel, Panel):
                 target = (kind, panel.key)

@@ -27,6 +27,11 @@ _DURATION: Final = (
     " : format({0} / 1000, '.1f') + ' s')"
 )
 _USD: Final = "(abs({0}) >= 0.01 ? format({0}, '$,.2f') : format({0}, '$.2~r'))"
+_BYTES: Final = (
+    "({0} >= 1073741824 ? format({0} / 1073741824, '.3~r') + ' GB'"
+    " : {0} >= 1048576 ? format({0} / 1048576, '.3~r') + ' MB'"
+    " : format({0} / 1024, '.3~r') + ' KB')"
+)
 _MEMORY: Final = "({0} >= 1024 ? format({0} / 1024, '.3~r') + ' GB' : format({0}, '.3~r') + ' MB')"
 
 
@@ -43,6 +48,11 @@ def usd_text(amount: str) -> str:
 def memory_text(megabytes: str) -> str:
     """The text of a memory size, as an expression."""
     return _MEMORY.format(megabytes)
+
+
+def bytes_text(size: str) -> str:
+    """The text of a number of bytes, as an expression."""
+    return _BYTES.format(size)
 
 
 def known_text(value: str, text: str, unknown: str = "'not known'") -> str:

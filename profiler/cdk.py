@@ -76,49 +76,14 @@ class TaskMonitor:
 
         Raises TaskProfilerError if the batch container is missing.
         """
-        name = self._container
-        batch = (
-            task_definition.default_container
-            if name is None
-            else task_definition.find_container(name)
-        )
-        if batch is None:
-            raise TaskProfilerError(
-                f"The task definition has no container {name or 'yet'}: add the batch container "
-                "before add_extension(TaskMonitor())."
-            )
-        driver = batch.log_driver_config
-        options = (
-            dict(driver.options or {})
-            if driver is not None and driver.log_driver == AWSLOGS
-            else {}
-        )
-        resource = task_definition.node.default_child
-        if (
-            self._stacks is not None
-            and task_definition.pid_mode is None
-            and isinstance(resource, ecs.CfnTaskDefinition)
-        ):
-            resource.pid_mode = "task"
+        batch = self._batch_of(task_definition)
+        if self._stacks is not None:
+            _share_processes(task_definition)
+        log_options = _awslogs_options(batch)
         group = self._log_group
-        if group is None and not options:
+        if group is None and not log_options:
             group = logs.LogGroup(task_definition, f"{_ID}LogGroup")
-        report_stream = (
-            {} if self._report_stream == "batch" else {REPORT_STREAM_VARIABLE: self._report_stream}
-        )
-        own = MonitorContainer(
-            image="",
-            batch=DefinedContainer(
-                name=batch.container_name,
-                log_driver=AWSLOGS if options else None,
-                log_options=options,
-            ),
-            uses_gpu=self._gpu,
-            own_log=None if group is None else OwnLog(group=group.log_group_name),
-            stacks=self._stacks,
-            settings=report_stream | self._environment,
-        )
-        monitor: Mapping[str, Any] = own.definition()
+        monitor = self._monitor(batch, log_options, group)
         if group is not None:
             logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
         else:
@@ -126,8 +91,49 @@ class TaskMonitor:
                 log_driver=AWSLOGS, options=monitor["logConfiguration"]["options"]
             )
             if needs_put(environment_of(monitor)):
-                _allow_put(task_definition, batch, options)
+                _allow_put(task_definition, batch, log_options)
         self._add(task_definition, batch, logging, monitor)
+
+    def _batch_of(self, task_definition: ecs.TaskDefinition) -> ecs.ContainerDefinition:
+        name = self._container
+        if name is None:
+            batch = task_definition.default_container
+        else:
+            batch = task_definition.find_container(name)
+        if batch is None:
+            raise TaskProfilerError(
+                f"The task definition has no container {name or 'yet'}: add the batch container "
+                "before add_extension(TaskMonitor())."
+            )
+        return batch
+
+    def _monitor(
+        self,
+        batch: ecs.ContainerDefinition,
+        log_options: Mapping[str, str],
+        group: logs.ILogGroup | None,
+    ) -> Mapping[str, Any]:
+        """The container as the API has it, without its image."""
+        settings: dict[str, str] = {}
+        if self._report_stream != "batch":
+            settings[REPORT_STREAM_VARIABLE] = self._report_stream
+        settings |= self._environment
+        own_log = None
+        if group is not None:
+            own_log = OwnLog(group=group.log_group_name)
+        defined_batch = DefinedContainer(
+            name=batch.container_name,
+            log_driver=AWSLOGS if log_options else None,
+            log_options=log_options,
+        )
+        return MonitorContainer(
+            image="",
+            batch=defined_batch,
+            uses_gpu=self._gpu,
+            own_log=own_log,
+            stacks=self._stacks,
+            settings=settings,
+        ).definition()
 
     def _add(
         self,
@@ -136,12 +142,12 @@ class TaskMonitor:
         logging: ecs.LogDriver,
         monitor: Mapping[str, Any],
     ) -> None:
-        image = self._image or ecs.ContainerImage.from_ecr_repository(
-            ecr.Repository.from_repository_name(
+        image = self._image
+        if image is None:
+            repository = ecr.Repository.from_repository_name(
                 task_definition, f"{_ID}Repository", MONITOR_REPOSITORY
-            ),
-            __version__,
-        )
+            )
+            image = ecs.ContainerImage.from_ecr_repository(repository, __version__)
         access = None
         if self._stacks is not None:
             access = ecs.LinuxParameters(task_definition, f"{_ID}Linux")
@@ -164,9 +170,8 @@ class TaskMonitor:
         added.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
         resource = task_definition.node.default_child
         if isinstance(resource, ecs.CfnTaskDefinition):
-            resource.container_definitions = Lazy.uncached_any(
-                _MonitorLast(resource.container_definitions)
-            )
+            monitor_last = _MonitorLast(resource.container_definitions)
+            resource.container_definitions = Lazy.uncached_any(monitor_last)
 
 
 @jsii.implements(IAnyProducer)
@@ -184,17 +189,34 @@ class _MonitorLast:
         return sorted(containers, key=lambda container: bool(container["name"] == MONITOR_NAME))
 
 
+def _awslogs_options(batch: ecs.ContainerDefinition) -> dict[str, str]:
+    """The options of the batch's log driver; empty for another driver than awslogs."""
+    driver = batch.log_driver_config
+    if driver is None or driver.log_driver != AWSLOGS:
+        return {}
+    return dict(driver.options or {})
+
+
+def _share_processes(task_definition: ecs.TaskDefinition) -> None:
+    """Set ``pidMode: task``, unless the owner has set another one."""
+    resource = task_definition.node.default_child
+    if task_definition.pid_mode is None and isinstance(resource, ecs.CfnTaskDefinition):
+        resource.pid_mode = "task"
+
+
 def _allow_put(
-    task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]
+    task_definition: ecs.TaskDefinition,
+    batch: ecs.ContainerDefinition,
+    log_options: Mapping[str, str],
 ) -> None:
     """Give the task role the permission to write the report to the batch's log stream."""
-    prefix = options.get("awslogs-stream-prefix")
+    prefix = log_options.get("awslogs-stream-prefix")
     stream = f"{prefix}/{batch.container_name}/*" if prefix else "*"
     arn = Stack.of(task_definition).format_arn(
         service="logs",
         resource="log-group",
-        resource_name=f"{options['awslogs-group']}:log-stream:{stream}",
-        region=options.get("awslogs-region"),
+        resource_name=f"{log_options['awslogs-group']}:log-stream:{stream}",
+        region=log_options.get("awslogs-region"),
         arn_format=ArnFormat.COLON_RESOURCE_NAME,
     )
     statement = iam.PolicyStatement(actions=["logs:PutLogEvents"], resources=[arn])

@@ -169,7 +169,7 @@ _EMF = _choice(
 _POINTS = _number(0, MAX_SERIES_POINTS, "a whole number", int)
 _SWITCH = _word(Switch)
 
-# In the order of the help. Some help texts go on in the next row.
+# In the order of the help. A help text ends with the default in parentheses.
 SETTINGS: tuple[Setting, ...] = (
     Setting("container", None, _TEXT, "the batch container (the only other one)"),
     Setting("interval_seconds", 1.0, _number(0.02, _MAX_SECONDS), "sampling period ({:g})"),
@@ -181,8 +181,8 @@ SETTINGS: tuple[Setting, ...] = (
         instance_default=0.0,  # the lines of all tasks would be in the monitor's stream
     ),
     Setting("stop_seconds", 25.0, _number(1, _MAX_SECONDS), "time limit after SIGTERM ({:g})"),
-    Setting("log_group", None, _TEXT, "destination of the report (the batch's"),
-    Setting("log_stream", None, _TEXT, "awslogs options)"),
+    Setting("log_group", None, _TEXT, "log group of the report (the batch's)"),
+    Setting("log_stream", None, _TEXT, "log stream of the report (the batch's)"),
     Setting(
         "report_stream", "batch", _word(ReportStream), "monitor: the monitor's own stream ({})"
     ),
@@ -204,7 +204,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("process_arguments", "off", _word(Arguments), "off, redacted, all ({})"),
     Setting("stacks", "off", _word(StacksMode), "call stacks of Python: on, moments ({})"),
     Setting("emf", "off", _EMF, "CloudWatch metrics: true, live (false)"),
-    Setting("emf_metrics", DEFAULT_EMF_METRICS, _NAMES, "names of these metrics"),
+    Setting("emf_metrics", DEFAULT_EMF_METRICS, _NAMES, "names of these metrics (five)"),
     Setting(
         "prometheus_port",
         None,
@@ -212,9 +212,9 @@ SETTINGS: tuple[Setting, ...] = (
         "live metrics for Prometheus (off)",
         "task",
     ),
-    Setting("price_vcpu_hour", None, _PRICE, "Fargate prices in USD (built-in table)"),
-    Setting("price_gb_hour", None, _PRICE, ""),
-    Setting("price_storage_gb_hour", None, _PRICE, ""),
+    Setting("price_vcpu_hour", None, _PRICE, "USD per vCPU-hour (built-in table)"),
+    Setting("price_gb_hour", None, _PRICE, "USD per GB-hour (built-in table)"),
+    Setting("price_storage_gb_hour", None, _PRICE, "USD per storage GB-hour (built-in table)"),
     Setting("price_hour", None, _PRICE, "USD per hour of the task on EC2 (none)"),
 )
 SETTING_NAMES = frozenset(setting.variable for setting in SETTINGS)

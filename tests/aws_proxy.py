@@ -40,7 +40,7 @@ class AwsProxy(FakeHttpServer):
     """Passes requests on to moto.
 
     Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are
-    not allowed. A list has ``page_size`` items a page, or all. No revision of the families
+    not allowed, nor are the log groups in ``denied_groups`` read. A list has ``page_size`` items a page, or all. No revision of the families
     ``denied`` is registered. ``answers`` has those to operations that moto does not know.
     ``before`` is called with each operation and its body before moto gets it.
     """
@@ -59,6 +59,7 @@ class AwsProxy(FakeHttpServer):
         self._page_size = page_size
         self.answers = dict(answers or {})
         self.denied: set[str] = set()
+        self.denied_groups: set[str] = set()
         self.refused: set[str] = set()
         self.operations: list[str] = []
         self.bodies: list[tuple[str, bytes]] = []
@@ -81,11 +82,11 @@ class AwsProxy(FakeHttpServer):
         if self._throttled_share and len(self.operations) % self._throttled_share == 0 and is_json:
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
-        family = json.loads(body)["family"] if operation == "RegisterTaskDefinition" else None
         if operation in self.refused and not is_json:
             return _query_error("AccessDenied", operation)
-        if operation in self.refused or family in self.denied:
-            what = "" if family is None else f" to perform: ecs:{operation}"
+        action = self._denied_action(operation, body)
+        if operation in self.refused or action:
+            what = f" to perform: {action}" if action else ""
             return _error("AccessDeniedException", f"{_USER} is not authorized{what}")
         if operation in self.answers:
             reply = self.answers[operation]
@@ -94,6 +95,15 @@ class AwsProxy(FakeHttpServer):
         if self._page_size is not None and operation in _LISTS:
             return self._page(request, operation, body, query)
         return self._passed(request, request.path, body)
+
+    def _denied_action(self, operation: str, body: bytes) -> str:
+        """What may not be done with this family or log group; empty if it may be done."""
+        if operation == "RegisterTaskDefinition" and json.loads(body)["family"] in self.denied:
+            return f"ecs:{operation}"
+        reads = operation == "FilterLogEvents"
+        if reads and json.loads(body)["logGroupName"] in self.denied_groups:
+            return f"logs:{operation}"
+        return ""
 
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.terminals import Pipe
 
-# Tests print local times. A test of another zone has the fixture los_angeles.
+# Tests print local times. A test of another zone has the fixture los_angeles or set_zone.
 os.environ["TZ"] = "UTC"
 time.tzset()
 
@@ -180,13 +180,22 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
-@pytest.fixture(name="los_angeles")
-def _los_angeles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "America/Los_Angeles")
-    time.tzset()
-    yield
+@pytest.fixture
+def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Set this machine's time zone until the end of the test."""
+
+    def set_it(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield set_it
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture(name="los_angeles")
+def _los_angeles(set_zone: Callable[[str], None]) -> None:
+    set_zone("America/Los_Angeles")
 
 
 @pytest.fixture

@@ -58,7 +58,9 @@ class Account:
     """An account whose runs are in a file."""
 
     def __init__(self, aws: FakeAws, folder: Path) -> None:
-        self.aws, self.file = aws, folder / "runs.jsonl"
+        self.aws = aws
+        self.file = folder / "runs.jsonl"
+        self.home = folder / "home"
         self.ecs = aws.client("ecs")
         self.ecs.create_cluster(clusterName="jobs")
         self.reports: list[Report] = []
@@ -112,13 +114,14 @@ class Account:
         containers = [{**one, **logs_to(group, prefix)} for one in (BATCH, MONITOR)]
         self.family(name, containerDefinitions=containers)
 
-    def put_reports(self, group: str, prefix: str = "ecs") -> None:
+    def put_reports(self, group: str, prefix: str = "ecs", logs: Any = None) -> None:
         """The runs as lines of a log group: each family's last 25, within 13 days, because
         CloudWatch takes no line that is older than 14. The account has no runs afterwards.
+        ``logs``: the client of another Region.
         """
-        logs = self.aws.client("logs")
+        logs = logs or self.aws.client("logs")
         with suppress(logs.exceptions.ResourceAlreadyExistsException):
-            self.aws.create_log_group(group)
+            logs.create_log_group(logGroupName=group)
         now_ns = time.time_ns()
         ages: Counter[str | None] = Counter()
         for made in reversed(self.reports):
@@ -146,6 +149,18 @@ class Account:
         assert done.returncode == 0, done.stderr
         *families, _ = map(json.loads, done.stdout.splitlines())
         return {one["family"]: one for one in families}
+
+    def logging_to(self, group: str, name: str, count: int = 25) -> None:
+        """A family that needs a quarter of its size, and whose runs are in a group of its own."""
+        self.moved_logs(name, group)
+        self.runs(name, count, cluster="jobs")
+        self.put_reports(group)
+
+    def command(self, *words: str, **variables: str) -> CompletedProcess[str]:
+        """A command without a source, in a home without a history."""
+        home = str(self.home)
+        own = {"AWS_ENDPOINT_URL": self.url, "HOME": home, "XDG_DATA_HOME": home}
+        return run_here(self.aws.environment() | own | variables, *words)
 
     def oversized(self, *names: str) -> None:
         """Families that need a quarter of their size."""

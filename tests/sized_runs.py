@@ -1,18 +1,19 @@
 """Families of runs with known needs, and the advice on them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
-from profiler.record.record_model import Report, SlowdownBounds
+from profiler.record.record_model import Metrics, Report, SlowdownBounds
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import SizeOption
-from tests.runs import evidence_of, report
+from tests.runs import checkpoint, evidence_of, report, slowdown
 
 GB = 1024
 
@@ -82,3 +83,47 @@ def runs_of(found: Iterable[Need], launch_type: str = "FARGATE") -> list[Report]
         )
         for number, (peak_mb, p95, given_size, is_killed, bounds, saturated) in enumerate(found)
     ]
+
+
+def any_family(random: Random, name: str) -> Iterator[Report]:
+    """Runs of one batch, which grows, is resized, killed, and not always measured."""
+    launch_type = random.choice(["FARGATE", "FARGATE", "EC2", "LOCAL"])
+    size = random.choice(LEGAL_SIZES[:60])
+    peak_mb, growth = size.memory_mb * random.uniform(0.05, 1), random.choice([1, 1, 1.03])
+    for number in range(random.choice([1, 2, 5, 9, LAST_RUNS + 3])):
+        if random.random() < 0.05:
+            size = random.choice(LEGAL_SIZES[:60])
+        peak_mb *= growth
+        is_killed = peak_mb > size.memory_mb or random.random() < 0.03
+        p95 = size.vcpu * random.uniform(0.05, 1.1)
+        seconds, pull_seconds = random.uniform(1, 900), random.uniform(5, 60)
+        least = random.uniform(1, 2)
+        metrics = {
+            "duration_ms": round(1000 * seconds),
+            "init_duration_ms": None if launch_type == "LOCAL" else round(1000 * pull_seconds),
+            "billed_duration_ms": None
+            if launch_type == "LOCAL"
+            else 1000 * max(60, int(seconds + pull_seconds) + 1),
+            "slowdown_at_vcpu": slowdown(
+                **{f"v{size.vcpu / 2:g}".replace(".", "_"): (least, least * 1.2)}
+            ),
+            "vcpu_saturated_percent": random.uniform(0, 30),
+        }
+        made = report(
+            number,
+            family=name,
+            task_id=f"{name}-{number}",
+            launch_type=launch_type,
+            peak_mb=None if random.random() < 0.05 else min(peak_mb, size.memory_mb),
+            p95=None if random.random() < 0.05 else p95,
+            size=None if launch_type == "LOCAL" else (size.vcpu, size.memory_mb),
+            others={"side": Metrics(max_memory_used_mb=20)} if random.random() < 0.5 else None,
+            status="failure" if is_killed else "success",
+            exit_code=137 if is_killed else 0,
+            likely_out_of_memory=is_killed,
+            metrics={
+                **metrics,
+                **({"vcpu_size": 4, "memory_size_mb": 8192} if launch_type == "LOCAL" else {}),
+            },
+        )
+        yield checkpoint(made) if random.random() < 0.05 else made

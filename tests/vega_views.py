@@ -1,9 +1,11 @@
 """Evaluates the drawings of the dashboards with the oldest and the newest Vega that draw them."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -92,11 +94,21 @@ def _module(version: str) -> Path:
     if version.startswith("6"):
         module = folder / "node_modules/vega/build/vega.module.js"
     if not module.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        _fetch(version, folder)
+    return module
+
+
+def _fetch(version: str, folder: Path) -> None:
+    """Install Vega into the folder, where its modules appear at once: several test processes may
+    do it at a time.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=folder) as partial:
         words = ("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix")
         fetched = subprocess.run(
-            (*words, str(folder), f"vega@{version}"), capture_output=True, text=True, check=False
+            (*words, partial, f"vega@{version}"), capture_output=True, text=True, check=False
         )
         if fetched.returncode:
             skip_or_fail(f"Vega {version} cannot be fetched: {fetched.stderr[-300:]}")
-    return module
+        with contextlib.suppress(OSError):  # another process was faster
+            (Path(partial) / "node_modules").rename(folder / "node_modules")

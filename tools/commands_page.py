@@ -5,6 +5,7 @@ python tools/commands_page.py
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from profiler.cli.options import aws_options, source_options
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.report_line import EMF_METRICS, emf_unit
 from profiler.record.search_document_fields import FIELDS
-from profiler.settings import DEFAULT_EMF_METRICS
+from profiler.settings import DEFAULT_EMF_METRICS, SETTINGS, Setting
 
 _ROOT = Path(__file__).resolve().parent.parent
 PAGE = _ROOT / "docs" / "commands.md"
@@ -32,9 +33,10 @@ line and 1 for a later failure. `run` exits with its command's exit code. The gl
 (print a traceback on failure) precede the command. `--region` (default: AWS_REGION, else the profile's) and `--profile`
 (default: AWS_PROFILE) select the AWS account.
 
-`make commands` generates this page. Below the commands: [options for past runs](#options-for-past-runs), parameters of
-[the forwarder](#parameters-of-the-forwarder) and of the clusters for [GPUs](#parameters-of-the-cluster-for-gpus) and
-[Neuron](#parameters-of-the-cluster-for-neuron), [document fields](#document-fields), metrics for
+`make commands` generates this page. Below the commands: [options for past runs](#options-for-past-runs),
+[settings of the monitor](#settings-of-the-monitor), parameters of [the forwarder](#parameters-of-the-forwarder) and of
+the clusters for [GPUs](#parameters-of-the-cluster-for-gpus) and [Neuron](#parameters-of-the-cluster-for-neuron), the
+forwarder's [alarms](#alarms-of-the-forwarder), [document fields](#document-fields), metrics for
 [CloudWatch](#cloudwatch-metrics) and [Prometheus](#live-metrics).
 """
 _TEMPLATES = {
@@ -42,6 +44,14 @@ _TEMPLATES = {
     "Parameters of the cluster for GPUs": "taskdef/cluster-gpu.yaml",
     "Parameters of the cluster for Neuron": "taskdef/cluster-neuron.yaml",
 }
+_ALARMS = """
+## Alarms of the forwarder
+
+The names begin with the name of the stack.
+
+| alarm | meaning and what to do |
+|---|---|
+"""
 _DOCUMENT_FIELDS = """
 ## Document fields
 
@@ -68,7 +78,45 @@ Names that end in `_total` are counters, all others gauges.
 | metric | value |
 |---|---|
 """
-_SETTINGS = "[The monitor](monitor.md#settings) lists them."
+_SETTINGS_OF_THE_MONITOR = """
+## Settings of the monitor
+
+Environment variables of [the monitor](monitor.md#settings); some are also `run`'s.
+
+| variable | default | value | meaning |
+|---|---|---|---|
+"""
+_SETTINGS = "[Settings of the monitor](#settings-of-the-monitor) lists them."
+# What the help does not say of a setting, and the page that explains it.
+_SETTING_NOTES = {
+    "container": "[how it is found](monitor.md#the-batch-container)",
+    "stop_seconds": "to the monitor's exit; must be below `stopTimeout`",
+    "log_group": "[where the report goes](monitor.md#where-the-report-goes)",
+    "report_stream": "[where the report goes](monitor.md#where-the-report-goes)",
+    "series_points": "half the maximum length of the [time series](record.md#time-series)",
+    "stuck_minutes": "[a running batch](notifications.md#a-running-batch)",
+    "expected_seconds": "[a running batch](notifications.md#a-running-batch)",
+    "tags": "[tags of the task](monitor.md#tags-of-the-task)",
+    "gpu": "[NVIDIA GPUs](gpu.md#nvidia-gpus)",
+    "gpu_uuids": "[NVIDIA GPUs](gpu.md#nvidia-gpus)",
+    "neuron": "[Inferentia and Trainium](gpu.md#inferentia-and-trainium)",
+    "scope": "[one monitor for an EC2 instance](instance-monitor.md)",
+    "families": "separated by commas",
+    "processes": "also the parts of the wall time",
+    "process_arguments": "[arguments](monitor.md#arguments), which can contain secrets",
+    "stacks": "[call stacks](why-slow.md#call-stacks)",
+    "emf": "`live`: from checkpoints too. [CloudWatch](metrics.md#cloudwatch)",
+    "emf_metrics": "[CloudWatch metrics](#cloudwatch-metrics), separated by commas",
+    "prometheus_port": "[Prometheus](metrics.md#prometheus)",
+    "price_vcpu_hour": "on Fargate; [prices](right-size.md#prices)",
+    "price_hour": "also on Managed Instances; without it, no cost",
+}
+
+
+# The loader reads the name, which is a function, as nothing.
+_ALARM = re.compile(
+    r'AlarmName: !Sub "\$\{AWS::StackName\}-([\w-]+)",\n +AlarmDescription: "(.+)",$', re.MULTILINE
+)
 
 
 class _TemplateLoader(yaml.SafeLoader):  # type: ignore[misc]  # untyped
@@ -88,7 +136,9 @@ def text() -> str:
             _HEAD,
             *sections,
             _past_run_options(),
+            _settings_of_the_monitor(),
             *templates,
+            _alarms(),
             _document_fields(),
             _cloudwatch_metrics(),
             _live_metrics(),
@@ -144,10 +194,28 @@ def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.O
     )
 
 
+def _settings_of_the_monitor() -> str:
+    """Generate the table of the monitor's settings, from their help and what they accept."""
+    rows = "".join(map(_setting_row, SETTINGS))
+    return f"{_SETTINGS_OF_THE_MONITOR}{rows}"
+
+
+def _setting_row(setting: Setting) -> str:
+    meaning, _, default = setting.help.format(setting.default).rpartition(" (")
+    default = default.removesuffix(")")
+    if setting.instance_default is not None:
+        default = f"{default}, with scope `instance` {setting.instance_default:g}"
+    value = setting.value.expected or "text"
+    parts = [meaning, _SETTING_NOTES.get(setting.name, "")]
+    if set(meaning.split(", ")) <= set(re.split(", | or ", value)):
+        del parts[0]  # the help has only the words that the setting takes
+    description = "; ".join(part for part in parts if part)
+    return f"| `{setting.variable}` | {default} | {value} | {description} |\n"
+
+
 def _parameters(heading: str, file: str) -> str:
     """Generate the section of a CloudFormation template: its parameters and outputs."""
-    # A SafeLoader.
-    template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
+    template = _template(file)
     rows = [
         f"| `{name}` | {_default(parameter)} | {_meaning(parameter)} |\n"
         for name, parameter in template["Parameters"].items()
@@ -157,6 +225,21 @@ def _parameters(heading: str, file: str) -> str:
         f"\n## {heading}\n\n[{file}](../{file})\n\n| parameter | default | meaning "
         f"|\n|---|---|---|\n{''.join(rows)}\nOutputs: {outputs}.\n"
     )
+
+
+def _template(file: str) -> Any:  # noqa: ANN401  YAML
+    # A SafeLoader.
+    return yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
+
+
+def _alarms() -> str:
+    """Generate the table of the alarms in the forwarder's template."""
+    text = (_ROOT / "lambda" / "template.yaml").read_text()
+    rows = "".join(
+        f"| `-{ending}` | {_escaped(description)} |\n"
+        for ending, description in _ALARM.findall(text)
+    )
+    return f"{_ALARMS}{rows}"
 
 
 def _meaning(parameter: dict[str, Any]) -> str:
@@ -239,7 +322,7 @@ def _section(names: tuple[str, ...], command: click.Command, described: dict[str
 def _paragraphs(help_text: str) -> Iterator[str]:
     """Yield the paragraphs of a help text.
 
-    The list of settings, which click does not wrap, is on a page of its own.
+    The list of settings, which click does not wrap, is a table of its own.
     """
     for paragraph in help_text.split("\n\n"):
         lines = paragraph.strip("\n")

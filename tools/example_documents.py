@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -108,26 +108,42 @@ def documents(
     notices.
     """
     rng = random.Random(SEED)
-    for day in range(days + 1):
-        midnight = (end - timedelta(days=days - day)).replace(
-            hour=0, minute=0, second=0, microsecond=0
-        )
-        for batch in batches(count):
-            for hour in batch.hours:
-                started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
-                run = _run(batch, started_at, day, days, rng)
-                if datetime.fromisoformat(run.report.record.finished_at or "") < end:
-                    yield from _documents_of(run, rng, kibana_url)
-                    notices = random.Random(f"{SEED}{day}{batch.family}{hour}")
-                    yield from _notices_of(run.report, notices, kibana_url)
+    for run in _ended_runs(end, batches(count), days, rng):
+        yield from _documents_of(run, rng, kibana_url)
+        yield from _notices_of(run.report, random.Random(run.seed), kibana_url)
     going_on = _run(batches(count)[0], end - _GOING_ON, days, days, rng)
     yield from _checkpoints_of(going_on, kibana_url, before=end)
 
 
+def ended_reports(end: datetime, *, families: Collection[str], days: int) -> Iterator[Report]:
+    """Yield the reports of these families' runs that ended before ``end``, the oldest day first."""
+    for run in _ended_runs(end, FLEET, days, random.Random(SEED)):
+        if run.report.record.family in families:
+            yield run.report
+
+
+def _ended_runs(
+    end: datetime, chosen: Sequence[Batch], days: int, rng: random.Random
+) -> Iterator["_Run"]:
+    for day in range(days + 1):
+        midnight = (end - timedelta(days=days - day)).replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )
+        for batch in chosen:
+            for hour in batch.hours:
+                started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
+                run = _run(batch, started_at, day, days, rng)
+                if datetime.fromisoformat(run.report.record.finished_at or "") < end:
+                    yield run
+
+
 class _Run(Struct, frozen=True, kw_only=True):
-    """A run, its family's parameters, its course, and the size before a resize."""
+    """A run, its family's parameters, its course, and the size before a resize. ``seed`` is for
+    its notices.
+    """
 
     report: Report
+    seed: str
     batch: Batch
     course: Course
     resized_from: str | None
@@ -175,7 +191,11 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         neuron=_neuron(rng) if batch.family == NEURON_FAMILY else None,
     )
     return _Run(
-        report=replace(run, record=record), batch=batch, course=drawn, resized_from=resized_from
+        report=replace(run, record=record),
+        seed=f"{SEED}{day}{batch.family}{started_at.hour}",
+        batch=batch,
+        course=drawn,
+        resized_from=resized_from,
     )
 
 

@@ -1,16 +1,20 @@
-"""The account of the dashboards' pictures: 40 families of batches, and the course of their runs.
+"""The account of the pictures: 40 families of batches, and the course of their runs.
 
 The same seed gives the same course.
 """
 
 import random
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
 
 from profiler.record.record_model import Series
 from tools.example_runs import Batch
+
+# In the morning after the last night of the pictures whose time is fixed.
+MORNING: Final = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 _HOURLY: Final = tuple(range(24))
 _NIGHT: Final = (1,)
@@ -23,7 +27,7 @@ _MAX_POINTS: Final = 120
 # Family, hours, minutes, vCPU, memory in GiB, mean CPU and memory peak as shares, growth of the
 # memory over the week, share of failures.
 _FAMILIES: Final = (
-    ("nightly-etl", _NIGHT, 92, 4, 16, 0.72, 0.74, 0.3, 0.01),
+    ("nightly-etl", _NIGHT, 92, 4, 8, 0.72, 0.74, 0.3, 0.01),
     ("orders-to-warehouse", _HOURLY, 11, 2, 8, 0.44, 0.31, 0, 0.01),
     ("clickstream-rollup", tuple(range(0, 24, 2)), 24, 4, 16, 0.66, 0.58, 0, 0.02),
     ("thumbnails", tuple(range(0, 24, 3)), 16, 2, 4, 0.93, 0.72, 0, 0.01),

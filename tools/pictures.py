@@ -4,14 +4,13 @@ dashboards.
     python -m tools.pictures [FOLDER]
     python -m tools.pictures --dashboards URL --cluster URL [FOLDER]
 
-The report page shows a simulated history. For the dashboards, the cluster must be an empty one for
+The report page shows the example account in a fixed morning. For the dashboards, the cluster must be an empty one for
 tests, with the templates and dashboards of `task-profiler kibana import`; it is filled with made-up
 runs. Requires Debian's chromium. The environment variable CHROMIUM names another executable.
 """
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,21 +18,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import requests
+from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from profiler.core.clock import SystemClock
+from profiler.core.timestamps import format_datetime
+from profiler.core.version import __version__
 from profiler.forwarder.run_links import kibana_task
-from profiler.record.record_model import encode
-from profiler.runs.history.run_database import HistoryStore
+from profiler.record.record_model import Report, encode
+from profiler.report_page.html_document import read_assets, render_page
+from profiler.report_page.page_data import PageRequest, build_page_data
+from profiler.report_page.page_series import Run
+from profiler.runs.past_runs.families import evidence_of_past_runs
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.step_series import steps_of_record
 from tools import example_documents
-from tools.example_runs import END, runs
+from tools.example_documents import ended_reports
+from tools.example_fleet import FLEET, MORNING
 
 from kibana.saved_objects import object_id  # isort: skip
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
-RUNS = 230
+_DAYS = 7
+_PAGE_WIDTH = 1040  # a README is 830 wide: the text stays readable
 _BROWSER_ARGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -73,52 +80,46 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def take_report(browser: Browser, folder: Path) -> None:
-    """Write the history, and take the page of all runs and the page of a run that ran out of
-    memory.
-    """
+    """Take the page of all runs, and the page of the last run that ran out of memory."""
+    families = [batch.family for batch in FLEET]
+    reports = sorted(
+        ended_reports(MORNING, families=families, days=_DAYS),
+        key=lambda report: report.record.started_at or "",
+        reverse=True,
+    )
+    killed = next(report for report in reports if report.record.likely_out_of_memory)
     with tempfile.TemporaryDirectory(prefix="pictures-") as name:
-        history = Path(name) / "history.sqlite3"
-        killed_task_id = write_history(history)
-        for file, height, options in (
-            ("report", 1390, ()),
-            ("report-run", 1180, ("--run", killed_task_id)),
-        ):
+        for file, height, shown in (("report", 1300, None), ("report-run", 1100, killed)):
+            page = Path(name) / f"{file}.html"
+            write_page(page, reports, shown)
             tab = open_tab(
-                browser, write_page(history, *options).as_uri(), width=1280, height=height
+                browser, page.as_uri(), width=_PAGE_WIDTH, height=height, pixels_per_point=1.5
             )
             tab.wait_for_selector("html[data-ready]", state="attached")
-            if options:
-                tab.hover("#run-plot .nsewdrag >> nth=1", position={"x": 700, "y": 40})
+            if shown is not None:
+                tab.hover("#run-plot .nsewdrag >> nth=1", position={"x": 560, "y": 40})
             save(tab, folder / f"{file}.png")
 
 
-def write_history(file: Path) -> str:
-    """Write the history. Returns the task id of the last run that ran out of memory."""
-    history = HistoryStore(file, SystemClock())
-    killed_task_id = ""
-    for report, points in runs(RUNS):
-        history.add(encode(report), report, msgspec.json.encode(points), max_runs=RUNS)
-        if report.record.likely_out_of_memory:
-            killed_task_id = report.record.task_id
-    return killed_task_id
+def write_page(file: Path, reports: Sequence[Report], shown: Report | None) -> None:
+    """Write the page of these runs, the newest first, or of one of them, with the last success
+    of its family before it.
+    """
+    runs = [_page_run(report) for report in reports]
+    request = PageRequest(generated_at=format_datetime(MORNING), version=__version__)
+    if shown is not None:
+        family = [run for run in runs if run.record.family == shown.record.family]
+        earlier = family[[run.past.report for run in family].index(shown) :]
+        success = next(run for run in earlier if run.record.status == "success")
+        evidence = [*evidence_of_past_runs([run.past for run in family])]
+        request = replace(request, only_one=True, evidence=evidence)
+        runs = [earlier[0], success]
+    file.write_text(render_page(build_page_data(runs, request), read_assets(), title="Task report"))
 
 
-def write_page(history: Path, *options: str) -> Path:
-    """Generate the HTML report with these additional options."""
-    out = history.with_name(f"page{len(options)}.html")
-    command = (
-        sys.executable,
-        "-m",
-        "profiler",
-        "report",
-        "--from",
-        f"history:{history}",
-        "-o",
-        str(out),
-        *options,
-    )
-    subprocess.run(command, check=True)
-    return out
+def _page_run(report: Report) -> Run:
+    past = PastRun(report=report, line=encode(report))
+    return Run(past=past, steps=steps_of_record(report.record))
 
 
 def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> None:
@@ -156,13 +157,16 @@ def killed_run(cluster: str) -> dict[str, Any]:
     return source
 
 
-def open_tab(browser: Browser, address: str, *, width: int, height: int) -> Page:
+def open_tab(
+    browser: Browser, address: str, *, width: int, height: int, pixels_per_point: float = 1
+) -> Page:
     """Open an address in a tab with the size of the screenshot."""
     tab = browser.new_page(
-        viewport={"width": width, "height": height}, timezone_id="UTC", color_scheme="light"
+        viewport={"width": width, "height": height},
+        device_scale_factor=pixels_per_point,
+        timezone_id="UTC",
+        color_scheme="light",
     )
-    if address.startswith("file:"):
-        tab.clock.set_fixed_time(END)  # the last runs are those of the last night
     tab.goto(address, wait_until="domcontentloaded")
     return tab
 

@@ -3,9 +3,8 @@ docs/images/show.jsonl, and `resize`.
 
     python -m tools.terminal_picture [FOLDER]
 
-Both runs of `show` are real: a small batch in a control group of 512 MiB, once with less memory
-than that and once with more. `taskdef resize` reads simulated runs of three weeks, and an account
-on moto.
+`show` reads a week of nightly-etl, a family of the example account, and `taskdef resize` three
+weeks of five families, and an account on moto.
 """
 
 import io
@@ -13,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -21,8 +20,10 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from profiler.record.record_model import TaskSize, encode
-from tools.example_runs import BATCHES, Batch, runs
+from profiler.record.record_model import Report, encode
+from tools.example_documents import ended_reports
+from tools.example_fleet import FLEET, MORNING
+from tools.fleet_record import CLUSTER
 from tools.moto_server import fake_aws, start_by_schedule
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,27 +31,19 @@ FOLDER = ROOT / "docs" / "images"
 SHOW = "task-profiler show nightly-etl"
 RESIZE = "task-profiler taskdef resize --scheduled"
 COLUMNS = 80
-# Two families of which nobody has looked at the size, and three others.
-FAMILIES = (
-    Batch(
-        family="events-rollup",
-        hours=(0, 6, 12, 18),
-        minutes=52,
-        vcpu=4,
-        memory_mb=16384,
-        cpu=0.05,
-        memory=0.2,
-    ),
-    Batch(
-        family="geo-tiles", hours=(3, 15), minutes=74, vcpu=8, memory_mb=32768, cpu=0.22, memory=0.3
-    ),
-    *(
-        batch
-        for batch in BATCHES
-        if batch.family in ("nightly-etl", "search-index", "invoice-export")
-    ),
-)
-RUNS = 21 * sum(len(batch.hours) for batch in FAMILIES)
+SHOWN_FAMILY = "nightly-etl"
+SHOWN_DAYS = 7
+# Three of which nobody has looked at the size, one that fits, and one that was killed.
+RESIZED = ("geo-tiles", "churn-features", "session-export", "recommendations", "nightly-etl")
+RESIZE_DAYS = 21
+MOTO_ACCOUNT = "123456789012"
+# The plan counts the days until now: on another day, the pictures would differ.
+_IN_THAT_MORNING = f"""
+from profiler.cli import main
+from profiler.core.clock import SystemClock
+SystemClock.wall_ns = lambda clock: {round(MORNING.timestamp())} * 10**9
+main()
+"""
 # Dark, with a border: it is readable on light and on dark pages.
 _THEME = TerminalTheme(
     (13, 17, 23),
@@ -103,8 +96,10 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 
 
 def printed(command: str, runs: Path, more: Mapping[str, str] | None = None) -> str:
-    """Return what the command prints in colour, for a terminal of at least 80 columns."""
-    words = (sys.executable, "-m", "profiler", *command.split()[1:], "--from", str(runs))
+    """Return what the command prints in colour in the morning of the pictures, for a terminal of
+    at least 80 columns.
+    """
+    words = (sys.executable, "-c", _IN_THAT_MORNING, *command.split()[1:], "--from", str(runs))
     environment = {
         **os.environ,
         "COLUMNS": str(COLUMNS),
@@ -119,13 +114,34 @@ def printed(command: str, runs: Path, more: Mapping[str, str] | None = None) -> 
     ).stdout
 
 
+def write_reports(file: Path, reports: Iterable[Report]) -> None:
+    """Write the lines of the runs."""
+    with file.open("wb") as lines:
+        for report in reports:
+            lines.write(encode(report) + b"\n")
+
+
+def shown_reports() -> Iterator[Report]:
+    """The runs of the family that ``show`` shows."""
+    return ended_reports(MORNING, families=(SHOWN_FAMILY,), days=SHOWN_DAYS)
+
+
+def reports_of_account(families: Collection[str], days: int) -> Iterator[Report]:
+    """The runs of the account on moto, all of the first revision."""
+    for report in ended_reports(MORNING, families=families, days=days):
+        record = replace(report.record, account_id=MOTO_ACCOUNT, task_arn=None, revision="1")
+        yield replace(report, record=record)
+
+
 def printed_plan() -> str:
     """Return the plan for families with a schedule each, of which one is pinned."""
     with tempfile.TemporaryDirectory(prefix="pictures-") as name, fake_aws() as aws:
         ecs = aws.client("ecs")
         scheduler = aws.client("scheduler")
-        ecs.create_cluster(clusterName="jobs")
-        for batch in FAMILIES:
+        ecs.create_cluster(clusterName=CLUSTER)
+        for batch in FLEET:
+            if batch.family not in RESIZED:
+                continue
             size = {"cpu": str(round(1024 * batch.vcpu)), "memory": str(batch.memory_mb)}
             containers = [{"name": "batch", "image": f"{batch.family}:1"}]
             ecs.register_task_definition(
@@ -135,23 +151,7 @@ def printed_plan() -> str:
                 scheduler, batch.family, "geo-tiles:1" if batch.family == "geo-tiles" else ""
             )
         file = Path(name) / "runs.jsonl"
-        sizes = {
-            batch.family: TaskSize(vcpu=batch.vcpu, memory_mb=batch.memory_mb) for batch in FAMILIES
-        }
-        with file.open("wb") as lines:
-            for report, _ in runs(RUNS, batches=FAMILIES, max_points=50):
-                record = replace(
-                    report.record,
-                    launch_type="FARGATE",
-                    region=aws.region,
-                    cpu_architecture="X86_64",
-                    revision="1",
-                    task_size=sizes[report.record.family or ""],
-                    metrics=replace(
-                        report.record.metrics, billed_duration_ms=report.record.metrics.duration_ms
-                    ),
-                )
-                lines.write(encode(replace(report, record=record)) + b"\n")
+        write_reports(file, reports_of_account(RESIZED, RESIZE_DAYS))
         return printed(RESIZE, file, aws.environment())
 
 
@@ -172,6 +172,7 @@ def draw(command: str, output: str) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Write the pictures."""
     folder = Path(arguments[0]) if arguments else FOLDER
+    write_reports(FOLDER / "show.jsonl", shown_reports())
     for name, command, output in (
         ("show", SHOW, printed(SHOW, FOLDER / "show.jsonl")),
         ("resize", RESIZE, printed_plan()),

@@ -152,29 +152,25 @@ def with_peak(
     """Replace the memory peak of the samples, also as the distributions' maximum; far above
     them, it has no time.
     """
-    # The kernel lets a process that it kills exceed the limit by less than 1 MiB.
-    if (
-        size_bytes is not None
-        and sizes.memory_bytes
-        and sizes.memory_bytes < size_bytes < sizes.memory_bytes + MIB
-    ):
-        size_bytes = sizes.memory_bytes
+    limit_bytes = sizes.memory_bytes
     percent = None
-    if size_bytes is not None and sizes.memory_bytes:
-        percent = round(100 * size_bytes / sizes.memory_bytes, 3)
+    if size_bytes is not None and limit_bytes:
+        # The kernel lets a process that it kills exceed the limit by less than 1 MiB.
+        if limit_bytes < size_bytes < limit_bytes + MIB:
+            size_bytes = limit_bytes
+        percent = round(100 * size_bytes / limit_bytes, 3)
     peak_mb = mebibytes(size_bytes)
     sampled_mb = None
     if metrics.memory_used_mb is not None:
         sampled_mb = metrics.memory_used_mb.max
-    has_time = (
-        peak_mb is not None
-        and sampled_mb is not None
-        and sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
-    )
+    peak_at: str | None = None
+    if peak_mb is not None and sampled_mb is not None:
+        is_near = sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
+        peak_at = metrics.max_memory_used_at if is_near else None
     return replace(
         metrics,
         max_memory_used_mb=peak_mb,
-        max_memory_used_at=metrics.max_memory_used_at if has_time else None,
+        max_memory_used_at=peak_at,
         memory_peak_source=source,
         memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
         memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
@@ -187,7 +183,7 @@ def within_total(
     """The processes, each with at most the memory peak of all together; the only one
     (``is_one``) has it.
     """
-    rows = []
+    limited: list[Process] = []
     for process in processes:
         peak_mb = process.max_memory_used_mb
         if peak_mb is not None and is_one:
@@ -195,8 +191,8 @@ def within_total(
         elif peak_mb is not None:
             # The kernel's mark of a process can be a little higher than its control group's.
             peak_mb = min_known(peak_mb, total_mb)
-        rows.append(replace(process, max_memory_used_mb=peak_mb))
-    return tuple(rows)
+        limited.append(replace(process, max_memory_used_mb=peak_mb))
+    return tuple(limited)
 
 
 def with_cpu_demand(
@@ -253,19 +249,15 @@ def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     start.
     """
     started_ns = parse_ns(record.started_at)
-    metrics = record.metrics
+    duration_ms = record.metrics.duration_ms
     sampling = record.sampling
-    if (
-        None in (until_ns, started_ns, metrics.cpu_seconds)
-        or sampling is None
-        or not metrics.duration_ms
-    ):
+    if sampling is None or record.metrics.cpu_seconds is None:
         return record
-    percent = 100 * ((until_ns or 0) - (started_ns or 0)) / (metrics.duration_ms * NS_PER_MS)
-    return replace(
-        record,
-        sampling=replace(sampling, cpu_covered_percent=round(min(max(percent, 0.0), 100.0), 1)),
-    )
+    if until_ns is None or started_ns is None or not duration_ms:
+        return record
+    percent = 100 * (until_ns - started_ns) / (duration_ms * NS_PER_MS)
+    covered_percent = round(min(max(percent, 0.0), 100.0), 1)
+    return replace(record, sampling=replace(sampling, cpu_covered_percent=covered_percent))
 
 
 def build_sampling(
@@ -311,21 +303,21 @@ def build_other_container(
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     else:
-        end = with_clock_shift(
-            RunEnd(status="running", until_ns=now_ns), container.started_ns, clock_shift_ns
-        )
-    numbers = replace(
-        usage_metrics(usage, container_limits(container, task, usage, host)),
+        running = RunEnd(status="running", until_ns=now_ns)
+        end = with_clock_shift(running, container.started_ns, clock_shift_ns)
+    limits = container_limits(container, task, usage, host)
+    metrics = replace(
+        usage_metrics(usage, limits),
         vcpu_share=as_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
     if container.shares_network:
-        numbers = replace(numbers, network_rx_bytes=None, network_tx_bytes=None)
+        metrics = replace(metrics, network_rx_bytes=None, network_tx_bytes=None)
     return OtherContainer(
         name=container.name,
         status=container.known_status,
         exit_code=container.exit_code,
-        metrics=numbers,
+        metrics=metrics,
     )
 
 

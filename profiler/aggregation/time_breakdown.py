@@ -1,8 +1,8 @@
 """Divides the wall time of a run by its readings: the steps that are still open, and the waits for
 a CPU, which may have begun before the step in which they end.
 
-:mod:`profiler.aggregation.time_parts` divides each step. Idle time of the GPUs has the same share of
-each part of a step.
+:mod:`profiler.aggregation.time_parts` divides each step. Idle time of the GPUs has the same share
+of each part of a step.
 """
 
 from collections import deque
@@ -69,7 +69,8 @@ class TimeAccount:
         self._idle_ns = idle_ns
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
-        self._wait_ns = self._run_ns = 0  # of the threads that were read
+        self._wait_ns = 0  # of the threads that were read
+        self._run_ns = 0
         self._pressure: CpuPressure | None = None  # as of the last sample
         self._has_waits = False
         self._sees_calls = False

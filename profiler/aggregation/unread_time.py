@@ -32,7 +32,8 @@ class UnreadTime(Struct):
 
     ``known_ns`` was on a CPU, or seen to wait for one. ``possible_ns`` is the most that other
     threads can have waited, ``certain_ns`` the least. Each of the ``samples`` showed a thread that
-    could run (``working_samples``), or the wait to which ``blocked_ns`` adds the length of the step.
+    could run (``working_samples``), or the wait to which ``blocked_ns`` adds the length of the
+    step.
     """
 
     length_ns: int = 0

@@ -44,11 +44,8 @@ def aws_errors(
     ``permission`` has the names in IAM; None: only AWS's own sentence has one. ``not_found`` is the
     sentence for a missing resource.
     """
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        ParamValidationError,
-    )  # see the module's docstring
+    # See the module's docstring.
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
     from botocore.parsers import ResponseParserError
 
     try:
@@ -57,17 +54,16 @@ def aws_errors(
         needed = permission or f"the operation {error.operation_name}"
         details = error.response.get("Error", {})
         status = error_status(error)
-        is_missing = not_found is not None and details.get("Code") in _NOT_FOUND
-        raise TaskProfilerError(
-            f"{what}: {not_found if is_missing else _refusal(details, status, needed)}"
-        ) from error
+        reason = _refusal(details, status, needed)
+        if not_found is not None and details.get("Code") in _NOT_FOUND:
+            reason = not_found
+        raise TaskProfilerError(f"{what}: {reason}") from error
     except ParamValidationError as error:
-        reason = " ".join(str(error.kwargs["report"]).split())
-        if "Unknown parameter" in reason:
+        report = " ".join(str(error.kwargs["report"]).split())
+        cause = "wrong name"
+        if "Unknown parameter" in report:
             cause = "boto3 is too old for some fields, so upgrade boto3"
-        else:
-            cause = "wrong name"
-        raise TaskProfilerError(f"{what}: {cause} ({reason}).") from error
+        raise TaskProfilerError(f"{what}: {cause} ({report}).") from error
     except ResponseParserError as error:  # the error's text contains the response
         raise TaskProfilerError(
             f"{what}: the response is not one of AWS: check HTTPS_PROXY, AWS_ENDPOINT_URL and the "
@@ -108,46 +104,42 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     """The cause of an answer of AWS, and what to do; ``permission`` names what may be missing."""
     code = str(error.get("Code", "unknown error"))
     message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
-    said = f"{code}: {message}" if message else code
+    answer = f"{code}: {message}" if message else code
+    sentence = f"AWS returned {code} ({message}): check the name, --region and --profile."
+    if code in ACCESS_DENIED:
+        sentence = f"AWS refused ({answer}): allow {_needed_action(message, permission)}."
+    elif code in _EXPIRED:
+        sentence = (
+            f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."
+        )
+    elif code in _UNKNOWN_KEY:
+        sentence = f"AWS refused ({code}): check the credentials, or choose others with --profile."
+    elif is_throttled(code):
+        sentence = (
+            f"AWS returned {code} ({message}), because there are too many calls: wait a minute."
+        )
+    elif status >= SERVER_FAULT:
+        sentence = f"AWS failed ({answer}): try again in a minute."
+    elif _KEY_ERROR.search(code):
+        sentence = (
+            f"AWS KMS refused ({answer}): check the key's state, and allow kms:Decrypt and "
+            "kms:GenerateDataKey on it."
+        )
+    elif _LOG_CLASS.search(message):
+        sentence = f"AWS refused ({answer}): read it by Logs Insights, or use a Standard group."
+    elif code in _NOT_FOUND:
+        sentence = f"AWS cannot find it ({message}): check the name, --region and --profile."
+    elif code == "ValidationError":
+        sentence = f"{message}."  # CloudFormation's own sentence
+    return sentence
+
+
+def _needed_action(message: str, permission: str) -> str:
+    """The permissions to allow: the action that AWS's message names, if it is another one."""
     refused = _REFUSED_ACTION.search(message)
-    allowed = permission if refused is None or refused[1] in permission else refused[1]
-    sentences = (
-        (code in ACCESS_DENIED, f"AWS refused ({said}): allow {allowed}."),
-        (
-            code in _EXPIRED,
-            (
-                f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso "
-                "login)."
-            ),
-        ),
-        (
-            code in _UNKNOWN_KEY,
-            f"AWS refused ({code}): check the credentials, or choose others with --profile.",
-        ),
-        (
-            is_throttled(code),
-            f"AWS returned {code} ({message}), because there are too many calls: wait a minute.",
-        ),
-        (status >= SERVER_FAULT, f"AWS failed ({said}): try again in a minute."),
-        (
-            _KEY_ERROR.search(code),
-            (
-                f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and "
-                "kms:GenerateDataKey on it."
-            ),
-        ),
-        (
-            _LOG_CLASS.search(message),
-            f"AWS refused ({said}): read it by Logs Insights, or use a Standard group.",
-        ),
-        (
-            code in _NOT_FOUND,
-            f"AWS cannot find it ({message}): check the name, --region and --profile.",
-        ),
-        (code == "ValidationError", f"{message}."),  # CloudFormation's own sentence
-    )
-    other = f"AWS returned {code} ({message}): check the name, --region and --profile."
-    return next((sentence for is_it, sentence in sentences if is_it), other)
+    if refused is None or refused[1] in permission:
+        return permission
+    return refused[1]
 
 
 def _describe(error: Exception) -> str:

@@ -19,14 +19,13 @@ from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
-ALL_STATUSES = (
-    "RUNNING",
-    "STOPPED",
-)  # in this order, so that a task that stops meanwhile is in one of the lists
+# In this order, so that a task that stops meanwhile is in one of the lists.
+ALL_STATUSES = ("RUNNING", "STOPPED")
 AIRFLOW = "Airflow"
 DAGSTER = "Dagster"
 PREFECT = "Prefect"
 SCHEDULE = "schedule"
+SERVICE = "service"
 # The beginnings of the tags that orchestrators give to their tasks.
 _TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
 # EcsRunTaskOperator writes the owner of the DAG's task, which is airflow by default.
@@ -135,7 +134,7 @@ def starter(task: Mapping[str, Any]) -> str:
     if started_by.startswith(tuple(STARTERS.values())):
         return SCHEDULE
     if str(task.get("group")).startswith(SERVICE_GROUP):
-        return "service"
+        return SERVICE
     return f"person ({started_by})" if started_by else "person"
 
 

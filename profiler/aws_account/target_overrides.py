@@ -116,7 +116,7 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
 
 
 def _in_camel_case(value: object) -> object:
-    """A part of a universal target's request, whose names begin with capitals, in RunTask's form."""
+    """A part of a universal target's request in RunTask's form: the names began with capitals."""
     if isinstance(value, dict):
         return {
             f"{name[:1].lower()}{name[1:]}": _in_camel_case(item) for name, item in value.items()

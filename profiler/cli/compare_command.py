@@ -3,8 +3,7 @@ GitHub Actions.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 from msgspec.structs import replace
@@ -29,30 +28,29 @@ from profiler.cli.options import (
     past_run_options,
     repeatable,
 )
-from profiler.cli.printing import UNKNOWN, say, warn, warned_notes, write_json_lines
+from profiler.cli.printing import say, warn, warned_notes, write_json_lines
 from profiler.cli.styled_text import (
-    EMPTY,
     Column,
-    Line,
-    Span,
-    table,
     table_width,
-    wrapped,
     write_lines,
+)
+from profiler.cli.terminal.comparison_tables import (
+    METRIC_COLUMNS,
+    comparison_lines,
+    conditions_of_comparison,
+    interval_text,
+    known_changes,
+    limits_of_comparison,
+    metric_rows,
+    percent_text,
+    set_columns,
+    set_rows,
+    value_text,
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known
-from profiler.core.timestamps import format_local, local_zone
-from profiler.record.record_model import Record, known_peak_source
-from profiler.record.units import format_count, format_percent, format_value
-from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
-from profiler.record.worth_a_word import (
-    counted_cpu_wait,
-    cpu_wait_percent,
-    is_cpu_partial,
-    is_cpu_wait_partial,
-)
+from profiler.record.record_model import Record
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
     MedianChange,
@@ -60,16 +58,12 @@ from profiler.runs.comparison.compared_metrics import (
     compare_metrics,
 )
 from profiler.runs.comparison.run_sets import RunSet, read_run_sets
-from profiler.runs.past_runs.run_source import start_ns
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import cost_on_fargate
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
-_MANY_PERCENT = 1000
-_SEEN_PERCENT = 5
 _NAMES = tuple(metric.name for metric in COMPARED_METRICS)
-_STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 
 
 @click.command(
@@ -137,7 +131,8 @@ def compare(
         sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
-    a_records, b_records = (_priced(run_set, on_fargate, overrides) for run_set in sets)
+    a_records = _priced(sets[0], on_fargate, overrides)
+    b_records = _priced(sets[1], on_fargate, overrides)
     if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
         warn(
             f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate "
@@ -146,8 +141,9 @@ def compare(
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
-    exceeded, sentences = check_limit(changes if names else _known_changes(changes), limit_percent)
-    conditions = list(_conditions_of_comparison(sets))
+    limited = changes if names else known_changes(changes)
+    exceeded, sentences = check_limit(limited, limit_percent)
+    conditions = list(conditions_of_comparison(sets))
     if as_json:
         # The object has no field for these sentences.
         for run_set in sets:
@@ -157,12 +153,11 @@ def compare(
             warn(sentence)
         write_json_lines([comparison_as_json(sets, changes)])
     else:
-        write_lines(
-            comparison_lines(sets, changes, table_width() if output_format == "text" else None)
-        )
+        width = table_width() if output_format == "text" else None
+        write_lines(comparison_lines(sets, changes, width))
     if output_format == "github" and not as_json:
         say("".join(annotations(sets, exceeded, limit_percent or 0)), end="")
-        notes = [*conditions, *_limits_of_comparison(sets, changes), *remarks, *sentences]
+        notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
@@ -177,167 +172,6 @@ def _priced(run_set: RunSet, on_fargate: str | None, overrides: PriceOverrides) 
     return priced
 
 
-def comparison_lines(
-    sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None
-) -> Iterator[Line]:
-    """Draw both sets, then the metrics that a run has."""
-    titles, *rows = _set_rows(sets)
-    columns = [
-        Column(title, is_right=title == "Runs", folds=title in ("Runs of", "Left out"))
-        for title in titles
-    ]
-    yield from table(columns, rows, width=width)
-    for sentence in _conditions_of_comparison(sets):
-        yield from wrapped(sentence, width)
-    yield EMPTY
-    titles, *rows = _metric_rows(changes)
-    columns = [
-        Column(title, is_right=title not in ("", "Verdict"), folds=title == "Verdict")
-        for title in titles
-    ]
-    styled: list[Sequence[str | Span]] = []
-    for *figures, verdict in rows:
-        styled.append((*figures, Span(verdict, _STYLES.get(verdict, ""))))
-    yield from table(columns, styled, width=width)
-    for sentence in _limits_of_comparison(sets, changes):
-        yield from wrapped(sentence, width)
-
-
-def _conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
-    """Other differences between the sets that can explain a change before the code does."""
-    a, b = (run_set.records for run_set in sets)
-    a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
-    b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
-    counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
-    are_apart = a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= MIN_POINTS
-    if counted and are_apart:
-        yield (
-            f"Threads that could run waited for a CPU {_wait_text(a_wait, a)} of the time in "
-            f"A and {_wait_text(b_wait, b)} in B: other work on the machine may explain a "
-            "change in duration."
-        )
-    partial = sum(map(is_cpu_partial, (*a, *b)))
-    if partial:
-        yield (
-            f"The CPU time of {format_count(partial, 'run')} is the measured part's average over "
-            "the whole duration."
-        )
-    a_kernel, a_peaks = _peak_counts(a)
-    b_kernel, b_peaks = _peak_counts(b)
-    if a_peaks and b_peaks and 0 < a_kernel + b_kernel < a_peaks + b_peaks:
-        yield (
-            f"The memory peak is the kernel's in {a_kernel} of {a_peaks} runs of A and in "
-            f"{b_kernel} of {b_peaks} of B. The others were sampled and may have been higher."
-        )
-
-
-def _median_of(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return median(numbers) if numbers else None
-
-
-def _wait_text(percent: float | None, records: Sequence[Record]) -> str:
-    least = "at least " if any(map(is_cpu_wait_partial, records)) else ""
-    return least + format_percent(percent or 0)
-
-
-def _peak_counts(records: Sequence[Record]) -> tuple[int, int]:
-    """How many memory peaks are the kernel's, and how many are known."""
-    kernel = sum(known_peak_source(record.metrics) == "kernel" for record in records)
-    return kernel, sum(record.metrics.max_memory_used_mb is not None for record in records)
-
-
-def _set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
-    yield "", "Runs of", "Runs", f"Started ({local_zone()})", "Left out"
-    for name, runs in zip("AB", sets, strict=True):
-        days = sorted((format_local(start_ns(report)) or "")[:10] for report in runs.reports)
-        started = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-        yield name, runs.text, str(len(runs.reports)), started, runs.left_out_text or UNKNOWN
-
-
-def _metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
-    yield "", "A", "B", "Change", "95 % interval", "Verdict"
-    for compared in _known_changes(changes):
-        change = compared.change
-        unit = compared.metric.unit
-        has_few = min(compared.known_a, compared.known_b) < MIN_RUNS
-        yield (
-            compared.metric.title,
-            _value_text(change.a, unit),
-            _value_text(change.b, unit),
-            _percent_text(change.change_percent),
-            _interval_text(change),
-            FEW_RUNS if has_few else change.verdict,
-        )
-
-
-def _value_text(value: float | None, unit: str) -> str:
-    """The value; a few KB, whose change would have no visible cause, are not 0 MB."""
-    if value is None:
-        return UNKNOWN
-    text = format_value(value, unit)
-    is_hidden = value > 0 and unit == "bytes" and text == format_value(0, unit)
-    return f"{value / 1024:.2g} KB" if is_hidden else text
-
-
-def _known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
-    """The metrics that at least one run has; all metrics if no run has any."""
-    return [compared for compared in changes if compared.known_a or compared.known_b] or changes
-
-
-def _limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
-    titles: dict[str, list[str]] = {}
-    for compared in _known_changes(changes):
-        counts = zip("AB", (compared.known_a, compared.known_b), sets, strict=True)
-        parts = []
-        for name, count, runs in counts:
-            if count < len(runs.reports):
-                parts.append(f"{count} of {len(runs.reports)} runs of {name}")
-        if parts:
-            titles.setdefault(" and ".join(parts), []).append(compared.metric.title)
-    for counted_runs, metrics in titles.items():
-        yield f"Known for {counted_runs}: {', '.join(metrics)}."
-    yield from _runs_needed(changes)
-
-
-def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
-    has_few = False
-    needed = []
-    for compared in changes:
-        least_known = min(compared.known_a, compared.known_b)
-        if not least_known or compared.change.verdict != "too few runs":
-            continue
-        has_few |= least_known < MIN_RUNS
-        if compared.change.runs_needed is not None:
-            needed.append(f"{compared.metric.title} {compared.change.runs_needed}")
-    if needed:
-        yield (
-            f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "
-            f"{', '.join(needed)}."
-        )
-    elif has_few:
-        yield f"At least {MIN_RUNS} runs per side are needed."
-
-
-def _percent_text(percent: float | None) -> str:
-    if percent is None:
-        return UNKNOWN
-    if abs(percent) < _MANY_PERCENT:
-        return f"{round(percent, 1) + 0.0:+.1f} %"
-    return f"{percent:+.3g} %"
-
-
-def _interval_text(change: MedianChange) -> str:
-    """The 95 % interval of a change. An end that is unknown is unbounded."""
-    low = change.low_percent
-    high = change.high_percent
-    if low is None:
-        return UNKNOWN if high is None else f"at most {_percent_text(high)}"
-    if high is None:
-        return f"{_percent_text(low)} or more"
-    return f"{_percent_text(low)[:-2]} to {_percent_text(high)}"
-
-
 def check_limit(
     changes: Sequence[MetricChange], percent: float | None
 ) -> tuple[list[MetricChange], list[str]]:
@@ -346,21 +180,16 @@ def check_limit(
     """
     if percent is None:
         return [], []
-    exceeded = []
-    above = []
-    undecided = []
+    exceeded: list[MetricChange] = []
+    above: list[str] = []
+    undecided: list[str] = []
     for compared in changes:
         change = compared.change
         name = f"{compared.metric.title} ({compared.metric.name})"
-        may_be_above = change.high_percent is None or change.high_percent > percent
         if change.verdict == "more" and (change.low_percent or 0) > percent:
             exceeded.append(compared)
-            above.append(
-                f"{name} {_percent_text(change.change_percent)} ({_interval_text(change)})"
-            )
-        elif (change.verdict == "more" and change.low_percent is None) or (
-            change.verdict == "too few runs" and may_be_above
-        ):
+            above.append(f"{name} {percent_text(change.change_percent)} ({interval_text(change)})")
+        elif _may_be_above(change, percent):
             undecided.append(name)
     sentences = []
     if above:
@@ -373,11 +202,20 @@ def check_limit(
     return exceeded, sentences
 
 
+def _may_be_above(change: MedianChange, percent: float) -> bool:
+    """Whether a change that is not above the limit for certain may be above it."""
+    if change.verdict == "more":
+        return change.low_percent is None
+    if change.verdict == "too few runs":
+        return change.high_percent is None or change.high_percent > percent
+    return False
+
+
 def comparison_as_json(
     sets: Sequence[RunSet], changes: Sequence[MetricChange]
 ) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
-    a, b = ({"set": runs.text, "runs": len(runs.reports)} for runs in sets)
+    a, b = [{"set": run_set.text, "runs": len(run_set.reports)} for run_set in sets]
     metrics = {}
     for compared in changes:
         change = compared.change
@@ -409,15 +247,19 @@ def annotations(
     for compared in exceeded:
         change = compared.change
         metric = compared.metric
-        before = _value_text(change.a or 0, metric.unit)
-        after = _value_text(change.b or 0, metric.unit)
+        before = value_text(change.a or 0, metric.unit)
+        after = value_text(change.b or 0, metric.unit)
         message = (
-            f"{metric.title} {_percent_text(change.change_percent)} "
-            f"({_interval_text(change)}), above the limit of {percent:g} %: {after} in "
+            f"{metric.title} {percent_text(change.change_percent)} "
+            f"({interval_text(change)}), above the limit of {percent:g} %: {after} in "
             f"{sets[1].text}, {before} in {sets[0].text}."
         )
         title = f"task-profiler compare: {metric.name}"
         yield f"{annotation('error', title, message)}\n"
+
+
+def _titles(columns: Sequence[Column]) -> Sequence[str]:
+    return [column.title for column in columns]
 
 
 def append_summary(
@@ -430,14 +272,13 @@ def append_summary(
 
     A summary that cannot be written is a warning.
     """
-    metric_titles, *metric_rows = _metric_rows(changes)
-    set_titles, *set_rows = _set_rows(sets)
+    title = f"{sets[1].text} compared with {sets[0].text}"
     lines = [
-        f"### {markdown(f'{sets[1].text} compared with {sets[0].text}')}",
+        f"### {markdown(title)}",
         "",
-        *markdown_table(metric_titles, metric_rows),
+        *markdown_table(_titles(METRIC_COLUMNS), metric_rows(changes)),
         "",
-        *markdown_table(set_titles, set_rows),
+        *markdown_table(_titles(set_columns()), set_rows(sets)),
     ]
     for sentence in sentences:
         lines += ["", markdown(sentence)]

@@ -2,12 +2,10 @@
 for.
 """
 
-import dataclasses
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +35,7 @@ from profiler.cli.options import (
     policy_options,
     repeatable,
 )
-from profiler.cli.printing import STDERR, say, warn, warned_notes
+from profiler.cli.printing import STDERR, say, warn
 from profiler.cli.resize_rows import (
     decision_of,
     new_revisions,
@@ -47,6 +45,13 @@ from profiler.cli.resize_rows import (
     print_plan,
     saving_of,
 )
+from profiler.cli.resize_runs import (
+    ELSEWHERE,
+    FoundRuns,
+    NewestDefinitions,
+    RunsOfDays,
+    unread_group,
+)
 from profiler.cli.rollout_progress import (
     check_update_schedules,
     done_text,
@@ -55,22 +60,23 @@ from profiler.cli.rollout_progress import (
     with_progress,
 )
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import names_of, open_source, price_overrides
+from profiler.cli.wiring.open_past_runs import (
+    is_local,
+    names_of,
+    price_overrides,
+)
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_fields import text
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
-from profiler.runs.past_runs.families import read_windows
-from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
-from profiler.runs.past_runs.run_source import RunFilter, pattern_of
+from profiler.runs.past_runs.log_places import DefinedPlaces, log_options_of
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.task_definitions.definition_json import (
     ChangedDefinition,
     TaskDefinitionDocument,
-    read_document,
 )
 from profiler.task_definitions.definition_texts import (
     change_text,
@@ -160,10 +166,11 @@ def resize(
     check_update_schedules(request)
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
-    runs = _RunsOfDays(options=options, span=span)
+    is_for_act = request.register or bool(files)
+    runs = RunsOfDays(options=options, span=span, is_for_act=is_for_act)
     output = _Output(format="json" if as_json else output_format)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
-    if is_advice and (request.register or files):
+    if is_advice and is_for_act:
         act = "--apply" if files else "--register"
         raise UsageError(
             f"{act} needs runs with peaks and ends, which Container Insights does not have: add a "
@@ -214,38 +221,18 @@ class _Output(Struct, frozen=True, kw_only=True):
             print_json_total(planned, done)
 
 
-class _RunsOfDays(Struct, frozen=True, kw_only=True):
-    """Reads the runs of the last days from the sources of the options."""
-
-    options: SourceOptions
-    span: WindowSpan
-
-    def read(
-        self, families: Sequence[str], places: DefinedPlaces
-    ) -> Mapping[FamilyKey, FamilyWindow]:
-        """The runs of the named families; of all without a name."""
-        # CloudWatch is read by time: for rarer families, it would be read from its beginning.
-        options = dataclasses.replace(self.options, since=f"{self.span.days}d")
-        is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
-        source = open_source(options)
-        selection = RunFilter(families=tuple(map(pattern_of, families)))
-        with warned_notes(source):
-            return read_windows(
-                source, selection, self.span, reads_older=not is_by_time, places=places
-            )
-
-
 class _Planning(Struct, frozen=True, kw_only=True):
     """Makes the plan of an account's families."""
 
     open_client: OpenClient
     request: RolloutRequest
     limits: ResizePolicy
-    runs: _RunsOfDays
+    runs: RunsOfDays
 
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, the largest saving first."""
         runs: dict[FamilyKey, FamilyWindow] = {}
+        unread_groups: set[str] = set()
         reads = _bounded_reads(self.open_client, self.request)
 
         def targets() -> Sequence[ScheduledTarget]:
@@ -268,34 +255,54 @@ class _Planning(Struct, frozen=True, kw_only=True):
             describe=reads.describe,
             account=account,
         )
-        rollout = _rollout(
-            self.open_client, self.request, plans.plan, reads, account.owners, output
-        )
+
+        def plan(
+            family: str, document: TaskDefinitionDocument, started_by: Sequence[str]
+        ) -> PlannedFamily:
+            group = unread_group(document.definition, unread_groups)
+            if group is not None:
+                raise TaskProfilerError(f"Its log group {group} could not be read.")
+            return plans.plan(family, document, started_by)
+
+        rollout = _rollout(self.open_client, self.request, plan, reads, account.owners, output)
         families = rollout.families()
         rollout.check_targets()
-        is_selected = bool(self.request.globs or self.request.clusters or self.request.scheduled)
-        places = _registered_places(families, reads)
-        runs.update(self.runs.read(families if is_selected else (), places))
-        if not is_selected:
-            names = {key.name for key in runs}
-            families = tuple(family for family in families if family in names)
+        family_runs = self._read(families, NewestDefinitions(families, reads), rollout)
+        runs.update(family_runs.windows)
+        unread_groups.update(family_runs.unread_groups)
+        if not self._is_selected:
+            families = self._with_runs(families, runs)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
         return rollout, sorted(planned, key=lambda plan: (-saving_of(plan), plan.family))
 
+    @property
+    def _is_selected(self) -> bool:
+        return bool(self.request.globs or self.request.clusters or self.request.scheduled)
 
-def _registered_places(families: Sequence[str], reads: BoundedReads) -> DefinedPlaces:
-    """Where the account's families log. A line can name any family: others are not read."""
-    known = frozenset(families)
+    def _read(
+        self, families: Sequence[str], definitions: NewestDefinitions, rollout: Rollout
+    ) -> FoundRuns:
+        """The runs of the sources; without one, of the selected families' log groups."""
+        if not self._is_selected:
+            return self.runs.read((), definitions.places)
+        if self.runs.options.sources:
+            return self.runs.read(families, definitions.places)
+        own = [family for family in families if family not in rollout.families_of_services]
+        return self.runs.read_defined(own, definitions)
 
-    def log_options(family: str) -> LogOptions:
-        if family not in known:
-            return {}
-        with suppress(TaskProfilerError):  # the plan says why it cannot be read
-            document = read_document(reads.read_ahead(family), family)
-            return log_options_of(document.definition) or {}
-        return {}
-
-    return DefinedPlaces(log_options)
+    def _with_runs(
+        self, families: Sequence[str], runs: Mapping[FamilyKey, FamilyWindow]
+    ) -> tuple[str, ...]:
+        """Those of the families that have runs. Raises TaskProfilerError if none of the local
+        history's families is this account's.
+        """
+        names = {key.name for key in runs}
+        with_runs = tuple(family for family in families if family in names)
+        if not with_runs and is_local(self.runs.options):
+            raise TaskProfilerError(
+                f"No family of the local history is one of this account: {ELSEWHERE}"
+            )
+        return with_runs
 
 
 def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:
@@ -407,7 +414,7 @@ def _definitions_in(texts: Mapping[str, bytes]) -> Iterator[Mapping[str, object]
             yield definition
 
 
-def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
+def _apply(files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
     """Write the sizes into the files, but for Terraform say where.
 
     A file without a change is left alone.
@@ -427,7 +434,7 @@ def _apply(files: Sequence[str], runs: _RunsOfDays, policy: ResizePolicy, output
     by_family = {text(definition.get("family")): definition for definition in definitions}
     places = DefinedPlaces(lambda family: log_options_of(by_family.get(family, {})))
     plans = SizePlans(
-        runs=runs.read(families, places) if families else {},
+        runs=runs.read(families, places).windows if families else {},
         policy=policy,
         price_overrides=price_overrides(),
     )

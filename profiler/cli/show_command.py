@@ -110,7 +110,7 @@ def show(
     if as_stacks and not (against is None and log_count is None):
         raise UsageError("--stacks shows nothing else: leave out --against and --logs.")
     selection = run_filter(options, run=name, reads_checkpoints=True)
-    source = open_source(options, keeps_stacks=as_stacks)
+    source = open_source(options, name=name, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
     view = View(width=width, now_ns=SystemClock().wall_ns())
     if as_stacks:
@@ -122,20 +122,15 @@ def show(
         write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
     prices = price_overrides()
-    whole = source if source.reads_families else None
     pages = []
     with warned_notes(source):
         for run in find_runs(source, selection):
             record = run.report.record
             series = _series_of(run, source)
-            comparison = _comparison(run, against, source, whole)
-            pages.append(
-                (
-                    record,
-                    series,
-                    page_lines(run, view, series, comparison, find_advice(run, whole, prices)),
-                )
-            )
+            family = source.family_source(run)
+            comparison = _comparison(run, against, source, family)
+            advice = find_advice(run, family, prices)
+            pages.append((record, series, page_lines(run, view, series, comparison, advice)))
     for number, (record, series, lines) in enumerate(pages):
         if number:
             write_lines([EMPTY])
@@ -177,19 +172,16 @@ def _show_call_stacks(
 
 
 def _comparison(
-    run: PastRun, against: str | None, source: RunSource, whole: RunSource | None
+    run: PastRun, against: str | None, source: RunSource, family_source: RunSource
 ) -> RunComparison | None:
-    """The requested comparison, or a failed run's with its family's last success.
-
-    ``whole``: None if too expensive.
-    """
+    """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
         return None
-    earlier = None if whole is None else earlier_successes(run, whole)
+    earlier = earlier_successes(run, family_source)
     if against is not None and against != _LAST_SUCCESS:
         other = find_run(source, RunFilter(run=against), run.report.record.container.name)
         return compare(run, other, "run", is_complete=True, earlier=earlier)
-    success = last_success(run, source)
+    success = last_success(run, family_source)
     if success is not None:
         return compare(
             run, success, "last success", is_complete=against is not None, earlier=earlier

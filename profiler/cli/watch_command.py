@@ -52,14 +52,8 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.terminal.page_parts import bare_vcpu
 from profiler.cli.wiring.aws_options import check_region, open_clients
-from profiler.cli.wiring.open_past_runs import (
-    log_groups,
-    log_trust,
-    names_of,
-    open_pages,
-    open_source,
-    parse_source,
-)
+from profiler.cli.wiring.open_log_groups import log_groups, log_trust, open_pages
+from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known

@@ -14,6 +14,7 @@ NS_PER_MINUTE = 60 * NS_PER_SECOND
 NS_PER_DAY = 86_400 * NS_PER_SECOND
 MS_PER_SECOND = 1000
 MS_PER_DAY = 86_400_000
+DAYS_PER_MONTH = 365.25 / 12
 
 _US_PER_MS = 1000
 _MIN_YEAR = 1970
@@ -122,4 +123,4 @@ def format_ms(moment_ns: int) -> str:
 
 def format_datetime(moment: datetime) -> str:
     """Format a UTC time as RFC 3339 with milliseconds."""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // _US_PER_MS:03d}Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -1,6 +1,6 @@
 """The fields of search documents: of a record, of a task's event, and of the run that both make."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -128,14 +128,11 @@ def event_outcome(status: str) -> str:
 def _read_fields(run: RunView) -> Fields:
     fields: Fields = {}
     for objects, getters in _GETTERS:
-        values = {
-            name: value
-            for name, is_moment, get in getters
-            if (
-                value := known(format_datetime, parse_datetime(get(run))) if is_moment else get(run)
-            )
-            is not None
-        }
+        values = {}
+        for name, get in getters:  # in Python 3.11, a comprehension is a call for each group
+            value = get(run)
+            if value is not None:
+                values[name] = value
         if values:
             node = fields
             for part in objects:
@@ -165,16 +162,27 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     return merged
 
 
-# By the path of an object: its fields of a record, whether each is a time, and the function that
-# reads it.
-_GETTERS = [
-    (
-        path,
-        [
-            (one.name.rpartition(".")[2], one.index_type == "date", one.get)
-            for one in group
-            if one.get is not None
-        ],
-    )
-    for path, group in groupby(FIELDS, lambda one: one.name.split(".")[:-1])
-]
+def _formatted(get: Callable[[RunView], str | None]) -> Callable[[RunView], str | None]:
+    """A function that reads a time as documents have it: in UTC, with milliseconds."""
+
+    def read(run: RunView) -> str | None:
+        return known(format_datetime, parse_datetime(get(run)))
+
+    return read
+
+
+def _getters() -> list[tuple[list[str], list[tuple[str, Callable[[RunView], Any]]]]]:
+    """By the path of an object: the names of its fields, and the functions that read them."""
+    by_object = []
+    for path, fields in groupby(FIELDS, lambda field: field.name.split(".")[:-1]):
+        getters = []
+        for field in fields:
+            if field.get is not None:
+                is_moment = field.index_type == "date"
+                get = _formatted(field.get) if is_moment else field.get
+                getters.append((field.name.rpartition(".")[2], get))
+        by_object.append((path, getters))
+    return by_object
+
+
+_GETTERS = _getters()

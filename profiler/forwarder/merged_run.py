@@ -99,26 +99,26 @@ def merge(
     ``claim``: the report's log stream, if it does not name the task. The result is the same in
     whatever order the two arrive. A value that the winner does not have is the other's:
 
-    ========================================= ======== =============================================
-    field                                     winner   why
-    ========================================= ======== =============================================
-    account, Region, zone, cluster, ARN       event    ECS started the task; a line can say anything
-    family, revision, launch type             event    as above: a report must not enter a family
-    container id, image, digest               event    as above
-    start and end of the container            report   it is exact; kept within the task's life, from
-                                                       ``created_at`` to ``stopped_at``, a minute off
-    status                                    event    it saw the end; an unknown one is the report's
-    exit code                                 event    as above
-    stop code, category, reason, starter      event    no report has them
-    cost                                      report   on Fargate Spot, which the event alone knows,
-                                                       a fraction of it
-    all other numbers                         report   only the monitor measures; the task's size
-                                                       and the log are the event's without a report
-    duration                                  report   the event's without one, and for a stopped
-                                                       run (``MergedRun.duration_ms``)
-    confirmed                                 event    it knows account, Region and family, and the
-                                                       report's log stream is the task's
-    ========================================= ======== =============================================
+    ======================================== ======== =============================================
+    field                                    winner   why
+    ======================================== ======== =============================================
+    account, Region, zone, cluster, ARN      event    ECS started the task; a line can say anything
+    family, revision, launch type            event    as above: a report must not enter a family
+    container id, image, digest              event    as above
+    start and end of the container           report   it is exact; kept within the task's life, from
+                                                      ``created_at`` to ``stopped_at``, a minute off
+    status                                   event    it saw the end; an unknown one is the report's
+    exit code                                event    as above
+    stop code, category, reason, starter     event    no report has them
+    cost                                     report   on Fargate Spot, which the event alone knows,
+                                                      a fraction of it
+    all other numbers                        report   only the monitor measures; the task's size
+                                                      and the log are the event's without a report
+    duration                                 report   the event's without one, and for a stopped
+                                                      run (``MergedRun.duration_ms``)
+    confirmed                                event    it knows account, Region and family, and the
+                                                      report's log stream is the task's
+    ======================================== ======== =============================================
 
     A checkpoint has no end, no cost and no billed duration: these, and the start, are the event's.
     A report of another container, which the event refutes, does not count.

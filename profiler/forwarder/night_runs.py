@@ -26,7 +26,7 @@ from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
-from profiler.record.last_night import OUT_OF_MEMORY, Night
+from profiler.record.last_night import OUT_OF_MEMORY, Night, count_runs
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import describe_cause
 
@@ -74,11 +74,10 @@ class NightRuns(Struct, frozen=True, kw_only=True):
 
     def selected(self, globs: Sequence[str]) -> "NightRuns":
         """The runs of the families that the globs select; of all without a glob."""
-        counts = {}
+        counts: dict[str, Mapping[str, int]] = {}
         for outcome, families in self.counts.items():
-            counts[outcome] = {
-                family: runs for family, runs in families.items() if matches_any(family, globs)
-            }
+            names = [family for family in families if matches_any(family, globs)]
+            counts[outcome] = {family: families[family] for family in names}
         failed = [run for run in self.failed if matches_any(run.family, globs)]
         return replace(self, counts=counts, failed=tuple(failed))
 
@@ -135,49 +134,6 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
 
     def runs(self, night: Night) -> NightRuns:
-        newest = {
-            "size": 1,
-            "sort": _NEWEST,
-            "_source": [
-                "task.stop_category",
-                "task.exit_code",
-                "event.end",
-                "links.run",
-                "links.logs",
-            ],
-        }
-        families = {
-            "terms": {
-                "field": "task.family",
-                "size": _MAX_FAMILIES,
-                "order": {"latest": "desc"},
-            },
-            "aggs": {
-                "latest": {"max": {"field": "@timestamp"}},
-                "newest": {"top_hits": newest},
-                "usd": {"sum": {"field": "cost.usd"}},
-                "priced": {"value_count": {"field": "cost.usd"}},
-                "reports": {"filter": {"term": {"task.complete": True}}},
-            },
-        }
-        outcomes = {
-            "filters": {
-                "other_bucket_key": "unknown",
-                "filters": {
-                    OUT_OF_MEMORY: _KILLED,
-                    **{
-                        status: {
-                            "bool": {
-                                "filter": [{"term": {"task.status": status}}],
-                                "must_not": [_KILLED],
-                            }
-                        }
-                        for status in ("failure", "stopped", "success")
-                    },
-                },
-            },
-            "aggs": {"families": families},
-        }
         # A task that failed to start has no start.
         did_not_start = {
             "bool": {
@@ -186,7 +142,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             }
         }
         in_night = {"bool": {"should": [_within("event.start", night), did_not_start]}}
-        response = self._search("reports", {"size": 0, "aggs": {"outcomes": outcomes}}, in_night)
+        body = {"size": 0, "aggs": {"outcomes": _runs_by_outcome()}}
+        response = self._search("reports", body, in_night)
         return _night_runs(mapping(field_at(response, "aggregations.outcomes.buckets")))
 
     def missed(self, night: Night) -> tuple[MissedTime, ...]:
@@ -198,63 +155,38 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         }
         kinds = {"terms": {"notice.kind": ["missed", "late"]}}
         response = self._search("notices", body, kinds, _within("notice.due_at", night))
-        notices: dict[str, dict[tuple[Json, ...], MissedTime]] = {"missed": {}, "late": {}}
+        missed: dict[tuple[Json, ...], MissedTime] = {}
+        late: set[tuple[Json, ...]] = set()
         for source in hit_sources(response):
             schedule = mapping(source.get("schedule"))
             notice = mapping(source.get("notice"))
             due_time = (schedule.get("group"), schedule.get("name"), notice.get("due_at"))
-            of_kind = notices.get(str(notice.get("kind")), {})
-            of_kind[due_time] = MissedTime(
-                family=text(field_at(source, "task.family")) or str(schedule.get("name")),
-                message=text(notice.get("message")) or "",
-            )
-        return tuple(
-            missed
-            for due_time, missed in notices["missed"].items()
-            if due_time not in notices["late"]
-        )
+            if notice.get("kind") == "late":
+                late.add(due_time)
+            elif notice.get("kind") == "missed":
+                missed[due_time] = MissedTime(
+                    family=text(field_at(source, "task.family")) or str(schedule.get("name")),
+                    message=text(notice.get("message")) or "",
+                )
+        return tuple(missed[due_time] for due_time in missed if due_time not in late)
 
     def history(self, families: Iterable[str]) -> FamilyHistory:
         """The families' confirmed runs of 35 days, and what resized ones have cost in 30."""
         names = sorted(families)
         if not names:
             return FamilyHistory()
-        newest = {
-            "size": _MAX_EARLIER_RUNS,
-            "sort": _NEWEST,
-            "_source": [
-                "@timestamp",
-                "task.status",
-                "usage.duration_ms",
-                "usage.memory.used_mb.max",
-                "usage.memory.size_mb",
-                "recommendation.saving_usd_per_month",
-            ],
-        }
-        size_now = {"size": 1, "sort": _NEWEST, "_source": ["task.size"]}
-        tags = {
-            "terms": {"field": "task.resized_from", "size": _MAX_FAMILIES},
-            "aggs": {"usd": {"sum": {"field": "cost.usd"}}, "newest": {"top_hits": size_now}},
-        }
-        resized = {
-            "filter": {"range": {"@timestamp": {"gte": f"now-{_SAVED_DAYS}d"}}},
-            "aggs": {"tags": tags},
-        }
-        by_family = {
-            "terms": {"field": "task.family", "size": len(names)},
-            "aggs": {"newest": {"top_hits": newest}, "resized": resized},
-        }
         response = self._search(
             "reports",
-            {"size": 0, "aggs": {"families": by_family}},
+            {"size": 0, "aggs": {"families": _earlier_by_family(len(names))}},
             {"terms": {"task.family": names}},
             {"range": {"@timestamp": {"gte": f"now-{_HISTORY_DAYS}d"}}},
         )
         runs: dict[str, Sequence[EarlierRun]] = {}
         costs: list[ResizedCost] = []
         for family in mappings(field_at(response, "aggregations.families.buckets")):
-            read = [_earlier_run(source) for source in hit_sources(family.get("newest"))]
-            runs[str(family.get("key"))] = [run for run in reversed(read) if run is not None]
+            oldest_first = reversed(list(hit_sources(family.get("newest"))))
+            earlier = [_earlier_run(source) for source in oldest_first]
+            runs[str(family.get("key"))] = [run for run in earlier if run is not None]
             costs.extend(_resized_costs(field_at(family, "resized.tags.buckets")))
         return FamilyHistory(runs=runs, resized=tuple(costs))
 
@@ -276,36 +208,89 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
 
 
 def _within(field: str, night: Night) -> Json:
+    bounds = {"gte": format_ms(night.start_ns), "lt": format_ms(night.end_ns)}
+    return {"range": {field: bounds}}
+
+
+def _runs_by_outcome() -> Mapping[str, Json]:
+    """The aggregation of runs by outcome and family, the family of the newest run first."""
+    newest: Json = {
+        "size": 1,
+        "sort": _NEWEST,
+        "_source": ["task.stop_category", "task.exit_code", "event.end", "links.run", "links.logs"],
+    }
+    families: Json = {
+        "terms": {"field": "task.family", "size": _MAX_FAMILIES, "order": {"latest": "desc"}},
+        "aggs": {
+            "latest": {"max": {"field": "@timestamp"}},
+            "newest": {"top_hits": newest},
+            "usd": {"sum": {"field": "cost.usd"}},
+            "priced": {"value_count": {"field": "cost.usd"}},
+            "reports": {"filter": {"term": {"task.complete": True}}},
+        },
+    }
+    filters: dict[str, Json] = {OUT_OF_MEMORY: _KILLED}
+    for status in ("failure", "stopped", "success"):
+        has_status: Json = {"term": {"task.status": status}}
+        filters[status] = {"bool": {"filter": [has_status], "must_not": [_KILLED]}}
     return {
-        "range": {
-            field: {
-                "gte": format_ms(night.start_ns),
-                "lt": format_ms(night.end_ns),
-            }
-        }
+        "filters": {"other_bucket_key": "unknown", "filters": filters},
+        "aggs": {"families": families},
+    }
+
+
+def _earlier_by_family(count: int) -> Mapping[str, Json]:
+    """The aggregation of ``count`` families: their newest runs, and the costs of resized ones."""
+    newest: Json = {
+        "size": _MAX_EARLIER_RUNS,
+        "sort": _NEWEST,
+        "_source": [
+            "@timestamp",
+            "task.status",
+            "usage.duration_ms",
+            "usage.memory.used_mb.max",
+            "usage.memory.size_mb",
+            "recommendation.saving_usd_per_month",
+        ],
+    }
+    size_now: Json = {"size": 1, "sort": _NEWEST, "_source": ["task.size"]}
+    tags: Json = {
+        "terms": {"field": "task.resized_from", "size": _MAX_FAMILIES},
+        "aggs": {"usd": {"sum": {"field": "cost.usd"}}, "newest": {"top_hits": size_now}},
+    }
+    resized: Json = {
+        "filter": {"range": {"@timestamp": {"gte": f"now-{_SAVED_DAYS}d"}}},
+        "aggs": {"tags": tags},
+    }
+    return {
+        "terms": {"field": "task.family", "size": count},
+        "aggs": {"newest": {"top_hits": newest}, "resized": resized},
     }
 
 
 def _night_runs(outcomes: Mapping[str, Json]) -> NightRuns:
+    """The runs in the buckets of the outcomes."""
     counts: dict[str, dict[str, int]] = {}
     failed: list[FailedRun] = []
     usd: float | None = None
     reports = 0
-    for outcome, found in outcomes.items():
+    for outcome, bucket in outcomes.items():
         families = counts.setdefault(outcome, {})
-        for family in mappings(field_at(found, "families.buckets")):
+        for family in mappings(field_at(bucket, "families.buckets")):
             name = str(family.get("key"))
             families[name] = int(number(family.get("doc_count")) or 0)
             reports += int(number(field_at(family, "reports.doc_count")) or 0)
             if number(field_at(family, "priced.value")):
                 usd = (usd or 0.0) + (number(field_at(family, "usd.value")) or 0.0)
             if outcome in _FAILED_OUTCOMES:
-                failed.extend(
-                    _failed_run(outcome, name, source)
-                    for source in hit_sources(family.get("newest"))
-                )
-    ordered = sorted(failed, key=lambda run: _FAILED_OUTCOMES.index(run.outcome))
-    return NightRuns(counts=counts, failed=tuple(ordered), usd=usd, reports=reports)
+                for source in hit_sources(family.get("newest")):
+                    failed.append(_failed_run(outcome, name, source))
+    failed.sort(key=_outcome_order)
+    return NightRuns(counts=counts, failed=tuple(failed), usd=usd, reports=reports)
+
+
+def _outcome_order(run: FailedRun) -> int:
+    return _FAILED_OUTCOMES.index(run.outcome)
 
 
 def _failed_run(outcome: str, family: str, source: Mapping[str, Json]) -> FailedRun:
@@ -379,19 +364,18 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
         began_ns = parse_ns(run.started_at) or written_ms * NS_PER_MS
         if night.start_ns <= began_ns < night.end_ns and run.family != PROOF_FAMILY:
             runs[run.task_id] = run
-    counts: dict[str, dict[str, int]] = {}
+    outcomes: list[tuple[str, str]] = []
     failed: dict[tuple[str, str], FailedRun] = {}
     for run in reversed(runs.values()):
         outcome = OUT_OF_MEMORY if run.stop_category == "oom" else run.status
-        families = counts.setdefault(outcome, {})
-        families[run.family] = families.get(run.family, 0) + 1
+        outcomes.append((outcome, run.family))
         if outcome in _FAILED_OUTCOMES:
             failed.setdefault((outcome, run.family), _failed_line(outcome, run))
     prices = [run.cost.usd for run in runs.values() if run.cost is not None]
     known_usd = [usd for usd in prices if usd is not None]
     return NightRuns(
-        counts=counts,
-        failed=tuple(sorted(failed.values(), key=lambda run: _FAILED_OUTCOMES.index(run.outcome))),
+        counts=count_runs(outcomes),
+        failed=tuple(sorted(failed.values(), key=_outcome_order)),
         usd=sum(known_usd) if known_usd else None,
         reports=sum(_has_report(run) for run in runs.values()),
     )

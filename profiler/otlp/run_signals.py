@@ -7,9 +7,10 @@ process, error).
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -20,8 +21,8 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.family_identity import family_key
-from profiler.record.metric_catalogue import reader, view_of
-from profiler.record.record_model import Container, Number, Record, Report, known_status
+from profiler.record.metric_catalogue import RunView, reader, view_of
+from profiler.record.record_model import Container, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
 from profiler.runs.past_runs.moments import find_moments
 
@@ -48,26 +49,41 @@ _ERROR = (17, "ERROR")
 _SECONDS_PER_HOUR = 3600
 _PERCENT = 100
 _MB_PER_BYTE = 2**-20
-# The name and the unit of each metric, the divisor of its value for this unit, and the function
-# that reads the value.
+
+
+class _Gauge(NamedTuple):
+    """A metric of a run: the record's value, divided by ``divisor``, in ``unit``."""
+
+    name: str
+    unit: str
+    divisor: float
+    read: Callable[[RunView], float | None]
+    # Two metrics of one name differ in it.
+    direction: str = ""
+
+
 _GAUGES = (
-    ("duration", "s", MS_PER_SECOND, reader("metrics.duration_ms")),
-    ("billed_duration", "s", MS_PER_SECOND, reader("metrics.billed_duration_ms")),
-    ("init_duration", "s", MS_PER_SECOND, reader("metrics.init_duration_ms")),
-    ("cpu.time", "s", 1, reader("metrics.cpu_seconds")),
-    ("cpu.utilization.avg", "1", _PERCENT, reader("metrics.cpu_utilization_percent.avg")),
-    ("cpu.utilization.max", "1", _PERCENT, reader("metrics.cpu_utilization_percent.max")),
-    ("cpu.wait", "s", 1, reader("metrics.cpu_wait_seconds")),
-    ("memory.used.avg", "By", _MB_PER_BYTE, reader("metrics.memory_used_mb.avg")),
-    ("memory.peak", "By", _MB_PER_BYTE, reader("metrics.max_memory_used_mb")),
-    ("memory.limit", "By", _MB_PER_BYTE, reader("metrics.memory_size_mb")),
-    ("gpu.utilization.avg", "1", _PERCENT, reader("gpus.utilization_percent.avg")),
-    ("gpu.sm_active.avg", "1", _PERCENT, reader("gpus.sm_active_percent.avg")),
-    ("gpu.tensor_active.avg", "1", _PERCENT, reader("gpus.tensor_active_percent.avg")),
-    ("gpu.dram_active.avg", "1", _PERCENT, reader("gpus.dram_active_percent.avg")),
-    ("gpu.idle", "1", _PERCENT, reader("record.gpu_idle.percent")),
-    ("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, reader("record.gpu_idle.gpu_hours")),
-    ("cost", "{USD}", 1, reader("record.cost.usd")),
+    _Gauge("duration", "s", MS_PER_SECOND, reader("metrics.duration_ms")),
+    _Gauge("billed_duration", "s", MS_PER_SECOND, reader("metrics.billed_duration_ms")),
+    _Gauge("init_duration", "s", MS_PER_SECOND, reader("metrics.init_duration_ms")),
+    _Gauge("cpu.time", "s", 1, reader("metrics.cpu_seconds")),
+    _Gauge("cpu.utilization.avg", "1", _PERCENT, reader("metrics.cpu_utilization_percent.avg")),
+    _Gauge("cpu.utilization.max", "1", _PERCENT, reader("metrics.cpu_utilization_percent.max")),
+    _Gauge("cpu.wait", "s", 1, reader("metrics.cpu_wait_seconds")),
+    _Gauge("memory.used.avg", "By", _MB_PER_BYTE, reader("metrics.memory_used_mb.avg")),
+    _Gauge("memory.peak", "By", _MB_PER_BYTE, reader("metrics.max_memory_used_mb")),
+    _Gauge("memory.limit", "By", _MB_PER_BYTE, reader("metrics.memory_size_mb")),
+    _Gauge("gpu.utilization.avg", "1", _PERCENT, reader("gpus.utilization_percent.avg")),
+    _Gauge("gpu.sm_active.avg", "1", _PERCENT, reader("gpus.sm_active_percent.avg")),
+    _Gauge("gpu.tensor_active.avg", "1", _PERCENT, reader("gpus.tensor_active_percent.avg")),
+    _Gauge("gpu.dram_active.avg", "1", _PERCENT, reader("gpus.dram_active_percent.avg")),
+    _Gauge("gpu.idle", "1", _PERCENT, reader("record.gpu_idle.percent")),
+    _Gauge("gpu.idle.time", "s", 1 / _SECONDS_PER_HOUR, reader("record.gpu_idle.gpu_hours")),
+    _Gauge("cost", "{USD}", 1, reader("record.cost.usd")),
+    _Gauge("network.io", "By", 1, reader("metrics.network_rx_bytes"), "receive"),
+    _Gauge("network.io", "By", 1, reader("metrics.network_tx_bytes"), "transmit"),
+    _Gauge("disk.io", "By", 1, reader("metrics.block_read_bytes"), "read"),
+    _Gauge("disk.io", "By", 1, reader("metrics.block_write_bytes"), "write"),
 )
 
 
@@ -108,20 +124,21 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
 
     The user's attributes take precedence.
     """
-    is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
-    return attributes(
-        {
-            "service.name": service_name(record),
-            "service.version": record.revision,
-            **(_ecs_attributes(record) if is_ecs else {}),
-            "aws.log.group.names": _listed(record.log_group),
-            "aws.log.stream.names": _listed(record.log_stream),
-            "container.id": record.container.id,
-            "container.name": record.container.name,
-            **_image_attributes(record.container),
-            **user,
-        }
-    )
+    values: dict[str, Value] = {
+        "service.name": service_name(record),
+        "service.version": record.revision,
+    }
+    if record.task_arn is not None or record.launch_type not in (None, _LOCAL):
+        values |= _ecs_attributes(record)
+    values |= {
+        "aws.log.group.names": _listed(record.log_group),
+        "aws.log.stream.names": _listed(record.log_stream),
+        "container.id": record.container.id,
+        "container.name": record.container.name,
+    }
+    values |= _image_attributes(record.container)
+    values |= user
+    return attributes(values)
 
 
 def _ecs_attributes(record: Record) -> dict[str, Value]:
@@ -143,10 +160,9 @@ def _ecs_attributes(record: Record) -> dict[str, Value]:
 
 def _cluster_arn(record: Record) -> str | None:
     """The cluster of a task has the partition, the Region and the account of the task's ARN."""
-    parts = [arn_part(record.task_arn, position) for position in (1, 3, 4)]
-    if not record.cluster or None in parts:
+    partition, region, account = (arn_part(record.task_arn, position) for position in (1, 3, 4))
+    if not record.cluster or partition is None or region is None or account is None:
         return None
-    partition, region, account = parts
     return f"arn:{partition}:ecs:{region}:{account}:cluster/{record.cluster.rsplit('/', 1)[-1]}"
 
 
@@ -160,13 +176,13 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     last, _, tag = last.partition(":")
     repository = f"{path}{slash}{last}"
     digest = container.image_digest or own_digest
-    return {
+    values: dict[str, Value] = {
         "container.image.name": repository,
         "container.image.tags": _listed(tag),
-        "container.image.repo_digests": _listed(
-            f"{repository}@{digest}" if repository and digest else None
-        ),
     }
+    if repository and digest:
+        values["container.image.repo_digests"] = (f"{repository}@{digest}",)
+    return values
 
 
 def _listed(value: str | None) -> tuple[str, ...]:
@@ -195,9 +211,9 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
     """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
     for values in labels:
         for name, value in (values or {}).items():
-            match = None
-            if name.lower() == "traceparent":
-                match = _TRACEPARENT.fullmatch(value.strip())
+            if name.lower() != "traceparent":
+                continue
+            match = _TRACEPARENT.fullmatch(value.strip())
             if match is not None:
                 trace, span, flags = match.groups()
                 return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
@@ -205,11 +221,9 @@ def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
 
 
 def _digest(purpose: str, task_id: str, length_bytes: int) -> str:
-    return (
-        sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace"))
-        .digest()[:length_bytes]
-        .hex()
-    )
+    name = f"task-profiler/{purpose}/{task_id}"
+    digest = sha256(name.encode(errors="replace")).digest()
+    return digest[:length_bytes].hex()
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
@@ -235,8 +249,10 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     @property
     def begin_ns(self) -> int:
         """The start of the root span; the end if no start is known."""
-        begin = self.started_ns if self.pull_started_ns is None else self.pull_started_ns
-        return self._finished_ns if begin is None else begin
+        for known_ns in (self.pull_started_ns, self.started_ns):
+            if known_ns is not None:
+                return known_ns
+        return self._finished_ns
 
     @property
     def end_ns(self) -> int:
@@ -245,13 +261,11 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def _finished_ns(self) -> int:
-        known = (
-            parse_ns(self.record.finished_at),
-            self.started_ns,
-            self.pull_started_ns,
-            self.observed_ns,
-        )
-        return next(moment for moment in known if moment is not None)
+        finished_ns = parse_ns(self.record.finished_at)
+        for known_ns in (finished_ns, self.started_ns, self.pull_started_ns):
+            if known_ns is not None:
+                return known_ns
+        return self.observed_ns
 
 
 def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
@@ -264,15 +278,13 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     }
     resource: Message = {"attributes": _resource_attributes(record, run.resource)}
     ended = _run_attributes(run)
-    metrics = list(_metrics(record, run.end_ns))
+    spans = _spans(run, ids, parent, ended)
+    log_records = [_log_record(run, ids, ended)]
     signals: dict[Signal, Message] = {
-        "traces": _request(
-            "resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, parent, ended)
-        ),
-        "logs": _request(
-            "resourceLogs", resource, "scopeLogs", "logRecords", [_log_record(run, ids, ended)]
-        ),
+        "traces": _request("resourceSpans", resource, "scopeSpans", "spans", spans),
+        "logs": _request("resourceLogs", resource, "scopeLogs", "logRecords", log_records),
     }
+    metrics = _metrics(record, run.end_ns)
     if metrics:
         signals["metrics"] = _request(
             "resourceMetrics", resource, "scopeMetrics", "metrics", metrics
@@ -283,12 +295,14 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
 def _run_attributes(run: ExportedRun) -> list[Message]:
     """How the run ended: attributes of its span and of its log record."""
     record = run.record
-    status = known_status(run.record)
-    category = run.stop_category or ("oom" if record.likely_out_of_memory else "exit")
+    status = known_status(record)
+    error_type: str | None = None
+    if status == "failure":
+        error_type = run.stop_category or ("oom" if record.likely_out_of_memory else "exit")
     return attributes(
         {
             "process.exit.code": record.exit_code,
-            "error.type": category if status == "failure" else None,
+            "error.type": error_type,
             "task_profiler.task.id": record.task_id,
             "task_profiler.status": status,
             "task_profiler.complete": run.is_complete,
@@ -308,28 +322,24 @@ def _request(
 def _spans(
     run: ExportedRun, ids: Message, parent: SpanParent | None, ended: list[Message]
 ) -> list[Message]:
+    """The span of the run, and those of the image's pull and of the container's start, if their
+    times are known.
+    """
     record = run.record
-    named: list[tuple[str, str]] = []
-    for kind, values in (("label", record.labels or {}), ("tag", record.tags or {})):
-        for name, value in values.items():
-            named.append((f"task_profiler.{kind}.{name}", value))
-    if parent is None:
-        is_below = {}
-    else:
-        is_below = {"parentSpanId": parent.span_id, "flags": _REMOTE_PARENT | parent.flags}
-    spans: list[Message] = [
-        {
-            **ids,
-            **is_below,
-            "name": service_name(record),
-            "kind": _KIND_INTERNAL,
-            "startTimeUnixNano": str(run.begin_ns),
-            "endTimeUnixNano": str(run.end_ns),
-            "attributes": [*ended, *attributes(dict(named[:_MAX_LABELS]))],
-            "events": list(_events(run)),
-            "status": _status(run),
-        }
-    ]
+    root = dict(ids)
+    if parent is not None:
+        root["parentSpanId"] = parent.span_id
+        root["flags"] = _REMOTE_PARENT | parent.flags
+    root |= {
+        "name": service_name(record),
+        "kind": _KIND_INTERNAL,
+        "startTimeUnixNano": str(run.begin_ns),
+        "endTimeUnixNano": str(run.end_ns),
+        "attributes": [*ended, *_label_attributes(record)],
+        "events": list(_events(run)),
+        "status": _status(run),
+    }
+    spans: list[Message] = [root]
     phases = (
         ("pull", run.pull_started_ns, run.pull_stopped_ns),
         ("init", run.pull_stopped_ns, run.started_ns),
@@ -350,16 +360,29 @@ def _spans(
     return spans
 
 
+def _label_attributes(record: Record) -> list[Message]:
+    """The first labels and tags."""
+    values: dict[str, Value] = {}
+    for name, value in (record.labels or {}).items():
+        values[f"task_profiler.label.{name}"] = value
+    for name, value in (record.tags or {}).items():
+        values[f"task_profiler.tag.{name}"] = value
+    return attributes(dict(islice(values.items(), _MAX_LABELS)))
+
+
 def _status(run: ExportedRun) -> Message:
     """Only a failure is an error: a run that was stopped, or whose end was not seen, is not
     known to have failed.
     """
     if known_status(run.record) != "failure":
         return {"code": _STATUS_UNSET}
-    code = run.record.exit_code
-    message = run.reason or (
-        f"exit code {describe_exit_code(code)}" if code is not None else "the run failed"
-    )
+    exit_code = run.record.exit_code
+    if run.reason:
+        message = run.reason
+    elif exit_code is not None:
+        message = f"exit code {describe_exit_code(exit_code)}"
+    else:
+        message = "the run failed"
     return {"code": _STATUS_ERROR, "message": text(message)}
 
 
@@ -370,80 +393,66 @@ def _events(run: ExportedRun) -> Iterator[Message]:
     if started_ns is not None:
         for moment in find_moments(record):
             duration_ms = round(moment.end_ms - moment.start_ms)
-            yield _event(
-                started_ns + round(moment.start_ms * NS_PER_MS),
-                f"task_profiler.moment.{moment.kind}",
-                {
-                    "task_profiler.moment.text": moment.text,
-                    "task_profiler.moment.duration": duration_ms / MS_PER_SECOND,
-                },
-            )
+            begin_ns = started_ns + round(moment.start_ms * NS_PER_MS)
+            about_moment: dict[str, Value] = {
+                "task_profiler.moment.text": moment.text,
+                "task_profiler.moment.duration": duration_ms / MS_PER_SECOND,
+            }
+            yield _event(begin_ns, f"task_profiler.moment.{moment.kind}", about_moment)
     for notice in record.notices:
-        at_ns = parse_ns(notice.at)
-        if at_ns is not None:
-            values = {"task_profiler.notice.kind": notice.kind}
-            yield _event(at_ns, "task_profiler.notice", values)
+        notice_ns = parse_ns(notice.at)
+        if notice_ns is not None:
+            about_notice = {"task_profiler.notice.kind": notice.kind}
+            yield _event(notice_ns, "task_profiler.notice", about_notice)
 
 
-def _event(at_ns: int, name: str, values: Mapping[str, Value]) -> Message:
-    return {"timeUnixNano": str(at_ns), "name": name, "attributes": attributes(values)}
+def _event(time_ns: int, name: str, values: Mapping[str, Value]) -> Message:
+    return {"timeUnixNano": str(time_ns), "name": name, "attributes": attributes(values)}
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
-    number, word = _ERROR if known_status(run.record) == "failure" else _INFO
+    severity_number, severity_text = _INFO
+    if known_status(run.record) == "failure":
+        severity_number, severity_text = _ERROR
     line = run.line
     if line is None or len(line.encode(errors="replace")) > MAX_LINE_BYTES:
-        line = encode_line(
-            Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
-        ).decode()
+        report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
+        line = encode_line(report).decode()
     return {
         "timeUnixNano": str(run.end_ns),
         "observedTimeUnixNano": str(max(run.observed_ns, 0)),
-        "severityNumber": number,
-        "severityText": word,
+        "severityNumber": severity_number,
+        "severityText": severity_text,
         "body": {"stringValue": without_surrogates(line, "\N{REPLACEMENT CHARACTER}")},
         "attributes": ended,
         **ids,
     }
 
 
-def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
+def _metrics(record: Record, end_ns: int) -> list[Message]:
     """Gauges at the end of the run; unknown values are left out."""
     run = view_of(record)
-    metrics = record.metrics
-    # By direction, "" for a value without one.
-    measured: list[tuple[str, str, float, Mapping[str, Number | None]]] = [
-        *((name, unit, divisor, {"": read(run)}) for name, unit, divisor, read in _GAUGES),
-        (
-            "network.io",
-            "By",
-            1,
-            {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes},
-        ),
-        (
-            "disk.io",
-            "By",
-            1,
-            {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes},
-        ),
-    ]
-    for name, unit, divisor, values in measured:
-        points: list[Message] = []
-        for direction, value in values.items():
-            if value is None:
-                continue
-            point: dict[str, Any] = {}
-            if unit == "By":
-                point["asInt"] = str(round(value / divisor))
-            else:
-                point["asDouble"] = float(value / divisor)
-            point["timeUnixNano"] = str(at_ns)
-            if direction:
-                point["attributes"] = attributes({f"{name}.direction": direction})
-            points.append(point)
-        if points:
-            yield {
+    points_by_metric: dict[tuple[str, str], list[Message]] = {}
+    for gauge in _GAUGES:
+        value = gauge.read(run)
+        if value is None:
+            continue
+        point: dict[str, Any] = {}
+        if gauge.unit == "By":
+            point["asInt"] = str(round(value / gauge.divisor))
+        else:
+            point["asDouble"] = float(value / gauge.divisor)
+        point["timeUnixNano"] = str(end_ns)
+        if gauge.direction:
+            point["attributes"] = attributes({f"{gauge.name}.direction": gauge.direction})
+        points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)
+    metrics: list[Message] = []
+    for (name, unit), points in points_by_metric.items():
+        metrics.append(
+            {
                 "name": f"task_profiler.run.{name}",
                 "unit": unit,
                 "gauge": {"dataPoints": points},
             }
+        )
+    return metrics

@@ -20,8 +20,9 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     Counters start at 0 when the container starts.
 
     ``memory_cache_bytes`` is the page cache that no process maps, with the kernel's own caches,
-    ``memory_reclaimable_bytes`` all that the kernel drops before it kills. ``memory_kernel_bytes`` is the part of the memory used
-    that may be reclaimable, too, where the source cannot tell (:mod:`profiler.readers.memory_usage`).
+    ``memory_reclaimable_bytes`` all that the kernel drops before it kills. ``memory_kernel_bytes``
+    is the part of the memory used that may be reclaimable, too, where the source cannot tell
+    (:mod:`profiler.readers.memory_usage`).
 
     ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's
     end.

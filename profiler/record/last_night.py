@@ -1,17 +1,20 @@
-"""The last night in one sentence, with which the morning message begins.
+"""The last night in one sentence, with which the morning message and the report page begin.
 
 A night lasts from noon to noon: a failure at 22:30 and a success at 00:01 are in one night. The
 last night is the one that contains this morning, also in the afternoon.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta, tzinfo
+from itertools import islice
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND, instant_of_local
 from profiler.record.units import format_usd
 
+NOON = time(12)
+MIDNIGHT = time(0)
 MISSED = "missed"
 OUT_OF_MEMORY = "out of memory"
 # What needs a reader is first, each with what the sentence calls it.
@@ -33,10 +36,15 @@ RunCounts = Mapping[str, Mapping[str, int]]
 
 
 class Night(Struct, frozen=True, kw_only=True):
-    """The night that begins on ``day`` in this zone."""
+    """The night that begins at noon of ``day``, or at ``begins_at``, and lasts until the same time
+    of the next day.
+
+    Without ``zone``, in the time zone of this machine.
+    """
 
     day: date
-    zone: tzinfo
+    zone: tzinfo | None = None
+    begins_at: time = NOON
 
     @property
     def start_ns(self) -> int:
@@ -47,11 +55,18 @@ class Night(Struct, frozen=True, kw_only=True):
         return self._ns(self.day + timedelta(days=1))
 
     def _ns(self, day: date) -> int:
-        return round(datetime.combine(day, time(12), self.zone).timestamp()) * NS_PER_SECOND
+        moment = datetime.combine(day, self.begins_at, self.zone)
+        if self.zone is None:
+            moment = instant_of_local(moment)
+        return round(moment.timestamp()) * NS_PER_SECOND
 
     @property
     def title(self) -> str:
-        return f"Last night ({self.day.day} {self.day:%B})"
+        return f"Last night ({self.day_text})"
+
+    @property
+    def day_text(self) -> str:
+        return f"{self.day.day} {self.day:%B}"
 
 
 def last_night(now: datetime) -> Night:
@@ -62,45 +77,57 @@ def last_night(now: datetime) -> Night:
     return Night(day=now.date() - timedelta(days=1), zone=zone)
 
 
-class NightPart(Struct, frozen=True, kw_only=True):
-    """The runs of one outcome: ``text`` such as "2 failed", and the families that are named, with
-    the number of their runs. ``more_families`` are not named.
+class NightText(Struct, frozen=True, kw_only=True):
+    """A piece of the sentence: the number of runs of an ``outcome``, the name of a ``family`` with
+    such runs, or words between them.
     """
 
-    outcome: str
     text: str
-    families: Mapping[str, int] = {}
-    more_families: int = 0
-
-    def __str__(self) -> str:
-        """The text with the named families."""
-        if not self.families:
-            return self.text
-        names = [name if runs == 1 else f"{name} ×{runs}" for name, runs in self.families.items()]
-        more = ""
-        if self.more_families:
-            more = f" and {self.more_families} more"
-        return f"{self.text} ({', '.join(names)}{more})"
+    outcome: str | None = None
+    family: str | None = None
 
 
-def night_parts(counts: RunCounts) -> tuple[NightPart, ...]:
-    """The parts of the sentence, worst first."""
+def count_runs(outcomes_and_families: Iterable[tuple[str, str]]) -> RunCounts:
+    """The runs by outcome and family, each in the order of the first one."""
+    counts: dict[str, dict[str, int]] = {}
+    for outcome, family in outcomes_and_families:
+        families = counts.setdefault(outcome, {})
+        families[family] = families.get(family, 0) + 1
+    return counts
+
+
+def night_texts(title: str, counts: RunCounts, cost: str | None) -> Iterator[NightText]:
+    """The pieces of the sentence of a night, what went wrong first. ``cost`` is an amount with its
+    unit.
+    """
     parts = []
-    for outcome, predicate in _PREDICATES.items():
-        families = counts.get(outcome, {})
-        runs = sum(families.values())
-        if runs == 0:
-            continue
-        named = {} if outcome in _UNNAMED else dict(list(families.items())[:_MAX_NAMED])
-        parts.append(
-            NightPart(
-                outcome=outcome,
-                text=f"{runs} {predicate}",
-                families=named,
-                more_families=len(families) - len(named) if named else 0,
-            )
-        )
-    return tuple(parts)
+    for outcome in _PREDICATES:
+        if sum(counts.get(outcome, {}).values()):
+            parts.append(outcome)
+    if not parts:
+        yield NightText(text=f"{title}: nothing ran.")
+        return
+    yield NightText(text=f"{title}: {number_of_runs(counts)}")
+    for outcome in parts:
+        yield NightText(text=", ")
+        yield from _part_texts(outcome, counts[outcome])
+    yield NightText(text="." if cost is None else f", {cost}.")
+
+
+def _part_texts(outcome: str, families: Mapping[str, int]) -> Iterator[NightText]:
+    """The runs of one outcome, such as "2 failed (a, b)"."""
+    runs = sum(families.values())
+    yield NightText(text=f"{runs} {_PREDICATES[outcome]}", outcome=outcome)
+    if outcome in _UNNAMED:
+        return
+    separator = " ("
+    for family, family_runs in islice(families.items(), _MAX_NAMED):
+        yield NightText(text=separator)
+        name = family if family_runs == 1 else f"{family} ×{family_runs}"
+        yield NightText(text=name, outcome=outcome, family=family)
+        separator = ", "
+    more = len(families) - _MAX_NAMED
+    yield NightText(text=f" and {more} more)" if more > 0 else ")")
 
 
 def number_of_runs(counts: RunCounts) -> str:
@@ -117,10 +144,5 @@ def night_sentence(night: Night, counts: RunCounts, usd: float | None) -> str:
 
     Such as "Last night (24 November): 3 runs, 1 failed (etl), 2 succeeded, $4.10.".
     """
-    parts = night_parts(counts)
-    if not parts:
-        return f"{night.title}: nothing ran."
-    words = [number_of_runs(counts), *map(str, parts)]
-    if usd is not None:
-        words.append(format_usd(usd))
-    return f"{night.title}: {', '.join(words)}."
+    cost = None if usd is None else format_usd(usd)
+    return "".join(piece.text for piece in night_texts(night.title, counts, cost))

@@ -64,8 +64,9 @@ class Metrics(Model, frozen=True, kw_only=True):
     time from the start of the image pull to the end, rounded up to whole seconds, at least 60 s.
     Memory used is the memory that is needed: usage without what the kernel drops before it kills.
     ``memoryCacheMB`` is the page cache and kernel memory in that. ``maxMemoryUsedMB`` is the
-    largest memory used, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method by which
-    ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading.
+    largest memory used, ``memoryUsagePeakMB`` the largest usage including all page cache.
+    ``memoryPeakSource`` is the method by which ``maxMemoryUsedMB`` was measured,
+    ``maxMemoryUsedAt`` the time of the highest reading.
     ``vcpuSize`` is the task's size, else the host's; ``vcpuShare`` is the container's own CPU
     share, which is not a limit. ``vcpuSaturatedPercent`` is the share of the time in which all
     containers of the task together used at least 95 % of its vCPUs. ``slowdownAtVcpu`` maps smaller

@@ -1,9 +1,9 @@
 """The metrics of a report in its lines: as a text like Lambda's, and in CloudWatch's Embedded
 Metric Format (EMF).
 
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
-CloudWatch bills each name in each family as one metric. A name that begins with ``max`` is a
-maximum; the name of any other distribution is its average.
+The CloudWatch User Guide specifies it: "Specification: Embedded metric format". CloudWatch bills
+each name in each family as one metric. A name that begins with ``max`` is a maximum; the name of
+any other distribution is its average.
 """
 
 import math

@@ -53,7 +53,7 @@ _SHORT_ENDS: Mapping[EndStatus, str] = {
 
 
 def short_cause(status: EndStatus, category: StopCategory, exit_code: int | None) -> str:
-    """Why the task ended, in at most four words, for a title: ``Out of memory``, ``Exit code 3``."""
+    """Why the task ended, in at most four words for a title: ``Out of memory``, ``Exit code 3``."""
     if status == "failure" and category == "exit" and exit_code is not None:
         return f"Exit code {describe_exit_code(exit_code)}"
     if status == "success":

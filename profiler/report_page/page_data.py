@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
 from profiler.core.timestamps import parse_ns
@@ -18,7 +19,8 @@ from profiler.record.record_model import Record, Report, outcome
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
-from profiler.report_page.page_rows import PageNotice
+from profiler.report_page.page_night import night_of_page
+from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
 from profiler.report_page.page_run import page_run, run_details, whole_ms
 from profiler.report_page.page_series import (
     Run,
@@ -97,9 +99,10 @@ def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
     now_ns = parse_ns(request.generated_at) or 0
     keys = [family_key(run.record) for run in runs]
     labels = family_labels([*keys, *map(family_of_notice, request.notices)])
-    start = _start(runs, request, labels)
+    page_runs = [*_run_rows(runs, request, labels)]
+    start = _start(runs, page_runs, request, labels)
     room = request.max_bytes - _END_BYTES - len(compressed(start))
-    rows, room = first_that_fit(_run_rows(runs, request, labels), room, at_least=1)
+    rows, room = first_that_fit((run.as_json() for run in page_runs), room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
     before = _successes_before(runs, keys)
@@ -129,8 +132,17 @@ def build_page_data(runs: Sequence[Run], request: PageRequest) -> PageData:
     )
 
 
-def _start(runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey, str]) -> str:
+def _start(
+    runs: Sequence[Run],
+    page_runs: Sequence[PageRun],
+    request: PageRequest,
+    labels: Mapping[FamilyKey, str],
+) -> str:
     """The page's JSON before the runs, without the closing brace."""
+    notices = _notice_rows(request.notices, labels)
+    night = None
+    if not request.only_one:
+        night = night_of_page(page_runs, notices, parse_ns(request.generated_at) or 0)
     evidence: Iterable[Evidence | None] | None = request.evidence
     if evidence is None:
         evidence = evidence_of_past_runs((run.past for run in runs), request.on_fargate)
@@ -141,17 +153,18 @@ def _start(runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey,
         "onlyOne": request.only_one,
         "onFargate": request.on_fargate,
         "sizing": [*size_rows(evidence, labels, request.price_overrides)],
-        "notices": _notice_rows(request.notices, labels),
+        "notices": [notice.as_json() for notice in notices],
+        "lastNight": known(PageNight.as_json, night),
     }
     return to_json(document).removesuffix("}")
 
 
 def _run_rows(
     runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey, str]
-) -> Iterator[Mapping[str, object]]:
+) -> Iterator[PageRun]:
     for run in runs:
         cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
-        yield page_run(run, labels[family_key(run.record)], cost).as_json()
+        yield page_run(run, labels[family_key(run.record)], cost)
 
 
 def _successes_before(
@@ -184,15 +197,12 @@ def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
 
 def _notice_rows(
     notices: Sequence[ScheduleNoticeLine], labels: Mapping[FamilyKey, str]
-) -> list[Mapping[str, object]]:
+) -> list[PageNotice]:
     late = set()
     for line in notices:
         if line.notice.kind == "late":
             late.add(_due_time_of(line))
-    rows: list[Mapping[str, object]] = []
-    for line in notices:
-        rows.append(_notice_row(line, labels[family_of_notice(line)], late).as_json())
-    return rows
+    return [_notice_row(line, labels[family_of_notice(line)], late) for line in notices]
 
 
 def _notice_row(line: ScheduleNoticeLine, family: str, late: Container[object]) -> PageNotice:
@@ -227,7 +237,8 @@ def size_rows(
             sizes.append(size | {"holdsMemory": option.holds_memory})
         resize = None
         if choice.changes and choice.is_fargate and not evidence.is_moved:
-            resize = evidence.family.name
+            family = evidence.family
+            resize = command_line("taskdef", "resize", family.name, region=family.region)
         yield without_none(
             {
                 "current": advised["current"],

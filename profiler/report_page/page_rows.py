@@ -25,11 +25,11 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     """What tables and overview charts show of a run.
 
     ``family`` is a label that only this family has; ``name`` is the family itself where the label
-    differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu`` and
-    ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and ``vcpu_max``
-    are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
-    ``read``, ``written``, ``received`` and ``sent`` are bytes. ``course`` has the memory peaks of
-    24 equal parts as digits to the base 36.
+    differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
+    and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
+    ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
+    ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
+    ``course`` has the memory peaks of 24 equal parts as digits to the base 36.
     """
 
     id: str
@@ -136,9 +136,9 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
 
     ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
     after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is a
-    sentence on kills for memory, and the processes. ``usual`` are the fields of the compared numbers
-    that are within the spread of the family's earlier successes, ``unusual`` those that are not; a
-    number of fewer than five runs is in neither.
+    sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
+    numbers that are within the spread of the family's earlier successes, ``unusual`` those
+    that are not; a number of fewer than five runs is in neither.
     """
 
     verdict: list[str]
@@ -175,3 +175,24 @@ class PageNotice(PageRow, frozen=True, kw_only=True):
     began: int | None = None
     came_late: bool | None = None
     text: str
+
+
+class PageNightText(PageRow, frozen=True, kw_only=True):
+    """A piece of the sentence of the last night. ``run`` is the row of the run that it opens."""
+
+    text: str
+    is_number: bool | None = None
+    run: int | None = None
+
+
+class PageNight(PageRow, frozen=True, kw_only=True):
+    """The sentence of the last night, and its bounds, also as times of ``zone``, in which it was
+    made.
+    """
+
+    texts: list[PageNightText]
+    start: int
+    end: int
+    begins: str
+    ends: str
+    zone: str

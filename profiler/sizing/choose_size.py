@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.record.record_model import Number, SlowdownBounds, TaskSize
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import vcpu_limit
 from profiler.record.units import as_number
@@ -23,6 +23,8 @@ from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 GROWTH_RUNS = 30
 # The margin above the means of minutes, which do not show shorter peaks.
 MINUTE_MARGIN_PERCENT = 50
+# A reservation of which less than this share is not needed is right.
+MIN_UNNEEDED_SHARE = 0.1
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -41,10 +43,11 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     """The recommended size, and the ``current`` one of the latest run's task, of which a part
     can be unknown.
 
-    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``outgrown`` would be enough
-    without the growth; None if that does not change the size. ``chosen`` and the table of
-    ``options``, by vCPU, exist on Fargate only, and ``ranked``: all sizes that are enough, the best
-    one first, which is ``chosen`` unless a faster one was asked for.
+    ``needs_more_vcpu``, ``needs_more_memory``: than Fargate has. ``size`` has neither part if a
+    run was killed at Fargate's largest memory. ``outgrown`` would be enough without the growth;
+    None if that does not change the size. ``chosen`` and the table of ``options``, by vCPU, exist
+    on Fargate only, and ``ranked``: all sizes that are enough, the best one first, which is
+    ``chosen`` unless a faster one was asked for.
     """
 
     current: TaskSize
@@ -91,15 +94,32 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     @property
     def changes(self) -> bool:
         """Whether another size is better than the current one, if that is known; outside
-        Fargate, only a larger one.
+        Fargate, in a part of which both are known.
         """
         if self.current == TaskSize():
             return False
-        pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
-        if self.is_fargate:
-            return any(current != new for current, new in pairs if new is not None)
-        return any(
-            current < new for current, new in pairs if current is not None and new is not None
+        for current, new in self._parts:
+            is_compared = self.is_fargate or current is not None
+            if is_compared and new is not None and new != current:
+                return True
+        return False
+
+    @property
+    def is_reserved_too_much(self) -> bool:
+        """Whether less than the reservation of a task outside Fargate is enough."""
+        return not self.is_fargate and self.changes and not self.has_more_memory
+
+    @property
+    def exceeds_fargate(self) -> bool:
+        """Whether a run was killed at Fargate's largest memory, so that no size is recommended."""
+        return self.is_fargate and self.need.above_mb >= LARGEST.memory_mb
+
+    @property
+    def _parts(self) -> tuple[tuple[Number | None, Number | None], ...]:
+        """The vCPUs and the memory of the current and of the recommended size."""
+        return (
+            (self.current.vcpu, self.size.vcpu),
+            (self.current.memory_mb, self.size.memory_mb),
         )
 
 
@@ -138,7 +158,7 @@ def _decide(
         evidence.outcomes.has_success or evidence.outcomes.out_of_memory
     )
     if task.launch_type != FARGATE or is_unproven:
-        size = _round_up(evidence, need)
+        size = _reservation(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
     known_prices = prices(
         task.region, task.cpu_architecture, price_overrides, on_spot=is_on_spot(task.cost)
@@ -149,9 +169,27 @@ def _decide(
         max_slowdown_percent=policy.max_slowdown_percent,
         prices=known_prices,
     )
+    return _decide_on_fargate(evidence, policy, what_if)
+
+
+def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> SizeDecision:
+    """The cheapest size that is enough; none after a kill at the largest memory."""
+    need = what_if.need
+    current = evidence.size
     every = [what_if.option(size) for size in LEGAL_SIZES]
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
     needs_more_memory = not need.fits(LARGEST.memory_mb)
+    if need.above_mb >= LARGEST.memory_mb:
+        return SizeDecision(
+            current=current,
+            size=TaskSize(),
+            is_fargate=True,
+            policy=policy,
+            need=need,
+            needs_more_vcpu=needs_more_vcpu,
+            needs_more_memory=True,
+            options=what_if.table(None),
+        )
     fitting = [
         option
         for option in every
@@ -201,6 +239,35 @@ def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.needs.oom_size_mb or 0)
 
 
+def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
+    """The requirement rounded up, or the current size where that is right.
+
+    A size that is too small in one part is not reduced in the other one.
+    """
+    current = evidence.size
+    needed = _round_up(evidence, need)
+    if not evidence.outcomes.has_success:  # failures show only that a size was too small
+        is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
+        if is_too_small:
+            return replace(current, memory_mb=needed.memory_mb)
+        return current
+    vcpu = _unless_right(needed.vcpu, current.vcpu)
+    memory_mb = _unless_right(needed.memory_mb, current.memory_mb)
+    has_more_memory = (memory_mb or 0) > (current.memory_mb or math.inf)
+    if has_more_memory and current.vcpu is not None:
+        vcpu = current.vcpu
+    return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
+
+
+def _unless_right(needed: Number | None, current: Number | None) -> Number | None:
+    """The needed part of a size, or the current one if little of it is not needed."""
+    if needed is None or current is None:
+        return needed
+    if (1 - MIN_UNNEEDED_SHARE) * current < needed < current:
+        return current
+    return needed
+
+
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough
     or slows no run down.
@@ -223,12 +290,6 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
         vcpu = as_number(min(rounded, not_slower or rounded))
     if evidence.needs.has_memory:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, 64))
-    current = evidence.size
-    if not evidence.outcomes.has_success:  # failures show only that a size was too small
-        is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
-        if is_too_small:
-            return replace(current, memory_mb=memory_mb)
-        return current
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 

@@ -1,7 +1,7 @@
 """The sentences that explain a recommended size."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import first_names
@@ -10,6 +10,7 @@ from profiler.record.record_model import SlowdownBounds
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
+    APPROXIMATELY,
     format_count,
     format_duration,
     format_memory,
@@ -24,15 +25,22 @@ from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.month import Month, MonthBasis
 from profiler.sizing.trend import Growth, growth
-from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
+from profiler.sizing.what_if import ROUNDING, SizeOption
 
-_MAX_RUNS_AHEAD = 1000
 _MANY_RUNS = 10
 _MIN_PERCENT = 0.5
+_MONTH_BASES: Mapping[MonthBasis, str] = {
+    "schedule": " by its schedules",
+    "window": ", as many a day as its runs show",
+    "nightly": ", if it runs nightly",
+}
 
 
-def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
+def reasons(
+    evidence: Evidence, choice: SizeDecision, month: Month | None, *, brief: bool = False
+) -> tuple[str, ...]:
     """Return the sentences, the most important first.
 
     ``brief`` leaves out the sizes that were not chosen.
@@ -40,11 +48,12 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
     return (
         _basis(evidence),
         *_memory(evidence, choice),
+        *_reservation(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
-        *_price_on_fargate(evidence, choice),
-        *_cost(evidence, choice),
+        *_price_on_fargate(evidence, choice, month),
+        *_cost(evidence, choice, month),
         *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
         *_growth(evidence, choice),
         *_spike_and_devices(evidence),
@@ -103,6 +112,11 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     if oom_size_mb is not None:
         yield f"With {format_memory(oom_size_mb)} a run ran out of memory: the task needs more."
+        if choice.exceeds_fargate:
+            yield (
+                f"No size of Fargate has more than {format_memory(LARGEST.memory_mb)}: split the "
+                "work into smaller runs, or run the task on EC2, whose instances have more memory."
+            )
     elif evidence.needs.reached_size_mb is not None:
         yield (
             "The memory usage reached the limit between two samples, and a child process may "
@@ -123,6 +137,15 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield (
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
+        )
+
+
+def _reservation(choice: SizeDecision) -> Iterator[str]:
+    if choice.is_reserved_too_much:
+        reserved = format_task_size(choice.current.vcpu, choice.current.memory_mb)
+        yield (
+            f"Less is enough than the reserved {reserved}: other tasks can use the rest of the "
+            "instance."
         )
 
 
@@ -195,11 +218,11 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
-def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
     saving_percent = choice.saving_percent
     chosen = choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
-        if choice.is_fargate and choice.is_right and evidence.outcomes.has_success:
+        if choice.is_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -222,21 +245,25 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     at_least = "at least " if is_on_spot(evidence.latest.cost) else ""
     yield (
         f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), evidence)}{duration}."
+        f"run{_monthly(abs(saved_usd), month)}{duration}."
     )
 
 
-def _monthly(usd_per_run: float, evidence: Evidence) -> str:
-    runs = runs_per_month(evidence)
-    usd = usd_per_month(usd_per_run, evidence)
-    if runs is None or usd is None:
+def _monthly(usd_per_run: float, month: Month | None) -> str:
+    if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
-    count = f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"
-    return f", about {format_usd(usd)} a month at {count} {'run' if count == '1' else 'runs'}"
+    runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
+    count = f"{runs} {'run' if runs == '1' else 'runs'}"
+    money = format_usd(usd_per_run * month.runs)
+    if month.basis == "measured":
+        return f", about {money} a month at {count}"
+    return f", {APPROXIMATELY}{money} a month at {count}{_MONTH_BASES[month.basis]}"
 
 
-def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _price_on_fargate(
+    evidence: Evidence, choice: SizeDecision, month: Month | None
+) -> Iterator[str]:
     """The cost on Fargate of a run of another place, or why it is unknown."""
     chosen = choice.chosen
     region = evidence.on_fargate
@@ -255,7 +282,7 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
-            f"{most}{format_usd(usd)}{_monthly(usd, evidence)}."
+            f"{most}{format_usd(usd)}{_monthly(usd, month)}."
         )
 
 
@@ -382,9 +409,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         else:
             when = f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif (
-        needed is not None and needed.per_run * (needed.runs - 1) >= 0.05 * needed.now
-    ):  # a rise by 5 % over the runs
+    elif needed is not None and needed.is_notable:
         limits_mb = {
             limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb
         }
@@ -413,8 +438,8 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
-    runs = trend.runs_until(limit_mb)
-    if runs is None or runs > _MAX_RUNS_AHEAD:
+    runs = trend.runs_until_near(limit_mb)
+    if runs is None:
         return None
     return f"the limit of {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
 
@@ -495,9 +520,10 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
                 f"The {what.format(first_names([repr(name) for name in names]))}: it is not "
                 "included."
             )
-    if not choice.is_fargate and (
+    has_requirement = (
         evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes
-    ):
+    )
+    if not choice.is_fargate and not choice.is_right and has_requirement:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""

@@ -15,7 +15,7 @@ from profiler.record.record_model import Record, TaskSize
 from profiler.record.task_needs import size_of
 from profiler.record.units import as_number, format_duration, format_task_size
 from profiler.sizing.advice import Advice, advise
-from profiler.sizing.evidence import Evidence
+from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
@@ -168,6 +168,18 @@ class ResizeCase:
         if self.evidence is None:
             return None
         evidence = with_all_needs(self.evidence, self.window)
+        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
+
+    @cached_property
+    def advice_on_reservation(self) -> Advice | None:
+        """``recommend``'s, for runs outside Fargate, which have any size.
+
+        Nothing acts on it.
+        """
+        newest = self.newest[-LAST_RUNS:]
+        evidence = evidence_of_runs(newest[-1].family, newest) if newest else None
+        if evidence is None:
+            return None
         return advise(evidence, self.policy.size, self._price_overrides, brief=True)
 
     @property

@@ -78,11 +78,18 @@ def _is_not_on_fargate(case: ResizeCase) -> str | None:
     if record is None or record.launch_type == FARGATE:
         return None
     place = _PLACES.get(record.launch_type or "", "not on Fargate")
-    return f"its runs are {place}, where the size is only a reservation"
+    reason = f"its runs are {place}, where the size is only a reservation"
+    advice = case.advice_on_reservation
+    if advice is None or advice.verdict not in ("less is enough", "too small"):
+        return reason
+    return f"{reason}: {advice.verdict}"
 
 
 def _reservation(case: ResizeCase) -> TaskSize | None:
-    return None if case.advice is None else case.advice.choice.size
+    advice = case.advice_on_reservation
+    if advice is None or not advice.choice.changes:
+        return None
+    return advice.choice.size
 
 
 # What is not known yet.
@@ -191,6 +198,12 @@ def _is_at_risk(case: ResizeCase) -> str | None:
     if case.has_few_runs and not case.was_killed:
         return None
     return case.advice.risk or case.revision.killed_limit
+
+
+def _exceeds_fargate(case: ResizeCase) -> str | None:
+    if case.advice is None or not case.advice.choice.exceeds_fargate:
+        return None
+    return "a run was killed at Fargate's largest memory: split its work, or run it on EC2"
 
 
 def _larger_size(case: ResizeCase) -> ChosenSize | None:
@@ -389,6 +402,7 @@ RULES: Final = (
         docs=f"reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
     ),
     Rule(action="resize", reason=_is_at_risk, size=_larger_size),
+    Rule(action="none", reason=_exceeds_fargate),
     Rule(action="none", reason=_larger_may_not_be_taken),
     Rule(action="none", reason=_went_badly),
     Rule(action="resize", reason=_saves, size=_smaller_size),

@@ -9,6 +9,9 @@ from msgspec import Struct
 from profiler.core.optional_math import median
 
 _MIN_TREND_RUNS = 8
+# A smaller rise over all runs is not worth a word, nor is a limit that is further away.
+_MIN_NOTABLE_SHARE = 0.05
+_MAX_RUNS_AHEAD = 1000
 
 
 class Growth(Struct, frozen=True, kw_only=True):
@@ -20,6 +23,10 @@ class Growth(Struct, frozen=True, kw_only=True):
     now: float
     runs: int
 
+    @property
+    def is_notable(self) -> bool:
+        return self.per_run * (self.runs - 1) >= _MIN_NOTABLE_SHARE * self.now
+
     def after(self, runs: int) -> float:
         return self.now + self.per_run * runs
 
@@ -28,6 +35,11 @@ class Growth(Struct, frozen=True, kw_only=True):
         has.
         """
         return None if self.now > limit else int((limit - self.now) // self.per_run) + 1
+
+    def runs_until_near(self, limit: float) -> int | None:
+        """As above; None also for a limit that is far away."""
+        runs = self.runs_until(limit)
+        return None if runs is None or runs > _MAX_RUNS_AHEAD else runs
 
 
 def growth(values: Sequence[float]) -> Growth | None:

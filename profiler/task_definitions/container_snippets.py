@@ -46,17 +46,15 @@ def monitor_container(
 ) -> Mapping[str, object]:
     """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
-    options = OwnLog(
-        group=request.log_group, region=region, stream_prefix=request.stream_prefix
-    ).options
-    batch = DefinedContainer(name=request.container, log_driver=AWSLOGS, log_options=options)
-    if request.report_stream == "batch":
-        settings = {}
-    else:
-        settings = {REPORT_STREAM_VARIABLE: request.report_stream}
-    return MonitorContainer(
+    log = OwnLog(group=request.log_group, region=region, stream_prefix=request.stream_prefix)
+    batch = DefinedContainer(name=request.container, log_driver=AWSLOGS, log_options=log.options)
+    settings: dict[str, str] = {}
+    if request.report_stream != "batch":
+        settings[REPORT_STREAM_VARIABLE] = request.report_stream
+    monitor = MonitorContainer(
         image=request.image, batch=batch, stacks=request.stacks, settings=settings
-    ).definition()
+    )
+    return monitor.definition()
 
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:
@@ -64,11 +62,11 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
     match container_format:
         case "json":
             return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
-        case (
-            "terraform"
-        ):  # an object for jsonencode() in container_definitions of aws_ecs_task_definition
+        case "terraform":
+            # An object for jsonencode() in container_definitions of aws_ecs_task_definition.
             return f"{_hcl(monitor_container(request), '')}\n"
-        case "cloudformation":  # an item of ContainerDefinitions, in YAML
+        case "cloudformation":
+            # An item of ContainerDefinitions, in YAML.
             container = pascal_case(monitor_container(request, default_region=TEMPLATE_REGION))
             return TextStyle(is_yaml=True).block([container], "") + "\n"
         case "cdk":
@@ -76,18 +74,20 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
 
 
 def _hcl(value: object, indent: str) -> str:
-    inner = indent + _INDENT
+    """The value in the language of Terraform; further lines begin with ``indent``."""
+    inner_indent = indent + _INDENT
     if isinstance(value, dict):
         names = [name if name.isidentifier() else json.dumps(name) for name in value]
         width = max(map(len, names))
         lines = ""
         for name, item in zip(names, value.values(), strict=True):
-            lines += f"{inner}{name:<{width}} = {_hcl(item, inner)}\n"
+            lines += f"{inner_indent}{name:<{width}} = {_hcl(item, inner_indent)}\n"
         return f"{{\n{lines}{indent}}}"
     if isinstance(value, list):
-        return f"[{', '.join(_hcl(item, indent) for item in value)}]"
-    written = json.dumps(value, ensure_ascii=False)
-    return written.replace("${", "$${").replace("%{", "%%{")  # no interpolation
+        items = [_hcl(item, indent) for item in value]
+        return f"[{', '.join(items)}]"
+    json_text = json.dumps(value, ensure_ascii=False)
+    return json_text.replace("${", "$${").replace("%{", "%%{")  # no interpolation
 
 
 def pascal_case(value: object) -> object:
@@ -121,40 +121,39 @@ monitor.linuxParameters!.addCapabilities(ecs.Capability.SYS_PTRACE);
 """
 
 
+def _quoted(value: object) -> str:
+    """The text as a literal of TypeScript."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _cdk(request: ContainerRequest) -> str:
     """TypeScript that adds the monitor to a ``taskDefinition`` of aws-cdk-lib/aws-ecs."""
-    image, container, group, prefix = (
-        json.dumps(text, ensure_ascii=False)
-        for text in (request.image, request.container, request.log_group, request.stream_prefix)
-    )
     monitor = monitor_container(request)
-    variables = ", ".join(
-        f"{name}: {json.dumps(value, ensure_ascii=False)}"
-        for name, value in environment_of(monitor).items()
-    )
+    variables = [f"{name}: {_quoted(value)}" for name, value in environment_of(monitor).items()]
+    group = _quoted(request.log_group)
     access = ""
     grants = ""
     if request.stacks is not None:
         access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
         grants = _CDK_ACCESS
     return f"""\
-const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
-  image: ecs.ContainerImage.fromRegistry({image}),
+const monitor = taskDefinition.addContainer({_quoted(monitor["name"])}, {{
+  image: ecs.ContainerImage.fromRegistry({_quoted(request.image)}),
   command: ["monitor"],
   essential: false,
   stopTimeout: cdk.Duration.seconds({monitor["stopTimeout"]}),
   memoryReservationMiB: {monitor["memoryReservation"]},
   memoryLimitMiB: {monitor["memory"]},
-  user: {json.dumps(monitor["user"])},
+  user: {_quoted(monitor["user"])},
   readonlyRootFilesystem: true,
-{access}  environment: {{ {variables} }},
+{access}  environment: {{ {", ".join(variables)} }},
   logging: ecs.LogDrivers.awsLogs({{
     logGroup: logs.LogGroup.fromLogGroupName(taskDefinition, "TaskMonitorLogGroup", {group}),
-    streamPrefix: {prefix},
+    streamPrefix: {_quoted(request.stream_prefix)},
   }}),
 }});
 monitor.addContainerDependencies({{
-  container: taskDefinition.findContainer({container})!,
+  container: taskDefinition.findContainer({_quoted(request.container)})!,
   condition: ecs.ContainerDependencyCondition.START,
 }});
 {grants}"""

@@ -90,13 +90,17 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     def user(self) -> str:
         if self.uses_neuron:
             return _ROOT
-        return USER if self.stacks is None else PTRACE_USER
+        if self.stacks is not None:
+            return PTRACE_USER
+        return USER
 
     @property
     def memory_mb(self) -> int:
         if self.uses_neuron:
             return _MEMORY_WITH_NEURON_MB
-        return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
+        if self.uses_gpu:
+            return _MEMORY_WITH_GPU_MB
+        return _MEMORY_MB
 
     def definition(self) -> Mapping[str, object]:
         """The container definition, as RegisterTaskDefinition takes it."""
@@ -179,53 +183,63 @@ def refresh(
     Without ``has_image``, its image stays. If the batch depends on the monitor (``is_stricter``),
     ``essential`` and ``dependsOn`` stay.
     """
-    kept: set[str] = set()
+    kept_fields: set[str] = set()
     if not has_image:
-        kept.add("image")
+        kept_fields.add("image")
     if is_stricter:
-        kept |= {"essential", "dependsOn"}
+        kept_fields |= {"essential", "dependsOn"}
     changed = {**container}
-    notes = []
-    for field, new_monitors in present.definition().items():
-        if field in kept:
+    notes: list[str] = []
+    for field, added_today in present.definition().items():
+        if field in kept_fields:
             continue
         old = container.get(field)
-        value = _present_value(field, container, new_monitors, present)
-        if value != old:
-            changed[field] = value
-            notes.append(_note(field, old, value))
+        new = _present_value(field, container, added_today, present)
+        if new != old:
+            changed[field] = new
+            notes.append(_note(field, old, new))
     return changed, tuple(notes)
 
 
 def _present_value(
-    field: str, container: Mapping[str, object], value: object, present: MonitorContainer
+    field: str, container: Mapping[str, object], added_today: object, present: MonitorContainer
 ) -> object:
-    """The new value of the field; ``value`` is a new monitor's."""
+    """The new value of the field; ``added_today`` is a new monitor's."""
     old = container.get(field)
     if old is None or field in ("image", "essential"):
-        return value
+        return added_today
     new = old
     match field:
         case "stopTimeout" | "memoryReservation" | "memory":
-            new = old if (count(old) or 0) >= (count(value) or 0) else value
+            new = _larger(old, added_today)
         case "command":
-            new = old if isinstance(old, list) and "monitor" in old else value
+            if not isinstance(old, list) or "monitor" not in old:
+                new = added_today
         case "dependsOn":
-            dependencies = list(mappings(old))
-            (start,) = mappings(value)
-            if start not in dependencies:
-                batch = present.batch.name
-                others = [item for item in dependencies if item.get("containerName") != batch]
-                new = [*others, start]
+            new = _with_start(old, added_today, present.batch.name)
         case "environment":
-            new = _with_variables(list(mappings(old)), list(mappings(value)), present)
+            new = _with_variables(list(mappings(old)), list(mappings(added_today)), present)
         case "linuxParameters":
-            new = _with_access(mapping(old), mapping(value))
+            new = _with_access(mapping(old), mapping(added_today))
         case "logConfiguration":
-            new = _present_log(container, mapping(old), mapping(value), present)
+            new = _present_log(container, mapping(old), mapping(added_today), present)
         case "user":
-            new = value if present.is_root and old not in ROOT_USERS else old
+            new = added_today if present.is_root and old not in ROOT_USERS else old
     return new
+
+
+def _larger(old: object, new: object) -> object:
+    return new if (count(old) or 0) < (count(new) or 0) else old
+
+
+def _with_start(old: object, new: object, batch: str) -> object:
+    """The owner's dependencies, of which the one on the batch is the monitor's."""
+    dependencies = list(mappings(old))
+    (start,) = mappings(new)
+    if start in dependencies:
+        return old
+    others = [item for item in dependencies if item.get("containerName") != batch]
+    return [*others, start]
 
 
 def _with_variables(
@@ -235,14 +249,14 @@ def _with_variables(
     group by default.
     """
     variables = {str(variable.get("name")): variable for variable in old}
-    given = {*variables}
-    kept = given & (GPU_VARIABLES.keys() - present.settings.keys())
+    kept_names = variables.keys() & (GPU_VARIABLES.keys() - present.settings.keys())
     is_requested = present.own_log is not None and present.own_log.is_requested
-    if not is_requested and not given.isdisjoint((LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM")):
-        kept.add(LOG_GROUP_VARIABLE)
+    has_place = LOG_GROUP_VARIABLE in variables or "TASK_PROFILER_LOG_STREAM" in variables
+    if has_place and not is_requested:
+        kept_names.add(LOG_GROUP_VARIABLE)
     for variable in new:
         name = str(variable["name"])
-        if name not in kept:
+        if name not in kept_names:
             variables[name] = {**variables.get(name, {}), **variable}
     return list(variables.values())
 
@@ -260,10 +274,10 @@ def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mappin
 
 def _joined(old: object, new: object) -> list[object]:
     """The items of the old list, and the new ones that it lacks; anything else is no list."""
-    kept = [*old] if isinstance(old, list) else []
+    joined: list[object] = list(old) if isinstance(old, list) else []
     if not isinstance(new, list):
-        return kept
-    return kept + [item for item in new if item not in kept]
+        return joined
+    return joined + [item for item in new if item not in joined]
 
 
 def _present_log(
@@ -278,15 +292,12 @@ def _present_log(
     own_log = present.own_log
     options = mapping(old.get("options"))
     if own_log is not None:
-        is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in environment_of(container)
-        is_same = (
-            old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
-        )
+        is_awslogs = old.get("logDriver") == AWSLOGS
         if own_log.is_requested:
-            is_right = is_same
+            arrives = is_awslogs and text(options.get("awslogs-group")) == own_log.group
         else:
-            is_right = old.get("logDriver") == AWSLOGS or is_set_by_owner
-        if not is_right:
+            arrives = is_awslogs or "TASK_PROFILER_LOG_STREAM" in environment_of(container)
+        if not arrives:
             return new
     if not MULTILINE_OPTIONS & set(options):
         return old

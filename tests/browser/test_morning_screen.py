@@ -152,6 +152,14 @@ def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path:
     assert "30 of 35 families" in tab.inner_text("#morning")
     tab.click("#morning-all")
     assert tab.locator("#morning tbody tr").count() == 35
+    tab.click("#night-controls [data-width=all]")
+    assert tab.locator("#night .lane").count() == 30
+    assert tab.inner_text("#night-left-out").startswith("Not drawn: 5 more families.")
+    tab.click("#night-left-out >> text=Show all 35 families")
+    assert tab.locator("#night .lane").count() == 35
+    assert tab.evaluate("document.activeElement.id") == "night-all"
+    tab.click("#night-left-out >> text=Show 30 families")
+    assert tab.locator("#night .lane").count() == 30
 
 
 def test_the_heatmap_shows_a_peak_or_an_average_and_the_address_keeps_it(
@@ -171,19 +179,25 @@ def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, ni
     tab = opened(nights)
     shown = tab.inner_text("#last-night")
     etl = "(nightly-etl)"
-    night = "Nothing ran last night. Night of 2026-11-19"
-    assert (
-        shown == f"{night}: 1 missed {etl}, 1 killed for memory {etl}, 1 failed {etl}, 1 succeeded"
+    assert shown == (
+        f"Nothing ran last night. Night of 2026-11-19: 3 runs, 1 missed {etl}, "
+        f"1 killed for memory {etl}, 1 failed {etl}, 1 succeeded, $0.090."
     )
     assert tab.locator("#failures tbody tr").count() == 2
     tab.click("#last-night a >> nth=0")
     tab.wait_for_selector("#detail[open] .verdict.bad")
     assert tab.evaluate("location.hash") == f"#run=nightly-etl-{KILLED.record.task_id[:8]}-0"
-    that_day = tab.context.new_page()
-    that_day.clock.set_fixed_time("2026-11-20T20:00:00Z")
-    that_day.goto(nights.as_uri())
-    ready(that_day)
-    assert that_day.inner_text("#last-night").startswith("Last night: 1 missed")
+
+
+def test_a_reader_in_another_time_zone_sees_whose_night_the_sentence_is_of(
+    opened: Opener, nights: Path
+) -> None:
+    assert "time zone" not in opened(nights).inner_text("#last-night")
+    shown = opened(nights, zone="Asia/Tokyo").inner_text("#last-night")
+    assert shown.endswith(
+        "2026-11-19 12:00 to 2026-11-20 12:00 UTC, the time zone of the computer that made this "
+        "page."
+    )
 
 
 def test_a_page_of_few_runs_is_the_list_alone(opened: Opener, tmp_path: Path) -> None:

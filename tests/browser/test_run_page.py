@@ -183,6 +183,44 @@ def test_the_recommended_size_follows_the_verdict(opened: Opener, ecs_dashboard:
     assert tab.evaluate(place, ".verdict") < tab.evaluate(place, ".lead") < 600
 
 
+def test_the_sizes_are_a_picture_that_keys_read(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    plot = tab.locator(".sizes-plot")
+    shown = tab.inner_text(".size-text")
+    assert shown.startswith("2 vCPU, 5 GB: as long as now, ")
+    assert shown.endswith(", recommended.")
+    assert plot.get_attribute("aria-valuetext") == shown
+    plot.focus()
+    tab.keyboard.press("ArrowLeft")
+    assert tab.inner_text(".size-text").startswith("2 vCPU, 4 GB: ")
+    assert tab.inner_text(".size-text").endswith(", current size, too little memory.")
+    assert tab.is_visible(".size-cursor")
+    tab.keyboard.press("End")
+    assert plot.get_attribute("aria-valuenow") == plot.get_attribute("aria-valuemax")
+    tab.hover(".sizes-plot .nsewdrag >> nth=0", position={"x": 5, "y": 40})
+    assert plot.get_attribute("aria-valuenow") == "1"
+
+
+@LOOKS
+def test_the_picture_of_the_sizes_fits_without_overlap(
+    opened: Opener, ecs_dashboard: Path, width: int, theme: str
+) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}", width=width, theme=theme)
+    assert tab.locator(".sizes-plot .annotation-text").count() >= 2
+    assert tab.evaluate(OVERLAPPING_TEXTS, ".sizes-plot .chart") == []
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+    assert violations(tab) == []
+
+
+def test_sizes_without_a_price_or_duration_have_no_picture(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
+    tab = opened(ecs_dashboard, "#run=train-1")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    assert tab.locator(".lead").count() == 1
+    assert tab.locator(".sizes-chart").count() == 0
+
+
 def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None:
     for task_id, expected in {
         "laptop-1": (
@@ -454,9 +492,9 @@ def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path:
 
 
 # The texts of the charts and of the time lane that overlap each other or leave their chart.
-OVERLAPPING_TEXTS = """() => {
-  const plot = document.getElementById("run-plot").getBoundingClientRect();
-  const texts = [...document.querySelectorAll("#run-plot :is(.annotation-text, .xtick text, .ytick text)")]
+OVERLAPPING_TEXTS = """(chart) => {
+  const plot = document.querySelector(chart).getBoundingClientRect();
+  const texts = [...document.querySelectorAll(`${chart} :is(.annotation-text, .xtick text, .ytick text, .y2tick text)`)]
     .concat([...document.querySelectorAll(".time-bar i")])
     .map((one) => [one.textContent, one.getBoundingClientRect()]).filter(([, box]) => box.width);
   const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
@@ -489,7 +527,7 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
     steps = replace(steps, **{name: value * count for name, value in bytes_and_gpu.items()})
     run = replace(run_of(report), steps=steps)
     tab = opened(write_page(tmp_path / "page.html", [run], [stacks]), ADDRESS, width=390)
-    assert tab.evaluate(OVERLAPPING_TEXTS) == []
+    assert tab.evaluate(OVERLAPPING_TEXTS, "#run-plot") == []
     assert tab.evaluate(
         "[...document.querySelectorAll('.time-bar i')].every((one) => one.offsetWidth <= "
         "one.parentElement.offsetWidth)"

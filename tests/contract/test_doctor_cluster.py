@@ -104,7 +104,7 @@ def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account:
         ("disabled", "Container Insights is off for jobs."),
         (
             "enhanced",
-            "Container Insights is on: task-profiler recommend --from insights:jobs answers now.",
+            "Container Insights is on: task-profiler recommend --from insights:jobs --region us-east-1 answers now.",
         ),
     ):
         settings = [{"name": "containerInsights", "value": setting}]

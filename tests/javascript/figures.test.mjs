@@ -5,7 +5,7 @@ import { nightLanes, shownPeriod } from "../../profiler/report_page/assets/modul
 import { coursePath } from "../../profiler/report_page/assets/modules/overview_strip.js";
 import { cardPosition } from "../../profiler/report_page/assets/modules/run_card.js";
 import { runFigure, timeTicks, wholeRange } from "../../profiler/report_page/assets/modules/run_figure.js";
-import { readingsAt } from "../../profiler/report_page/assets/modules/run_rows.js";
+import { readingsAt, seriesWithPeak } from "../../profiler/report_page/assets/modules/run_rows.js";
 import { runAt } from "./browser.mjs";
 
 test("rows are in the order of the selected runs in every chart", () => {
@@ -17,6 +17,17 @@ test("rows are in the order of the selected runs in every chart", () => {
   const families = ({ family }) => family;
   assert.deepEqual(nightLanes(runs, shownPeriod(runs)).lanes.map(families), ["c", "a", "b"]);
   assert.deepEqual(morningGrid(runs).rows.map(families), ["c", "a", "b"]);
+});
+
+test("of families with equally many runs, the worst is first", () => {
+  const runs = ["a", "b", "c"].map((family) => runAt(0, { family }));
+  runs[1].outcome = "failure";
+  runs[2].outcome = "out of memory";
+  const families = morningGrid([...runs, runAt(1, { family: "d" }), runAt(2, { family: "d" })]).rows;
+  assert.deepEqual(
+    families.map(({ family }) => family),
+    ["d", "c", "b", "a"],
+  );
 });
 
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };
@@ -55,6 +66,14 @@ test("a limit near the values is a line, one far above them is words", () => {
   const far = runFigure({ ...RUN, size: 8192 }).layout;
   assert.ok(far.annotations.some(({ text }) => text === "limit 8 GB, above the chart"));
   assert.ok(far.yaxis2.range[1] < 1100);
+});
+
+test("the curve reaches the run's peak, unless the kernel has counted one that no sample has seen", () => {
+  const curve = (fields) => seriesWithPeak({ ...RUN, ...fields }, SERIES).mb;
+  assert.deepEqual(curve({ peak: 905, peakBy: "kernel" }), [100, 905, 200]);
+  assert.deepEqual(curve({ peak: 897, peakBy: "sampled" }), [100, 897, 200], "the samples are rounded");
+  assert.deepEqual(curve({ peak: 950, peakBy: "kernel" }), SERIES.mb);
+  assert.deepEqual(curve({ peak: undefined }), SERIES.mb);
 });
 
 test("the other run is pale and in the readings", () => {

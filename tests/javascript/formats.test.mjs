@@ -21,6 +21,7 @@ import {
   truncate,
   UNKNOWN,
   unbroken,
+  upperFirst,
 } from "../../profiler/report_page/assets/modules/formats.js";
 import { DAY, HOUR, MINUTE } from "../../profiler/report_page/assets/modules/time_units.js";
 
@@ -78,4 +79,8 @@ test("times in a run are as exact as its steps", () => {
   assert.deepEqual([asMoment(1250, 1000), asMoment(1250, 100), asMoment(1253, 5)], ["1.3 s", "1.3 s", "1.253 s"]);
   const at = new Date(2026, 10, 20, 6, 0, 2, 250).getTime();
   assert.deepEqual([asClock(at, 1000), asClock(at, 20)], ["2026-11-20 06:00:02", "2026-11-20 06:00:02.250"]);
+});
+
+test("a text begins with a capital letter, except for a vCPU", () => {
+  assert.deepEqual(["memory peak", "vCPU size", ""].map(upperFirst), ["Memory peak", "vCPU size", ""]);
 });

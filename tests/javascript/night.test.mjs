@@ -22,6 +22,28 @@ test("a bar ends at the edges of the period", () => {
   );
 });
 
+test("more lanes than the first ones are drawn on demand, and what is left out is counted", () => {
+  const runs = Array.from({ length: 39 }, (_, at) => runAt(0, { family: `family ${at}` }));
+  const shown = { from: START, until: START + HOUR };
+  const first = nightLanes(runs, shown);
+  assert.deepEqual([first.lanes.length, first.families], [30, 39]);
+  assert.equal(first.leftOut, " Not drawn: 9 more families.");
+  const all = nightLanes(runs, shown, Infinity);
+  assert.deepEqual([all.lanes.length, all.families, all.leftOut], [39, 39, ""]);
+});
+
+test("of more families than lanes, the worst ones are drawn, in the order of all charts", () => {
+  const runs = Array.from({ length: 33 }, (_, at) => runAt(0, { family: `family ${String(at).padStart(2, "0")}` }));
+  runs[30].outcome = "failure";
+  runs[32].outcome = "out of memory";
+  const missed = { family: "never started", outcome: "missed", began: START, text: "was not started" };
+  const { lanes } = nightLanes([...runs, missed], { from: START, until: START + HOUR });
+  assert.deepEqual(
+    [...lanes.slice(0, 3), lanes.at(-1)].map(({ family }) => family),
+    ["family 32", "family 30", "family 00", "never started"],
+  );
+});
+
 test("the date is below the first time of each day, and there is room for every tick", () => {
   const shown = { from: START, until: START + DAY };
   const lines = timeTicks(shown, 4).map((tick) => tick.lines);

@@ -1,80 +1,63 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
+import { asTime } from "../../profiler/report_page/assets/modules/formats.js";
 import { morningGrid } from "../../profiler/report_page/assets/modules/morning_grid.js";
 import { shownPeriod } from "../../profiler/report_page/assets/modules/night_lanes.js";
-import { lastNight } from "../../profiler/report_page/assets/modules/summary.js";
+import { zoneNote } from "../../profiler/report_page/assets/modules/summary.js";
 import { HOUR, runAt, START } from "./browser.mjs";
 
-const DAY = 24 * HOUR;
-const textsOf = ({ night, parts }) => [
-  night,
-  ...parts.map(({ text, families }) => `${text} (${families.map(([name, { length }]) => `${name} ${length}`).join()})`),
-];
+const NIGHT = {
+  start: START - 18 * HOUR,
+  end: START + 6 * HOUR,
+  begins: "2026-11-19 12:00",
+  ends: "2026-11-20 12:00",
+  zone: "UTC",
+};
 
-test("the sentence counts the last night, what needs a reader first", () => {
-  const runs = [
-    runAt(0, { outcome: "failure", family: "geo" }),
-    runAt(1, { outcome: "failure", family: "geo" }),
-    runAt(2, { outcome: "out of memory" }),
-    runAt(3),
-    runAt(4, { outcome: "running" }),
-    runAt(-24, { outcome: "stopped" }),
-    runAt(9, { began: undefined }),
-  ];
-  const notices = [
-    { outcome: "missed", family: "late", began: START },
-    { outcome: "overlapped", family: "late", began: START },
-    { outcome: "missed", cameLate: true, family: "slow to start", began: START },
-    { outcome: "late", family: "slow to start", began: START },
-    { outcome: "missed", family: "old", began: START - DAY },
-  ];
-  const expected = [
-    "1 missed (late 1)",
-    "1 killed for memory (etl 1)",
-    "2 failed (geo 2)",
-    "1 running ()",
-    "1 succeeded ()",
-  ];
-  for (const later of [-6 * HOUR, 0, 17 * HOUR]) {
-    assert.deepEqual(textsOf(lastNight(runs, notices, START + later)), ["Last night", ...expected]);
+function inZone(zone, act) {
+  process.env.TZ = zone;
+  try {
+    act();
+  } finally {
+    process.env.TZ = "UTC";
   }
-  const night = "Nothing ran last night. Night of 2026-11-19";
-  assert.deepEqual(textsOf(lastNight(runs, notices, START + 18 * HOUR)), [night, ...expected]);
-  assert.deepEqual(textsOf(lastNight(runs, notices, START - DAY)), [
-    "Last night",
-    "1 missed (old 1)",
-    "1 stopped (etl 1)",
-  ]);
-  const missed = lastNight(runs, [{ outcome: "missed", family: "a", began: START + DAY }], START + DAY);
-  assert.deepEqual(textsOf(missed), ["Last night", "1 missed (a 1)"], "which is not nothing");
-  assert.equal(lastNight([runAt(0, { began: undefined })], [], START), undefined);
+}
+
+test("the night of the sentence is named for a reader in another time zone alone", () => {
+  assert.equal(zoneNote(NIGHT), "");
+  inZone("Europe/Lisbon", () => assert.equal(zoneNote(NIGHT), "", "which has the same time then"));
+  const note = " 2026-11-19 12:00 to 2026-11-20 12:00 UTC, the time zone of the computer that made this page.";
+  inZone("Europe/Berlin", () => assert.equal(zoneNote(NIGHT), note));
 });
+
+// As profiler/record/last_night.py has them in the tests of page_night.py.
+for (const [zone, begins, ends, hours] of [
+  ["Europe/Berlin", "2026-11-24 12:00", "2026-11-25 12:00", 24],
+  ["Europe/Berlin", "2026-10-24 12:00", "2026-10-25 12:00", 25],
+  ["Europe/Berlin", "2026-03-28 12:00", "2026-03-29 12:00", 23],
+  ["Asia/Tokyo", "2026-11-24 12:00", "2026-11-25 12:00", 24],
+]) {
+  test(`the night of the sentence is one column of the nights: ${zone}, ${begins}`, () => {
+    inZone(zone, () => {
+      const start = new Date(begins.replace(" ", "T")).getTime();
+      const end = start + hours * HOUR;
+      assert.equal(asTime(end), ends);
+      const began = [start - 3 * 24 * HOUR, start - 1, start, start + 12 * HOUR, end - 1, end];
+      const { columns, counts } = morningGrid(began.map((ms) => runAt(0, { began: ms })));
+      const at = columns.findIndex(({ text }) => text === begins.slice(0, 10));
+      assert.equal(counts[at].count, 3);
+      assert.equal(counts[at - 1].count, 1);
+      assert.equal(counts[at + 1].count, 1);
+    });
+  });
+}
 
 test("a start of more than a day after now is not a night", () => {
   content.generatedAt = new Date(START).toISOString();
   const runs = [runAt(0), runAt(23), runAt(12 * 365 * 24)];
-  assert.equal(lastNight([runs[0], runs[2]], [], START).night, "Last night");
   const { columns, withoutStart } = morningGrid(runs);
   assert.deepEqual([columns.length, withoutStart], [24, 1]);
   assert.equal(shownPeriod(runs).width, "all");
   content.generatedAt = undefined;
-});
-
-test("a night lasts from noon to noon of the reader, and a machine of one's own has days", () => {
-  const [evening, night] = [runAt(-7.5, { outcome: "failure" }), runAt(-5.9)];
-  assert.deepEqual(textsOf(lastNight([evening, night], [], START)), [
-    "Last night",
-    "1 failed (etl 1)",
-    "1 succeeded ()",
-  ]);
-  const locals = [evening, night].map((run) => ({ ...run, launch: "LOCAL" }));
-  assert.deepEqual(textsOf(lastNight(locals, [], START)), ["Today", "1 succeeded ()"]);
-  assert.equal(lastNight(locals, [], START + DAY).night, "Nothing ran today. 2026-11-20");
-  process.env.TZ = "Asia/Tokyo"; // 07:30 and 09:06
-  try {
-    assert.deepEqual(textsOf(lastNight(locals, [], START)), ["Today", "1 failed (etl 1)", "1 succeeded ()"]);
-  } finally {
-    process.env.TZ = "UTC";
-  }
 });

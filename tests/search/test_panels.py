@@ -49,8 +49,6 @@ START, END = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
 TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
 ONE_MINUTE, TWO_MINUTES = "60000.0", "120000.0"  # of elapsed time, in ms
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
-# The tables of one run.
-SHOWN_TASK = {"run-time": "a", "run-what-if": "c", "run-summary": "killed"}
 PANEL = {panel.key: panel for panel in PANELS}
 DRAWING = {drawing.key: drawing for drawing in DRAWINGS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
@@ -305,14 +303,13 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(
     shown: Shown, filled: SearchServer
 ) -> None:
     with too_small(filled), on_instances(filled):
-        rows_of = {panel.key: shown(panel.key, SHOWN_TASK.get(panel.key)) for panel in PANELS}
+        rows_of = {panel.key: shown(panel.key) for panel in PANELS}
     for panel in PANELS:
         found = rows_of[panel.key]
         assert found, panel.key
         for column, metric in enumerate(panel.metrics):
-            # No kernel kills a process in a played task, no Kibana is known, and the task on an
-            # instance has no GPU.
-            if metric.field in {"usage.memory.kills", "links.run", "usage.gpu.count"}:
+            # No Kibana is known, and the task on an instance has no GPU.
+            if metric.field in {"links.run", "usage.gpu.count"}:
                 continue
             assert any(row[column] is not None for row in found.values()), (panel.key, metric.label)
 
@@ -341,10 +338,6 @@ ROWS: dict[str, Rows] = {
     "out-of-memory-count": {(): (1,)},
     # Means of `a` and `b`; only `a` knows what it waited for. No run of hourly has a breakdown.
     "time-by-family": {("nightly",): tuple(map(close, (40, 10, 2.5, 40, 5, 2, 1.5, 0.5, 23)))},
-    # After 120 s, `a` had received 120 x 1000.
-    "run-containers": {
-        ("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
-    },
     # Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first.
     "run-gpu": of_minutes(close(20), close(40)),
     "run-gpu-memory": of_minutes(6000, 6000),
@@ -384,13 +377,57 @@ def test_families(shown: Shown) -> None:
     assert peak == close(100 * 256 / 1024)
 
 
-def test_where_the_time_went(shown: Shown) -> None:
-    parts_of_a = shown("run-time", "a")[("a", "batch")]
-    assert parts_of_a == tuple(map(close, (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)))
-    (parts_of_b,) = shown("run-time", "b").values()
-    assert parts_of_b[:3] == (close(50), close(10), 0)
-    assert parts_of_b[3:] == (None, None, None, None, None, close(40))
-    assert shown("run-time", "c") == {("c", "batch"): (None,) * 9}
+def parts_of_time(view: dict[str, Any]) -> dict[str, float]:
+    return {part["row"]["name"]: part["row"]["value"] for part in view["data"]["time_parts"]}
+
+
+def test_where_the_time_of_a_run_went(filled: SearchServer) -> None:
+    names = ("On CPU", "CPU wait", "Disk", "Network", "Sleep", "Lock", "Pipe", "Child", "Other")
+    shares = (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)
+    assert parts_of_time(drawn(filled, "run-details", "a")) == dict(
+        zip(names, map(close, shares), strict=True)
+    )
+
+
+def test_parts_of_the_time_that_are_unknown_or_zero_are_not_drawn(filled: SearchServer) -> None:
+    parts = parts_of_time(drawn(filled, "run-details", "b"))
+    assert parts == {"On CPU": close(50), "CPU wait": close(10), "Other": close(40)}
+
+
+def test_a_run_without_parts_of_its_time_says_so(filled: SearchServer) -> None:
+    view = drawn(filled, "run-details", "c")
+    assert view["data"]["time_parts"] == []
+    assert "Not measured in this run" in view["texts"]
+
+
+def test_the_containers_of_a_run(filled: SearchServer) -> None:
+    """The side container of `a` had ended before it could be read."""
+    batch, side = drawn(filled, "run-details", "a")["data"]["containers"]
+    assert batch["name"] == "batch"
+    assert batch["cpu"]["percent"]["avg"] == close(32)
+    assert batch["memory"]["used_mb"]["max"] == 512
+    assert batch["network"]["rx_bytes"] > 120_000
+    assert batch["image"] == "etl:7"
+    assert side["name"] == "side"
+    assert "percent" not in side["cpu"]
+
+
+def test_the_containers_of_a_run_that_goes_on_are_those_of_its_newest_checkpoint(
+    filled: SearchServer,
+) -> None:
+    """After 120 s, `a` had received 120 x 1000."""
+    (batch,) = drawn(filled, "run-details", "a", dataset="task.checkpoint")["data"]["containers"]
+    assert batch["network"] == {"rx_bytes": 120_000, "tx_bytes": 1200}
+    assert batch["block"] == {"read_bytes": 120 * 4096, "write_bytes": 120 * 512}
+
+
+def test_the_durations_at_smaller_sizes(filled: SearchServer) -> None:
+    """`c` used 1.8 of 2 vCPU: with one, it would have taken 1.8 times as long."""
+    rows = drawn(filled, "run-details", "c")["data"]["slowdowns"]
+    found = {row["row"]["vcpu"]: row["row"]["value"] for row in rows}
+    assert [*found] == [0.25, 0.5, 1, 2]
+    assert found[0.25] > found[0.5] > found[1] >= 1.8
+    assert found[2] == 1
 
 
 def test_peaks(shown: Shown) -> None:
@@ -545,22 +582,34 @@ def test_families_that_are_too_small(shown: Shown, filled: SearchServer) -> None
     assert found == {("tight",): (1, "tight", 2, 2, 1024, 5120, close(75))}
 
 
-def test_one_task(shown: Shown) -> None:
-    """`c` used 1.8 of 2 vCPU and 768 of 1024 MiB throughout; with one vCPU it would have taken
-    1.8 times as long.
-    """
-    (killed,) = shown("run-summary", "killed").values()
-    assert killed[:3] == (137, "oom", KILLED_REASON)
-    (stopped,) = shown("run-summary", "stopped").values()
-    assert stopped[:3] == (143, "user", BY_USER)
-    (of_c,) = shown("run-summary", "c").values()
-    assert of_c == (0, None, None, 2, close(90), 1024, 768, None)
-    (slowdowns,) = shown("run-what-if", "c").values()
-    quarter, half, one, two, four, eight = slowdowns
-    assert quarter > half > one >= 1.8
-    assert two == 1
-    assert four == 1
-    assert eight == 1
+def facts_of(server: SearchServer, task: str) -> str:
+    """The line that explains the result of a run."""
+    (line,) = (text for text in drawn(server, "run-curves", task)["texts"] if " · " in text)
+    return str(line)
+
+
+def test_a_killed_run_names_exit_code_category_and_reason(filled: SearchServer) -> None:
+    line = facts_of(filled, "killed")
+    assert line.startswith("Exit code 137  ·  ")
+    assert line.endswith(f"Memory peak 1000 MB  ·  Category: oom  ·  {KILLED_REASON}")
+
+
+def test_a_successful_run_names_exit_code_and_peaks_alone(filled: SearchServer) -> None:
+    assert facts_of(filled, "c") == "Exit code 0  ·  CPU peak 90 %  ·  Memory peak 768 MB"
+
+
+def test_the_list_of_outcomes_also_has_the_reasons(filled: SearchServer) -> None:
+    found = {}
+    for outcome in ("success", "failure", "stopped", "oom", "user"):
+        hits = search(filled, query={"term": {"task.outcome": outcome}})["hits"]["hits"]
+        found[outcome] = {hit["_source"]["task"]["id"] for hit in hits}
+    assert found == {
+        "success": {"a", "b", "c", "d"},
+        "failure": {"killed", "failed"},
+        "stopped": {"stopped"},
+        "oom": {"killed"},
+        "user": {"stopped"},
+    }
 
 
 def test_notices(shown: Shown) -> None:

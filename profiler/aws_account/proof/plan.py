@@ -1,4 +1,4 @@
-"""What ``task-profiler setup proof`` will do: where its tasks run, with which roles, and what stays.
+"""What ``task-profiler setup proof`` will do: where its tasks run, their roles, and what stays.
 
 The plan only reads. A schedule or service of the cluster shows how tasks run there, or the family
 that the user names.
@@ -166,13 +166,15 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
 
     def notifies_of(self, scenario: str) -> bool:
         """Whether the stack has a channel for the end of this task, and settings that select it."""
-        values = self.stack.parameters
-        has_channel = any(values.get(name) for name in _CHANNELS)
-        families = tuple(filter(None, values.get("NotifyFamilies", "").split(",")))
+        parameters = self.stack.parameters
+        if not any(parameters.get(name) for name in _CHANNELS):
+            return False
+        subjects = parameters.get("Notify", "all").split(",")
         status = "failure" if scenario in ("failure", "memory") else "success"
-        subjects = values.get("Notify", "all").split(",")
-        is_selected = not {"all", status}.isdisjoint(subjects)
-        return has_channel and is_selected and matches_any(PROOF_FAMILY, families)
+        if "all" not in subjects and status not in subjects:
+            return False
+        families = [name for name in parameters.get("NotifyFamilies", "").split(",") if name]
+        return matches_any(PROOF_FAMILY, families)
 
     def document(self) -> Mapping[str, object]:
         """The plan for people and programs."""
@@ -184,7 +186,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
             "registers": PROOF_FAMILY,
             "runs": list(self.scenarios),
             "launchType": self.place.run.get("launchType"),
-            "capacityProviders": [one["capacityProvider"] for one in strategy],
+            "capacityProviders": [item["capacityProvider"] for item in strategy],
             "networkMode": self.definition["networkMode"],
             "subnets": network.get("subnets", []),
             "securityGroups": network.get("securityGroups", []),
@@ -218,8 +220,9 @@ def make_plan(
 ) -> ProofPlan:
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
     stack = existing_forwarder(open_client, options.stack)
-    definitions = TaskDefinitions(open_client("ecs"))
-    _check_family(open_client("ecs"), definitions)
+    ecs = open_client("ecs")
+    definitions = TaskDefinitions(ecs)
+    _check_family(ecs, definitions)
     place = _with_network(_place(options, open_client), options)
     like: Mapping[str, object] = {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
     if place.definition is not None:
@@ -230,12 +233,7 @@ def make_plan(
     plain = _definition(
         like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=stack.region
     )
-    has_subnets = bool(place.run.get("networkConfiguration", {}).get(_AWSVPC, {}).get("subnets"))
-    if plain["networkMode"] == _AWSVPC_MODE and not has_subnets:
-        raise TaskProfilerError(
-            f"{place.source} does not show in which subnets its tasks run: name them with "
-            "--subnets and --security-groups."
-        )
+    _check_subnets(place, plain)
     planned = plan_addition(
         PROOF_FAMILY,
         TaskDefinitionDocument(definition=plain, arn=stack.stack_id),
@@ -244,12 +242,14 @@ def make_plan(
     paths = ReportPaths(open_client)
     role = task_role(plain)
     permission = paths.permission(role, planned.streams)
-    adds_policy = role is not None and permission in ("denied", "unknown")
-    found = role_problems(
-        planned.changed.definition, None if adds_policy else permission, paths, _ADD_COMMAND
-    )
-    instances = InstanceMonitors(open_client("ecs"), warn)
-    on_instance = instances.reports_family(PROOF_FAMILY, plain, [options.cluster])
+    policy_streams: tuple[str, ...] = ()
+    if role is not None and permission in ("denied", "unknown"):
+        policy_streams = tuple(sorted(planned.streams))
+        permission = None  # the proof's own policy allows it
+    problems = role_problems(planned.changed.definition, permission, paths, _ADD_COMMAND)
+    scenarios: tuple[str, ...] = SCENARIOS
+    if InstanceMonitors(ecs, warn).reports_family(PROOF_FAMILY, plain, [options.cluster]):
+        scenarios = (*SCENARIOS, ON_INSTANCE)
     for sentence in sorted(paths.problems):
         warn(sentence)
     return ProofPlan(
@@ -259,12 +259,22 @@ def make_plan(
         place=place,
         planned=planned,
         plain=plain,
-        scenarios=(*SCENARIOS, ON_INSTANCE) if on_instance else SCENARIOS,
+        scenarios=scenarios,
         delivery=_delivery(stack, open_client),
-        policy_streams=tuple(sorted(planned.streams)) if adds_policy else (),
-        problems=tuple(f"{one.text} {one.advice or ''}".rstrip() for one in found),
+        policy_streams=policy_streams,
+        problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in problems),
         usd=_usd(plain, stack.region),
     )
+
+
+def _check_subnets(place: TaskPlace, plain: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError if the tasks need subnets, and none are known."""
+    network = place.run.get("networkConfiguration", {}).get(_AWSVPC, {})
+    if plain["networkMode"] == _AWSVPC_MODE and not network.get("subnets"):
+        raise TaskProfilerError(
+            f"{place.source} does not show in which subnets its tasks run: name them with "
+            "--subnets and --security-groups."
+        )
 
 
 def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
@@ -276,7 +286,8 @@ def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
         revisions = [arn for arn in arns if family_of(arn) == PROOF_FAMILY]
     for arn in revisions:
         document = read_document(definitions.describe(arn), arn)
-        groups = [log_target(one).group or "" for one in read_containers(document.definition)]
+        containers = read_containers(document.definition)
+        groups = [log_target(container).group or "" for container in containers]
         if not all(group.startswith(GROUP_PREFIX) for group in groups):
             raise TaskProfilerError(
                 f"The family {PROOF_FAMILY} has a revision that setup proof did not register: "
@@ -318,10 +329,10 @@ def _place(options: ProofOptions, open_client: OpenClient) -> TaskPlace:
     )
 
 
-def _copied(found: Mapping[str, Any]) -> dict[str, Any]:
+def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of RunTask in a service."""
     names = ("launchType", "capacityProviderStrategy", "platformVersion", "networkConfiguration")
-    run = {name: found[name] for name in names if found.get(name)}
+    run = {name: service[name] for name in names if service.get(name)}
     if "capacityProviderStrategy" in run:
         run.pop("launchType", None)
     return run
@@ -334,8 +345,10 @@ def _run_of_target(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _uncapitalized(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _uncapitalized(one) for name, one in value.items()}
-    return [_uncapitalized(one) for one in value] if isinstance(value, list) else value
+        return {name[:1].lower() + name[1:]: _uncapitalized(value[name]) for name in value}
+    if isinstance(value, list):
+        return [_uncapitalized(item) for item in value]
+    return value
 
 
 def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
@@ -369,41 +382,46 @@ def _definition(
     region: str | None,
 ) -> dict[str, Any]:
     """The definition of the batch alone."""
-    compatibilities = [place.run.get("launchType")]
-    if compatibilities == [None]:
-        providers = place.run["capacityProviderStrategy"]
-        is_fargate = all(one["capacityProvider"].startswith(FARGATE) for one in providers)
-        compatibilities = [FARGATE if is_fargate else EC2]
-    is_on_fargate = compatibilities == [FARGATE]
-    options_of_log = {
+    launch_type = _launch_type(place)
+    is_on_fargate = launch_type == FARGATE
+    log_options = {
         "awslogs-group": group,
         "awslogs-region": region,
         "awslogs-stream-prefix": DEFAULT_STREAM_PREFIX,
     }
     program = files("profiler.aws_account.proof").joinpath("witness.py").read_text("utf-8")
+    batch = {
+        "name": BATCH,
+        "image": image,
+        "essential": True,
+        "cpu": 0 if is_on_fargate else _SHARE,
+        "memory": BATCH_MB,
+        "entryPoint": [_PYTHON, "-I", "-c", program],
+        "command": [SCENARIOS[0]],
+        "logConfiguration": {"logDriver": "awslogs", "options": log_options},
+    }
     definition = {
         "family": PROOF_FAMILY,
-        "requiresCompatibilities": compatibilities,
+        "requiresCompatibilities": [launch_type],
         "networkMode": like.get("networkMode", "bridge"),
         "cpu": str(_VCPU * 1024) if is_on_fargate else None,
         "memory": str(_FARGATE_MB if is_on_fargate else _INSTANCE_MB),
         "taskRoleArn": options.task_role or like.get("taskRoleArn"),
         "executionRoleArn": options.execution_role or like.get("executionRoleArn"),
         "runtimePlatform": like.get("runtimePlatform"),
-        "containerDefinitions": [
-            {
-                "name": BATCH,
-                "image": image,
-                "essential": True,
-                "cpu": 0 if is_on_fargate else _SHARE,
-                "memory": BATCH_MB,
-                "entryPoint": [_PYTHON, "-I", "-c", program],
-                "command": [SCENARIOS[0]],
-                "logConfiguration": {"logDriver": "awslogs", "options": options_of_log},
-            }
-        ],
+        "containerDefinitions": [batch],
     }
     return {name: value for name, value in definition.items() if value}
+
+
+def _launch_type(place: TaskPlace) -> str:
+    """The launch type, which capacity providers have, too."""
+    launch_type: str | None = place.run.get("launchType")
+    if launch_type is not None:
+        return launch_type
+    providers = [item["capacityProvider"] for item in place.run["capacityProviderStrategy"]]
+    is_fargate = all(provider.startswith(FARGATE) for provider in providers)
+    return FARGATE if is_fargate else EC2
 
 
 def _delivery(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None:
@@ -418,8 +436,8 @@ def _delivery(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None
         "The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"
     ):
         policies = account_subscriptions(open_client("logs"))
-    documents = [mapping(json.loads(one["policyDocument"])) for one in policies]
-    for document in documents:
+    for policy in policies:
+        document = mapping(json.loads(policy["policyDocument"]))
         is_own = document.get("DestinationArn") == delivery.destination_arn
         if is_own and passes_reports(document.get("FilterPattern")):
             return None
@@ -431,8 +449,8 @@ def _usd(definition: Mapping[str, Any], region: str | None) -> float | None:
     if definition["requiresCompatibilities"] != [FARGATE]:
         return None
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or X86
-    found = prices(region, architecture, PriceOverrides())
-    if found is None:
+    known_prices = prices(region, architecture, PriceOverrides())
+    if known_prices is None:
         return None
     hours = len(SCENARIOS) * _BILLED_MINUTES / 60
-    return round(found.size_hour_usd(_VCPU, _FARGATE_MB) * hours, 4)
+    return round(known_prices.size_hour_usd(_VCPU, _FARGATE_MB) * hours, 4)

@@ -41,7 +41,8 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import log_trust, names_of, open_pages, open_source
+from profiler.cli.wiring.open_log_groups import log_trust, open_pages
+from profiler.cli.wiring.open_past_runs import names_of, open_source
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.record.units import format_count

@@ -22,7 +22,8 @@ from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, writ
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, Span, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import log_trust, open_pages, open_search, parse_source
+from profiler.cli.wiring.open_log_groups import log_trust, open_pages
+from profiler.cli.wiring.open_past_runs import open_search, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.version import __version__
@@ -121,7 +122,7 @@ def _proof(
 
 @contextmanager
 def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C was pressed, or the process is to end: a call of AWS is never cut off."""
+    """Yield whether Ctrl-C was pressed, or the process is to end: no call of AWS is cut off."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda it, _: received.append(it)) for number in numbers]
@@ -154,7 +155,8 @@ def _platform(proof: Proof, open_client: OpenClient) -> str:
                 cluster=proof.plan.cluster, containerInstances=instances[:1]
             )
             for instance in described["containerInstances"]:
-                types = {one["name"]: one.get("value") for one in instance.get("attributes", ())}
+                attributes = instance.get("attributes", ())
+                types = {attribute["name"]: attribute.get("value") for attribute in attributes}
                 agent = instance.get("versionInfo", {}).get("agentVersion", "unknown")
                 versions.add(f"ECS agent {agent} on {types.get('ecs.instance-type', 'EC2')}")
     return ", ".join(sorted(versions)) or "unknown platform"

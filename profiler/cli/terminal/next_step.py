@@ -142,7 +142,9 @@ def _waited_for_cpu(record: Record) -> str | None:
 def _one_cpu(metrics: Metrics) -> str | None:
     used = metrics.vcpu_used
     size = metrics.vcpu_size
-    if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
+    if used is None or used.avg is None or used.p95 is None:
+        return None
+    if not size or size < 2:  # noqa: PLR2004
         return None
     if used.avg < _ONE_CPU[0] or used.p95 > _ONE_CPU[1]:
         return None

@@ -27,7 +27,7 @@ from profiler.cli.terminal.page_parts import (
     use_style,
 )
 from profiler.cli.terminal.show_comparison import RunComparison, compared_lines
-from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
+from profiler.cli.terminal.size_lines import advice_texts, trend_text, what_if_texts
 from profiler.core.timestamps import MS_PER_SECOND, with_local_times
 from profiler.record.fact_list import (
     bytes_texts,
@@ -430,5 +430,6 @@ def _process_text(process: Process, least: str) -> str:
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
+    yield from labelled("trend", trend_text(advice), view)
     yield from labelled_once("what if", what_if_texts(advice, record), view)
     yield from labelled_once("advice", advice_texts(advice, record), view)

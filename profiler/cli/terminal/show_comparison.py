@@ -87,16 +87,21 @@ def compare(
     """
     this = run.report.record
     that = other.report.record
-    usual = () if is_complete else earlier or ()
+    usual_runs: Sequence[Record] = ()
+    if earlier is not None and not is_complete:
+        usual_runs = earlier
     rows = list(_size_rows(this, that))
     for number in NUMBERS:
-        row = None
-        if number.compared:
-            row = _number_row(number, this, that, usual)
+        if not number.compared:
+            continue
+        row = _number_row(number, this, that, usual_runs)
         if row is not None:
             rows.append(row)
     rows += _time_rows(this, that)
-    has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
+    if earlier is None:
+        has_few = not is_complete
+    else:
+        has_few = len(earlier) < MIN_RUNS
     return RunComparison(
         other=other, name=name, rows=tuple(rows), is_complete=is_complete, has_few=has_few
     )
@@ -106,9 +111,10 @@ def _peak_note(this: Record, that: Record) -> str | None:
     """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
     if comparable(MEMORY_PEAK, this, [that]):
         return None
-    exact = "this"
-    sampled = "that"
-    if known_peak_source(this.metrics) != "kernel":
+    if known_peak_source(this.metrics) == "kernel":
+        exact = "this"
+        sampled = "that"
+    else:
         exact = "that"
         sampled = "this"
     return (
@@ -135,37 +141,38 @@ def compared_lines(record: Record, comparison: RunComparison | None, view: View)
     if comparison is None:
         return
     if comparison.other is None:
-        yield from wrapped(
-            f"No {comparison.name} to compare with.", view.width, INDENT, style="dim"
-        )
+        text = f"No {comparison.name} to compare with."
+        yield from wrapped(text, view.width, INDENT, style="dim")
         return
     other = comparison.other.report.record
     when = local(other.started_at)
     started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
     title = f"Compared with the {comparison.name}{started} ({other.task_id[:12]}):"
     yield from wrapped(title, view.width, INDENT, style="bold")
-    if comparison.is_complete:
-        rows = comparison.rows
-    else:
-        rows = changed_rows(comparison.rows)
-    head = f"{'':<{_NAME_WIDTH}}" + "".join(
-        f"{name:>{_VALUE_WIDTH}}" for name in ("this run", "that run", "change")
-    )
-    if comparison.has_few:
-        head += f", {FEW_RUNS}"
-    if not rows:
-        head = "No number differs by 5 % and by more than usual."
-    yield line(Span(INDENT + head, "dim"))
-    for row in rows:
-        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
-        change = Span(f"{row.change:>{_VALUE_WIDTH}}", "bold" if row.is_changed else "")
-        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, change)
+    rows = comparison.rows
+    if not comparison.is_complete:
+        rows = changed_rows(rows)
+    yield from _table_lines(rows, has_few=comparison.has_few)
     note = _peak_note(record, other)
     if any(row.name == "memory peak" for row in rows):
         yield from wrapped(note or "", view.width, INDENT)
     difference = processor_difference(record, other, f"the {comparison.name}")
     if difference is not None:
         yield from wrapped(f"This run {difference}.", view.width, INDENT)
+
+
+def _table_lines(rows: Sequence[ComparedRow], *, has_few: bool) -> Iterator[Line]:
+    head = "No number differs by 5 % and by more than usual."
+    if rows:
+        titles = [f"{title:>{_VALUE_WIDTH}}" for title in ("this run", "that run", "change")]
+        head = " " * _NAME_WIDTH + "".join(titles)
+        if has_few:
+            head += f", {FEW_RUNS}"
+    yield line(Span(INDENT + head, "dim"))
+    for row in rows:
+        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
+        change = Span(f"{row.change:>{_VALUE_WIDTH}}", "bold" if row.is_changed else "")
+        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, change)
 
 
 def _number_row(
@@ -261,19 +268,19 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     rows = tuple(_changes(record, earlier))
     has_few = len(earlier) < MIN_RUNS or any(row.has_few for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
-    if not rows:
-        texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
-        if (record.metrics.duration_ms or 0) < _MIN_RUN_MS:
-            return ()
-        return _first_fitting(map(line, texts), width)
-    return _first_fitting(_shorter_and_shorter(rows, f"success{when}{few}"), width)
+    if rows:
+        return _first_fitting(_shorter_and_shorter(rows, f"success{when}{few}"), width)
+    if (record.metrics.duration_ms or 0) < _MIN_RUN_MS:
+        return ()
+    texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
+    return _first_fitting(map(line, texts), width)
 
 
 def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Line]:
     """The changes, with fewer rows and without values in turn; last only the first change."""
     for shown in (rows, rows[:2], rows[:1]):
-        for changes in (_joined(shown, has_values=True), _joined(shown, has_values=False)):
-            spans = tuple(changes)
+        for has_values in (True, False):
+            spans = tuple(_joined(shown, has_values=has_values))
             yield (*spans, Span(f" since the last {since}"))
             yield (*spans, Span(f" since the {since}"))
     yield tuple(_joined(rows[:1], has_values=False))

@@ -4,13 +4,22 @@ from collections.abc import Iterator
 
 from profiler.record.hardware import gpu_advice, visible_cpus_advice, visible_memory_advice
 from profiler.record.record_model import Record, SlowdownBounds
-from profiler.record.units import format_percent, format_range, format_task_size, format_vcpu
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_percent,
+    format_range,
+    format_task_size,
+    format_vcpu,
+)
 from profiler.runs.past_runs.families import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
+from profiler.sizing.trend import growth
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
@@ -71,6 +80,26 @@ def _saving_text(percent: float | None) -> str:
     return f", costs {format_percent(-percent)} more"
 
 
+def trend_text(advice: Advice | None) -> str:
+    """How the family's memory peak and its duration grow over its runs; empty unless they do."""
+    if advice is None:
+        return ""
+    texts = []
+    memory = advice.choice.growth
+    if memory is not None and memory.is_notable:
+        text = f"memory peak +{format_memory(memory.per_run)} a run over {memory.runs} runs"
+        limit_mb = advice.choice.current.memory_mb
+        runs = None if limit_mb is None else memory.runs_until_near(limit_mb)
+        if limit_mb is not None and runs is not None:
+            text += f", passes {format_memory(limit_mb)} in about {format_count(runs, 'run')}"
+        texts.append(text)
+    duration = growth(advice.evidence.usage.durations_ms)
+    if duration is not None and duration.is_notable:
+        per_run = format_duration(duration.per_run)
+        texts.append(f"duration +{per_run} a run over {duration.runs} successes")
+    return " · ".join(texts)
+
+
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     """The recommended size with the runs that it was calculated from, its reasons, GPUs and
     unseen limits.
@@ -83,6 +112,8 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
         is_kept = choice.is_right and advice.risk is None
         if is_kept:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
+        elif size is not None and advice.verdict == "less is enough":
+            yield f"{size}: {advice.verdict} {basis}"
         elif size is not None:
             yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
         count = _MAX_REASONS

@@ -3,28 +3,32 @@ environment.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import click
-
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.clusters_and_log_groups import matching_clusters, matching_log_groups
-from profiler.cli.options import SOURCE_FAILED, SourceOptions, parse_tags, parse_time
+from profiler.aws_account.clusters_and_log_groups import matching_clusters
+from profiler.cli.options import SourceOptions, parse_tags, parse_time
 from profiler.cli.printing import warn
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import open_clients, search_session
+from profiler.cli.wiring.open_log_groups import (
+    log_groups,
+    log_trust,
+    open_cluster_groups,
+    open_log_groups,
+    open_pages,
+    report_failure,
+)
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
 from profiler.record.units import format_count
 from profiler.runs.history.history_file import history_path
 from profiler.runs.past_runs.joined_runs import JoinedRuns
-from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSource, no_progress
 from profiler.settings import SettingsReader, problems_message
@@ -32,6 +36,9 @@ from profiler.sizing.prices import PriceOverrides, is_priced
 
 if TYPE_CHECKING:
     from profiler.runs.past_runs.search_runs import IndexedRuns
+
+
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
 
 class Source(NamedTuple):
@@ -44,7 +51,7 @@ class Source(NamedTuple):
 
 
 def parse_source(text: str) -> Source:
-    """Parse what ``--from`` takes. Raises UsageError for a kind without a name."""
+    """Parse what ``--from`` takes. Raises UsageError for what is no source."""
     kind, colon, name = text.partition(":")
     if not text or (colon and not name and kind in ("history", "logs", "insights")):
         raise UsageError(
@@ -57,7 +64,23 @@ def parse_source(text: str) -> Source:
             return Source(kind, name)
         case "history":
             return Source("history", name)
+    if not os.path.lexists(text):
+        _check_no_address(text)
     return Source("file", text)
+
+
+def _check_no_address(text: str) -> None:
+    """Raise UsageError for an address that is not one of a web server."""
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        raise UsageError(
+            f"--from {text!r}: {scheme.lower()}:// is not supported: copy the lines into a file, "
+            "and name it."
+        )
+    if _HOST_AND_PORT.fullmatch(text):
+        raise UsageError(
+            f"--from {text!r} is an address without a scheme: write https://{text}, or http://."
+        )
 
 
 def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
@@ -69,15 +92,29 @@ def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
 
 def is_local(options: SourceOptions) -> bool:
     """Whether all runs are of the local history."""
+    if not options.sources:
+        return not options.clusters
     return len(names_of(options, "history")) == len(options.sources)
 
 
-def open_source(
-    options: SourceOptions, *, keeps_stacks: bool = False, shows_progress: bool = True
-) -> RunSource:
-    """Open the sources.
+def reads_aws(options: SourceOptions) -> bool:
+    """Whether runs are CloudWatch Logs', read with the account's credentials."""
+    if not options.sources:
+        return bool(options.clusters)
+    return any(parse_source(text).kind in ("logs", "insights") for text in options.sources)
 
-    Raises UsageError for an invalid one, TaskProfilerError if none can be opened.
+
+def open_source(
+    options: SourceOptions,
+    *,
+    name: str | None = None,
+    keeps_stacks: bool = False,
+    shows_progress: bool = True,
+) -> RunSource:
+    """Open the sources; without one, the log groups of the clusters, else the local history.
+
+    ``name``: a run or a family, if only one is wanted. Raises UsageError for an invalid source,
+    TaskProfilerError if none can be opened.
     """
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [
         Source("history", "")
@@ -86,19 +123,23 @@ def open_source(
         raise UsageError(
             "--services is for --from insights:CLUSTER: other sources have the tasks of services."
         )
-    show = _show_progress if shows_progress else no_progress
+    show = show_progress if shows_progress else no_progress
+    if not options.sources and options.clusters:
+        return open_cluster_groups(options, name, show)
     open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
     if len(sources) == 1:
         return open_one(sources[0])
     opened = []
+    unopened = []
     for number, source in enumerate(sources, 1):
         try:
             opened.append(open_one(source))
         except TaskProfilerError as error:
             if isinstance(error, UsageError) or (number == len(sources) and not opened):
                 raise
-            _report_failure(error)
-    return JoinedRuns(opened, _report_failure)
+            report_failure(error)
+            unopened.append(source.name)
+    return JoinedRuns(opened, report_failure, unopened)
 
 
 def _open(
@@ -113,20 +154,10 @@ def _open(
             return open_search(source.name, options, show)
         case "logs":
             groups = log_groups(options, (source.name,))
-            read_pages = open_pages(options)
-            return LogGroupRuns(read_pages, groups, now_ns, show, log_trust(options))
+            return open_log_groups(options, groups, log_trust(options), show)
         case "insights":
             return _container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)
-
-
-def _report_failure(error: TaskProfilerError) -> None:
-    """Warn about a source that failed while others are read.
-
-    The command's exit code becomes 1: see PastRunsCommand.
-    """
-    warn(str(error))
-    click.get_current_context().meta[SOURCE_FAILED] = True
 
 
 def _open_history(file: str) -> RunSource:
@@ -210,46 +241,10 @@ def _container_insights(
 
 
 @contextmanager
-def _show_progress() -> Iterator[Callable[[int, float], None]]:
+def show_progress() -> Iterator[Callable[[int, float], None]]:
+    """Show the number of runs on a terminal."""
     with progress_row() as show:
         yield lambda runs, share: show(format_count(runs, "run"), share)
-
-
-def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:
-    """The log groups that match the patterns.
-
-    Raises TaskProfilerError if a pattern matches none.
-    """
-    return matching_log_groups(open_clients(options.region, options.profile), patterns)
-
-
-def log_trust(options: SourceOptions) -> AccountTrust:
-    """Which lines of the log groups count.
-
-    The account is unknown if STS does not answer: then no run is confirmed.
-    """
-    account_id: str | None = None
-    with suppress(TaskProfilerError), aws_errors("The account of the log groups is unknown"):
-        # It needs no permission.
-        account_id = str(
-            open_clients(options.region, options.profile)("sts").get_caller_identity()["Account"]
-        )
-    groups = TrustedGroups(globs=read_trusted_globs(os.environ))
-    return AccountTrust(account_id=account_id, groups=groups)
-
-
-def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:
-    """The function that reads log groups."""
-    open_client = clients or open_clients(options.region, options.profile)
-
-    def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
-        client = open_client("logs")  # without a Region, botocore is not imported
-        with aws_errors(
-            f"{parameters['logGroupName']} cannot be read", "logs:FilterLogEvents on the log group"
-        ):
-            yield from client.get_paginator("filter_log_events").paginate(**parameters)
-
-    return read_pages
 
 
 def price_overrides(on_fargate: str | None = None) -> PriceOverrides:

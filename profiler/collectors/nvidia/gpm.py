@@ -118,7 +118,12 @@ class Gpm:
         return None
 
     # As above.
-    def _metrics(self, first: Any, second: Any, span_ns: int) -> Mapping[str, Any] | Failure:  # noqa: ANN401
+    def _metrics(
+        self,
+        first: Any,  # noqa: ANN401
+        second: Any,  # noqa: ANN401
+        span_ns: int,
+    ) -> Mapping[str, Any] | Failure:
         request = self._request
         request.sample1 = first
         request.sample2 = second

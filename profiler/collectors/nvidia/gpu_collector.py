@@ -80,7 +80,7 @@ class GpuCollector:
 
     @property
     def unseen_reason(self) -> str | None:
-        """Why no GPU was ever read; None if one was, if the records say why, or if it is unknown."""
+        """Why no GPU was ever read; None if one was, if the records say why, or if unknown."""
         if self.has_data or self._problem is not None:
             return None
         return self._unreadable_reason

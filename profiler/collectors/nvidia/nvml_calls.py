@@ -58,7 +58,12 @@ class Failure(Struct, frozen=True):
 
 
 # The driver's types.
-def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any | Failure:  # noqa: ANN401
+def call_nvml(
+    nvml: Nvml,
+    function: str,
+    *arguments: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
+) -> Any | Failure:  # noqa: ANN401
     """Call an NVML function by name; returns its result, or the failure as a value."""
     try:
         return getattr(nvml, function)(*arguments, **options)

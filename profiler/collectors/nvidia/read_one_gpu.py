@@ -29,7 +29,13 @@ class Device:
     """Reads one device by its handle, which is valid until NVML is shut down."""
 
     # As above.
-    def __init__(self, nvml: Nvml, handle: Any, facts: GpuFacts, clock: Clock) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        nvml: Nvml,
+        handle: Any,  # noqa: ANN401
+        facts: GpuFacts,
+        clock: Clock,
+    ) -> None:
         self._nvml = nvml
         self._unsupported: set[str] = set()
         self._failure: Failure | None = None

@@ -36,7 +36,8 @@ _LIBRARY = re.compile(
 )
 # A thread whose innermost frame is in one of these waits for other threads or for child processes.
 _WAITS_FOR_OTHERS = re.compile(
-    r"(?:.*/)?(?:threading|queue|subprocess|multiprocessing/\w+|concurrent/futures/\w+|joblib/parallel)\.py"
+    r"(?:.*/)?(?:threading|queue|subprocess|multiprocessing/\w+|concurrent/futures/\w+"
+    r"|joblib/parallel)\.py"
 )
 
 

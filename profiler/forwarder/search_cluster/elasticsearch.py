@@ -31,7 +31,12 @@ class ElasticsearchCluster(interface.SearchCluster):
             )
 
     # JSON.
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+    def request(
+        self,
+        path: str,
+        body: str | Mapping[str, object],
+        timeout_seconds: float,
+    ) -> Any:  # noqa: ANN401
         if isinstance(body, str):
             sent = "application/x-ndjson"
         else:

@@ -86,7 +86,12 @@ class SearchCluster(ABC):
 
     @abstractmethod
     # JSON.
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+    def request(
+        self,
+        path: str,
+        body: str | Mapping[str, object],
+        timeout_seconds: float,
+    ) -> Any:  # noqa: ANN401
         """POST lines of JSON or an object once, and return the response.
 
         ``deliver`` retries, not the client.
@@ -107,8 +112,8 @@ class SearchCluster(ABC):
         """
         with self._checked_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
-        found = next(mappings(mapping(response).get("docs")), {})
-        return mapping(found.get("_source")) or None
+        document = next(mappings(mapping(response).get("docs")), {})
+        return mapping(document.get("_source")) or None
 
     def indices_of_runs(
         self, searched: str, document_ids: Sequence[str], timeout_seconds: float
@@ -169,7 +174,12 @@ class SecretCluster(SearchCluster):
         connect(fetch_secret)  # a secret that cannot be read fails here
 
     # JSON.
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+    def request(
+        self,
+        path: str,
+        body: str | Mapping[str, object],
+        timeout_seconds: float,
+    ) -> Any:  # noqa: ANN401
         return with_secret(lambda fetch: self._connect(fetch).request(path, body, timeout_seconds))
 
 

@@ -40,7 +40,12 @@ class OpenSearchCluster(interface.SearchCluster):
             )
 
     # JSON.
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:  # noqa: ANN401
+    def request(
+        self,
+        path: str,
+        body: str | Mapping[str, object],
+        timeout_seconds: float,
+    ) -> Any:  # noqa: ANN401
         limits = {"request_timeout": timeout_seconds}
         try:
             return self._client.transport.perform_request("POST", path, params=limits, body=body)

@@ -228,7 +228,8 @@ class WaitResolver:
         if value & _MAX_UINT == _MUTEX_WITH_WAITERS:
             mutex = self._read_memory(pid, address, _MUTEX_OWNER.stop) or b""
             owner = int.from_bytes(mutex[_MUTEX_OWNER], sys.byteorder)
-            if owner and os.path.exists(f"{self._folder}/{pid}/task/{owner}"):  # noqa: PTH110  faster
+            thread = f"{self._folder}/{pid}/task/{owner}"
+            if owner and os.path.exists(thread):  # noqa: PTH110  faster
                 return _LOCK
         return TIMER
 

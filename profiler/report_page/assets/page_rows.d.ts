@@ -27,6 +27,26 @@ export interface PageNeuron {
   failed?: number;
 }
 
+/** The sentence of the last night, and its bounds, also as times of ``zone``, in which it was
+ * made.
+ */
+export interface PageNight {
+  texts: Array<PageNightText>;
+  start: number;
+  end: number;
+  begins: string;
+  ends: string;
+  zone: string;
+}
+
+/** A piece of the sentence of the last night. ``run`` is the row of the run that it opens.
+ */
+export interface PageNightText {
+  text: string;
+  isNumber?: boolean;
+  run?: number;
+}
+
 /** A notice of a schedule, with the names of a run's fields, so that filters select both.
  *
  * ``came_late``: the missed task started later.
@@ -45,11 +65,11 @@ export interface PageNotice {
 /** What tables and overview charts show of a run.
  *
  * ``family`` is a label that only this family has; ``name`` is the family itself where the label
- * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu`` and
- * ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and ``vcpu_max``
- * are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory, ``task_size`` is vCPU and memory.
- * ``read``, ``written``, ``received`` and ``sent`` are bytes. ``course`` has the memory peaks of
- * 24 equal parts as digits to the base 36.
+ * differs. ``began`` is milliseconds since 1970, of the first line if ``start_unknown``. ``cpu``
+ * and ``memory`` are the averages in percent of the size, ``vcpu_avg``, ``vcpu_p95`` and
+ * ``vcpu_max`` are in vCPU. ``size``, ``memory_avg`` and ``peak`` are the container's memory,
+ * ``task_size`` is vCPU and memory. ``read``, ``written``, ``received`` and ``sent`` are bytes.
+ * ``course`` has the memory peaks of 24 equal parts as digits to the base 36.
  */
 export interface PageRun {
   id: string;
@@ -116,9 +136,9 @@ export interface RunActivity {
  *
  * ``verdict`` is a tone, a sentence and perhaps its evidence. ``moments`` are kind, start and end
  * after the start of the run, and text. ``peak_at`` is also after the start. ``kills`` is a
- * sentence on kills for memory, and the processes. ``usual`` are the fields of the compared numbers
- * that are within the spread of the family's earlier successes, ``unusual`` those that are not; a
- * number of fewer than five runs is in neither.
+ * sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
+ * numbers that are within the spread of the family's earlier successes, ``unusual`` those
+ * that are not; a number of fewer than five runs is in neither.
  */
 export interface RunDetails {
   time?: Array<number | null>;

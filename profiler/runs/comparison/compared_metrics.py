@@ -30,7 +30,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from profiler.record.record_model import Distribution, Record
+from profiler.record.record_model import Cost, Distribution, Record
 from profiler.record.unusual import MIN_RUNS, MIN_SHARE
 from profiler.record.worth_a_word import whole_cpu_seconds
 
@@ -69,45 +69,58 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     ``a`` is the base. The order has no effect.
     """
     if not a or not b:
-        return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
+        return MedianChange(a=_known_median(a), b=_known_median(b))
     base = median(a)
     other = median(b)
-    fewest = min(len(a), len(b))
     ratio = _ratio(base, other)
     medians_a = _resampled_medians(a, 0)
     medians_b = _resampled_medians(b, 1)
     ratios = sorted(map(_ratio, medians_a, medians_b))
     runs = 2 / (1 / len(a) + 1 / len(b))
-    needed = _runs_needed(ratios, runs) if fewest >= _MIN_RUNS_FOR_SPREAD else None
-    verdict: Verdict = "too few runs"
-    low = high = math.nan
-    if fewest >= MIN_RUNS:
-        freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
-        # The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5).
-        student = (
-            _Z
-            + (_Z**3 + _Z) / (4 * freedom)
-            + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
-        )
-        low, high = _ends(ratios, _NORMAL.cdf(-student))
-        if low > 1 + _ROUNDING:
-            verdict = "more"
-        elif high < 1 - _ROUNDING:
-            verdict = "less"
-        elif needed and needed <= runs:
-            if ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO:
-                verdict = "no difference seen"
-            else:  # outliers or a second mode, which the middle of the ratios does not show
-                needed = 2 * fewest
+    fewest_runs = min(len(a), len(b))
+    runs_needed = None
+    if fewest_runs >= _MIN_RUNS_FOR_SPREAD:
+        runs_needed = _runs_needed(ratios, runs)
+    change_percent = _percent(base, ratio)
+    if fewest_runs < MIN_RUNS:
+        return MedianChange(a=base, b=other, change_percent=change_percent, runs_needed=runs_needed)
+    spread_a = _spread(medians_a) * other
+    spread_b = _spread(medians_b) * base
+    freedom = _freedom(spread_a, len(a), spread_b, len(b))
+    low, high = _ends(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
+    is_enough = runs_needed is not None and runs_needed <= runs
+    verdict = _verdict(ratio, low, high, is_enough=is_enough)
+    if is_enough and verdict == "too few runs":
+        # Outliers or a second mode, which the middle of the ratios does not show.
+        runs_needed = 2 * fewest_runs
     return MedianChange(
         a=base,
         b=other,
-        change_percent=_percent(base, ratio),
+        change_percent=change_percent,
         low_percent=_percent(base, low),
         high_percent=_percent(base, high),
         verdict=verdict,
-        runs_needed=needed,
+        runs_needed=runs_needed,
     )
+
+
+def _known_median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _verdict(ratio: float, low: float, high: float, *, is_enough: bool) -> Verdict:
+    """The verdict on a ratio of medians whose interval is from ``low`` to ``high``.
+
+    ``is_enough``: the sets have the runs that are needed to see a change.
+    """
+    if low > 1 + _ROUNDING:
+        return "more"
+    if high < 1 - _ROUNDING:
+        return "less"
+    is_narrow = ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO
+    if is_enough and is_narrow:
+        return "no difference seen"
+    return "too few runs"
 
 
 def _ratio(base: float, other: float) -> float:
@@ -118,6 +131,13 @@ def _ratio(base: float, other: float) -> float:
 
 def _percent(base: float, ratio: float) -> float | None:
     return 100 * (ratio - 1) if base and math.isfinite(ratio) else None
+
+
+def _student_quantile(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
+    first = (_Z**3 + _Z) / (4 * freedom)
+    second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
+    return _Z + first + second
 
 
 def _ends(ordered: Sequence[float], tail: float) -> tuple[float, float]:
@@ -137,9 +157,10 @@ def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> floa
 
     Between two modes, the median of thousands of runs can spread as much as the median of seven.
     """
+    shares_of_a = [runs_b / (runs_a + runs_b)]
     total = spread_a**2 + spread_b**2
-    same = runs_b / (runs_a + runs_b)
-    shares_of_a = (same, spread_a**2 / total if total else same)
+    if total:
+        shares_of_a.append(spread_a**2 / total)
     return min(
         1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a
     )
@@ -162,6 +183,7 @@ def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
 
 
 def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
+    """10,000 medians; the two sets are side 0 and side 1, whose random numbers differ."""
     ordered = sorted(values)
     return [(ordered[low] + ordered[high]) / 2 for low, high in _middle_indices(len(values), side)]
 
@@ -175,16 +197,19 @@ def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
     odd = runs - 1 + runs % 2
     pairs = []
     for _ in range(10_000):
-        low = high = (
-            1 + math.sqrt(1 - uniform() ** (2 / odd)) * math.cos(2 * math.pi * uniform())
-        ) / 2
+        radius = math.sqrt(1 - uniform() ** (2 / odd))
+        middle = (1 + radius * math.cos(2 * math.pi * uniform())) / 2
+        low = middle
+        high = middle
         if runs > odd:
             nearest = uniform() ** (2 / runs)
-            if uniform() < low:
-                low *= nearest
+            if uniform() < middle:
+                low = middle * nearest
             else:
-                high = 1 - (1 - high) * nearest
-        pairs.append((min(int(runs * low), runs - 1), min(int(runs * high), runs - 1)))
+                high = 1 - (1 - middle) * nearest
+        low_index = min(int(runs * low), runs - 1)
+        high_index = min(int(runs * high), runs - 1)
+        pairs.append((low_index, high_index))
     return tuple(pairs)
 
 
@@ -215,9 +240,7 @@ COMPARED_METRICS = (
     ComparedMetric(
         "blockWriteBytes", "written", "bytes", lambda record: record.metrics.block_write_bytes
     ),
-    ComparedMetric(
-        "costUsd", "cost", "USD", lambda record: None if record.cost is None else record.cost.usd
-    ),
+    ComparedMetric("costUsd", "cost", "USD", lambda record: (record.cost or Cost()).usd),
 )
 
 
@@ -244,12 +267,14 @@ def compare_metrics(
     """Compare the runs ``b`` with the runs ``a``, metric by metric."""
     changes = []
     for metric in metrics:
-        known_a, known_b = (
-            [value for value in map(metric.read, records) if value is not None]
-            for records in (a, b)
-        )
-        change = median_change(known_a, known_b)
+        values_a = _known_values(metric, a)
+        values_b = _known_values(metric, b)
+        change = median_change(values_a, values_b)
         changes.append(
-            MetricChange(metric=metric, change=change, known_a=len(known_a), known_b=len(known_b))
+            MetricChange(metric=metric, change=change, known_a=len(values_a), known_b=len(values_b))
         )
     return tuple(changes)
+
+
+def _known_values(metric: ComparedMetric, records: Sequence[Record]) -> list[float]:
+    return [value for value in map(metric.read, records) if value is not None]

@@ -20,6 +20,7 @@ from profiler.runs.past_runs.families import final_report
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
+    RunKey,
     RunSource,
     find_run,
     pattern_of,
@@ -44,10 +45,16 @@ class RunSet(Struct, frozen=True, kw_only=True):
         return tuple(report.record for report in self.reports)
 
     @property
+    def keys(self) -> frozenset[RunKey]:
+        return frozenset(run_key(report) for report in self.reports)
+
+    @property
     def left_out_text(self) -> str:
         """The runs that were left out, such as ``2 failed, 1 unfinished``; empty without any."""
-        older = [f"all but the newest {len(self.reports)}"] if self.has_more else []
-        return ", ".join([f"{count} {reason}" for reason, count in self.left_out] + older)
+        parts = [f"{count} {reason}" for reason, count in self.left_out]
+        if self.has_more:
+            parts.append(f"all but the newest {len(self.reports)}")
+        return ", ".join(parts)
 
 
 def read_run_sets(
@@ -63,29 +70,35 @@ def read_run_sets(
     """
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
-    families = [_FamilyRuns(text, last, container) for text in texts]
-    patterns = tuple(sorted({pattern_of(runs.name) for runs in families}))
-    for run in source.runs(
-        replace(selection, families=patterns)
-    ):  # the runs of both families are read once
-        for runs in families:
-            runs.add(run)
-        if all(runs.is_full for runs in families):
+    both = [_FamilyRuns(text, last, container) for text in texts]
+    patterns = tuple(sorted({pattern_of(family_runs.name) for family_runs in both}))
+    # The runs of both families are read once.
+    for run in source.runs(replace(selection, families=patterns)):
+        for family_runs in both:
+            family_runs.add(run)
+        if all(family_runs.is_full for family_runs in both):
             break
-    _check_one_place([runs for runs in families if runs.found])
-    a, b = (
-        runs.as_set(source) if runs.found else _set_of_ids(source, runs, selection, container)
-        for runs in families
-    )
-    keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
-    if keys_a == keys_b:
+    _check_one_place(both)
+    sets: list[RunSet] = []
+    for family_runs in both:
+        if family_runs.families:
+            sets.append(family_runs.as_set(source))
+        else:
+            sets.append(_set_of_ids(source, family_runs, selection, container))
+    a, b = sets
+    if a.keys == b.keys:
         raise UsageError(
-            f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets."
+            f"{a.text} and {b.text} are the same {format_count(len(a.keys), 'run')}: name two sets."
         )
-    common = len(keys_a & keys_b)
-    are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
-    remark = f"{are} in both sets, which makes a difference look smaller than it is."
-    return (a, b), (remark,) if common else ()
+    remarks: list[str] = []
+    common = len(a.keys & b.keys)
+    if common:
+        verb = "is" if common == 1 else "are"
+        remarks.append(
+            f"{format_count(common, 'run')} {verb} in both sets, which makes a difference look "
+            "smaller than it is."
+        )
+    return (a, b), remarks
 
 
 class _FamilyRuns:
@@ -96,8 +109,9 @@ class _FamilyRuns:
     def __init__(self, text: str, last: int, container: str | None) -> None:
         self.text = text
         self.name, _, self.suffix = text.partition("@")
-        self.others: dict[str, None] = {}  # what the family's other runs have, the newest first
-        self.found: dict[tuple[str, str, str], FamilyKey] = {}
+        # The containers, revisions and labels of the family's other runs, the newest first.
+        self.others: dict[str, None] = {}
+        self.families: dict[RunKey, FamilyKey] = {}  # of the runs that were judged
         self.is_full = False
         self._last = last
         self._container = container
@@ -108,28 +122,27 @@ class _FamilyRuns:
     def add(self, run: PastRun) -> None:
         record = run.report.record
         key = run_key(run.report)
-        family = family_key(run.report.record)
-        if self.is_full or family.name != self.name or key in self.found:
+        family = family_key(record)
+        if self.is_full or family.name != self.name or key in self.families:
             return
         if record.cost is not None:
             self._costs[record.task_id] = record.cost
         if self._container not in (None, record.container.name):
             self.others[f"container {record.container.name}"] = None
             return
-        labels = (f"{name}={value}" for name, value in (record.labels or {}).items())
-        names = [*([record.revision] if record.revision else ()), *labels]
-        if self.suffix and self.suffix not in names:
-            self.others.update(dict.fromkeys(names))
+        suffixes = _suffixes(record)
+        if self.suffix and self.suffix not in suffixes:
+            self.others.update(dict.fromkeys(suffixes))
             return
         report, reason = _counted(run)
-        if report is not None and len(self._reports) == self._last:
+        if report is None:
+            self._left_out[reason] += 1
+        elif len(self._reports) == self._last:
             self.is_full = True
             return
-        self.found[key] = family
-        if report is not None:
-            self._reports.append(replace(report, record=without_course(report.record)))
         else:
-            self._left_out[reason] += 1
+            self._reports.append(replace(report, record=without_course(report.record)))
+        self.families[key] = family
 
     def as_set(self, source: RunSource) -> RunSet:
         """The set.
@@ -137,22 +150,33 @@ class _FamilyRuns:
         Raises TaskProfilerError if no run counts, UsageError for runs of several containers.
         """
         text = self.text
-        left_out = tuple(sorted(self._left_out.items()))
-        reports = tuple(with_task_cost(report, self._costs) for report in self._reports)
-        found = RunSet(text=text, reports=reports, left_out=left_out, has_more=self.is_full)
-        if not self._reports:
+        run_set = RunSet(
+            text=text,
+            reports=tuple(with_task_cost(report, self._costs) for report in self._reports),
+            left_out=tuple(sorted(self._left_out.items())),
+            has_more=self.is_full,
+        )
+        if not run_set.reports:
             raise TaskProfilerError(
-                f"{text} has no successful run in {source.place} ({found.left_out_text}): give "
+                f"{text} has no successful run in {source.place} ({run_set.left_out_text}): give "
                 "run ids to compare runs with any result."
             )
-        containers = sorted({record.container.name for record in found.records})
+        containers = sorted({record.container.name for record in run_set.records})
         if len(containers) > 1:
             names = first_names(containers)
             raise UsageError(
                 f"{text} has runs of {len(containers)} containers ({names}): choose one with "
                 "--container."
             )
-        return found
+        return run_set
+
+
+def _suffixes(record: Record) -> list[str]:
+    """What can follow ``NAME@`` to select the run: its revision, and its labels."""
+    suffixes = [f"{name}={value}" for name, value in (record.labels or {}).items()]
+    if record.revision:
+        suffixes.insert(0, record.revision)
+    return suffixes
 
 
 def _counted(run: PastRun) -> tuple[Report | None, str]:
@@ -161,53 +185,61 @@ def _counted(run: PastRun) -> tuple[Report | None, str]:
     status = known_status(run.report.record)
     if report is None or status == "running":
         return None, "unfinished"
+    if status == "failure":
+        return None, "failed"
+    if status == "stopped":
+        return None, "stopped"
     if status != "success":
-        return None, {"failure": "failed", "stopped": "stopped"}.get(
-            status, "with an unknown result"
-        )
-    return (report, "") if is_measured(report.record) else (None, "not measured")
+        return None, "with an unknown result"
+    if not is_measured(report.record):
+        return None, "not measured"
+    return report, ""
 
 
-def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
-    for name in dict.fromkeys(runs.name for runs in found):
-        families = {family for runs in found if runs.name == name for family in runs.found.values()}
-        places = (
-            ("accounts", "--account", {family.account_id or "unknown" for family in families}),
-            ("Regions", "--task-region", {family.region or "unknown" for family in families}),
-        )
-        several = [
-            (f"{kind} ({first_names(sorted(seen))})", option)
-            for kind, option, seen in places
-            if len(seen) > 1
-        ]
-        if several:
+def _check_one_place(both: Sequence[_FamilyRuns]) -> None:
+    """Raise UsageError if the runs of one name are of several accounts or Regions."""
+    families_of_name: dict[str, set[FamilyKey]] = {}
+    for family_runs in both:
+        families_of_name.setdefault(family_runs.name, set()).update(family_runs.families.values())
+    for name, families in families_of_name.items():
+        accounts = sorted({family.account_id or "unknown" for family in families})
+        regions = sorted({family.region or "unknown" for family in families})
+        places: list[str] = []
+        options: list[str] = []
+        if len(accounts) > 1:
+            places.append(f"accounts ({first_names(accounts)})")
+            options.append("--account")
+        if len(regions) > 1:
+            places.append(f"Regions ({first_names(regions)})")
+            options.append("--task-region")
+        if places:
             raise UsageError(
-                f"{name} is a family in several {' and '.join(text for text, _ in several)}: "
-                f"choose one with {' and '.join(option for _, option in several)}, or name runs "
-                "by their ids."
+                f"{name} is a family in several {' and '.join(places)}: choose one with "
+                f"{' and '.join(options)}, or name runs by their ids."
             )
 
 
 def _set_of_ids(
-    source: RunSource, runs: _FamilyRuns, selection: RunFilter, container: str | None
+    source: RunSource, family_runs: _FamilyRuns, selection: RunFilter, container: str | None
 ) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
-    if runs.others:
-        its = first_names([*runs.others])
+    text = family_runs.text
+    if family_runs.others:
+        others = first_names([*family_runs.others])
         raise TaskProfilerError(
-            f"No run of {runs.name} in {source.place} is in {runs.text}: its runs have {its}."
+            f"No run of {family_runs.name} in {source.place} is in {text}: its runs have {others}."
         )
-    reports: dict[tuple[str, str, str], Report] = {}
-    for part in map(str.strip, runs.text.split(",")):
-        if not part:
+    reports: dict[RunKey, Report] = {}
+    for run_id in map(str.strip, text.split(",")):
+        if not run_id:
             raise UsageError(
-                f"{runs.text!r} has an empty run id: name a family, or run ids joined by commas."
+                f"{text!r} has an empty run id: name a family, or run ids joined by commas."
             )
-        run = find_run(source, replace(selection, run=part, reads_checkpoints=True), container)
+        run = find_run(source, replace(selection, run=run_id, reads_checkpoints=True), container)
         record = run.report.record
-        if not f"{record.task_id}/{record.container.name}".startswith(part):
+        if not f"{record.task_id}/{record.container.name}".startswith(run_id):
             raise UsageError(
-                f"{part} is not the id of a run: name one family, or run ids joined by commas."
+                f"{run_id} is not the id of a run: name one family, or run ids joined by commas."
             )
         report = final_report(run)
         if report is None:
@@ -215,4 +247,4 @@ def _set_of_ids(
                 f"The run {record.task_id} has no report yet: compare it when it has ended."
             )
         reports[run_key(report)] = replace(report, record=without_course(report.record))
-    return RunSet(text=runs.text, reports=tuple(reports.values()))
+    return RunSet(text=text, reports=tuple(reports.values()))

@@ -251,10 +251,8 @@ class HistoryStore:
         )
         on_conflict = "IGNORE" if max_runs is None else "REPLACE"
         with self._write_transaction() as connection:
-            connection.execute(
-                f"INSERT OR {on_conflict} INTO run VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                values,
-            )
+            insertion = f"INSERT OR {on_conflict} INTO run"
+            connection.execute(f"{insertion} VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             connection.execute("DELETE FROM running WHERE task_id = ? AND started_at = ?", key)
             if stacks_line is not None:
                 connection.execute(
@@ -386,7 +384,8 @@ class HistoryStore:
 
     def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
         # Our own names.
-        query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608
+        selection = f"SELECT CAST({name} AS BLOB) FROM run"  # noqa: S608
+        query = f"{selection} WHERE task_id = ? AND started_at = ?"
         with self._open_for_reading() as connection:
             for report in reports:
                 row = None

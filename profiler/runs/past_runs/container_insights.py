@@ -77,79 +77,92 @@ class ContainerInsightsRuns(RunSource):
         self._containers: dict[tuple[str, ...], dict[str, str | None]] = {}
         self._services: set[str] = set()
         self._oldest_ms: dict[str, float] = {}
-        self._bytes = self._unreadable = 0
+        self._bytes = 0
+        self._unreadable = 0
         self._runs: list[PastRun] | None = None
         self._unseen: list[PastRun] = []
         self._unseen_selected: list[PastRun] = []
         self.place = f"Container Insights of {' and '.join(clusters)}"
 
+    def family_names(self) -> frozenset[str]:
+        """None: the values of all tasks would be read again."""
+        return frozenset()
+
     @property
     def notes(self) -> Sequence[str]:
-        short = sum(
-            (run.report.record.metrics.duration_ms or 0) < MINUTE_MS
-            for run in self._unseen_selected
-        )
-        counts = (
-            (self._unreadable, "event could not be read", "events could not be read"),
-            (
-                short,
-                "run shorter than a minute has no values",
-                "runs shorter than a minute have no values",
-            ),
-            (len(self._unseen_selected) - short, "run has no values", "runs have no values"),
-        )
-        texts = (
-            f"{count} {one if count == 1 else several}" for count, one, several in counts if count
-        )
-        return (*self._notes, *(f"{self.place}: {text}." for text in texts))
+        durations_ms = [run.report.record.metrics.duration_ms for run in self._unseen_selected]
+        short = sum((duration_ms or 0) < MINUTE_MS for duration_ms in durations_ms)
+        longer = len(durations_ms) - short
+        notes = list(self._notes)
+        if self._unreadable:
+            notes.append(
+                f"{self.place}: {format_count(self._unreadable, 'event')} could not be read."
+            )
+        if short:
+            verb = "has" if short == 1 else "have"
+            notes.append(
+                f"{self.place}: {format_count(short, 'run')} shorter than a minute {verb} no "
+                "values."
+            )
+        if longer:
+            verb = "has" if longer == 1 else "have"
+            notes.append(f"{self.place}: {format_count(longer, 'run')} {verb} no values.")
+        return tuple(notes)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        if (
-            self._runs is None
-        ):  # the whole group is read first, because the minutes of a task are spread over it
+        # The whole group is read first, because the minutes of a task are spread over it.
+        if self._runs is None:
             self._read()
             self.reading = self._reading()
+            if self._oldest_ms:
+                self.complete_since_ns = int(max(self._oldest_ms.values())) * NS_PER_MS
             self._runs = self._built()
         self._unseen_selected = [run for run in self._unseen if selection.matches(run.report)]
-        yield from (run for run in self._runs if selection.matches(run.report))
+        for run in self._runs:
+            if selection.matches(run.report):
+                yield run
 
     def _reading(self) -> str:
         since_ms = self._since_ns // NS_PER_MS
-        days = -(-(self._now_ns // NS_PER_MS - since_ms) // MS_PER_DAY)
-        kept = next((legal for legal in _RETENTION_DAYS if legal >= days), _RETENTION_DAYS[-1])
-        texts = [
-            (
-                f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, "
-                "which is free"
-            )
-        ]
+        retention_days = self._legal_retention_days()
+        read = format_memory(self._bytes / MIB)
+        parts = [f"Container Insights: {read} read by FilterLogEvents, which is free"]
         for cluster, oldest_ms in sorted(self._oldest_ms.items()):
-            text = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
+            part = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
             if oldest_ms - since_ms > MS_PER_DAY:
-                text += (
+                part += (
                     " (to keep the events for longer: aws logs put-retention-policy "
-                    f"--log-group-name {performance_group(cluster)} --retention-in-days {kept})"
+                    f"--log-group-name {performance_group(cluster)} "
+                    f"--retention-in-days {retention_days})"
                 )
-            texts.append(text)
-        return f"{'; '.join(texts)}."
+            parts.append(part)
+        return f"{'; '.join(parts)}."
+
+    def _legal_retention_days(self) -> int:
+        """The shortest retention that CloudWatch Logs accepts for the selected time."""
+        span_ms = self._now_ns // NS_PER_MS - self._since_ns // NS_PER_MS
+        wanted_days = -(-span_ms // MS_PER_DAY)
+        for days in _RETENTION_DAYS:
+            if days >= wanted_days:
+                return days
+        return _RETENTION_DAYS[-1]
 
     def _read(self) -> None:
-        off = []
+        off_notes: list[str] = []
         with self._open_progress() as show:
             for cluster in self._clusters:
-                if self._read_group(
-                    performance_group(cluster), _TASKS, partial(self._add_event, cluster), show
-                ):
+                add_event = partial(self._add_event, cluster)
+                if self._read_group(performance_group(cluster), _TASKS, add_event, show):
                     self._read_ends(cluster, show)
                     self._read_containers(cluster)
                 else:
-                    off.append(
+                    off_notes.append(
                         f"Container Insights is off for {cluster}: turn it on, or check the name "
                         "and --region."
                     )
-        if len(off) == len(self._clusters):
-            raise TaskProfilerError(" ".join((*self._notes, *off)))
-        self._notes += off
+        if len(off_notes) == len(self._clusters):
+            raise TaskProfilerError(" ".join((*self._notes, *off_notes)))
+        self._notes += off_notes
 
     def _read_ends(self, cluster: str, show: Callable[[int, float], None]) -> None:
         try:
@@ -209,16 +222,17 @@ class ContainerInsightsRuns(RunSource):
         """
         for key, task in self._tasks.items():
             revision = _revision_of(task)
-            at_ms = int(task.event.timestamp)
             if task.cluster != cluster or revision in self._containers or key in self._ends:
                 continue
             self._containers[revision] = {}  # if the event is lost, the search is not repeated
-            for page in self._read_pages(
+            at_ms = int(task.event.timestamp)
+            pages = self._read_pages(
                 logGroupName=performance_group(cluster),
                 startTime=at_ms,
                 endTime=at_ms,
                 filterPattern=_CONTAINERS,
-            ):
+            )
+            for page in pages:
                 for event in page["events"]:
                     self._add_event(cluster, event["message"])
 
@@ -235,15 +249,13 @@ class ContainerInsightsRuns(RunSource):
             containers[event.container_name] = event.image
         if event.type != "Task":
             return
-        self._oldest_ms[cluster] = min(
-            event.timestamp, self._oldest_ms.get(cluster, event.timestamp)
-        )
+        oldest_ms = self._oldest_ms.get(cluster, event.timestamp)
+        self._oldest_ms[cluster] = min(event.timestamp, oldest_ms)
         if event.service_name and not self._with_services:
             self._services.add(event.task_id)
         elif event.started_at is None or event.started_at >= self._since_ns / NS_PER_MS:
-            self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event)).add(
-                event, minute
-            )
+            task = self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event))
+            task.add(event, minute)
 
     def _add_end(self, message: str) -> None:
         self._bytes += len(message)
@@ -253,26 +265,34 @@ class ContainerInsightsRuns(RunSource):
 
     def _built(self) -> list[PastRun]:
         """The runs, newest first. Raises TaskProfilerError if only tasks of services ran."""
-        found: dict[bool, list[PastRun]] = {True: [], False: []}
+        seen: list[PastRun] = []
+        unseen: list[PastRun] = []
         for key in {**self._tasks, **self._ends}:
+            _, task_id = key
             end = self._ends.get(key)
             if end is not None and end.is_service_task and not self._with_services:
                 self._services.add(end.id)
-            task = self._tasks.get(key) or (None if end is None else unseen_task(end))
-            if task is None or key[1] in self._services:
+            task = self._tasks.get(key)
+            if task is None and end is not None:
+                task = unseen_task(end)
+            if task is None or task_id in self._services:
                 continue
             images = self._containers.get(_revision_of(task), {})
             run = run_of_minutes(task, end, images, self._prices)
-            if run is not None and run.started_ns >= self._since_ns:
-                found[bool(task.minutes)].append(run)
+            if run is None or run.started_ns < self._since_ns:
+                continue
+            if task.minutes:
+                seen.append(run)
+            else:
+                unseen.append(run)
         self._tasks.clear()
-        if not found[True] and self._services:
+        if not seen and self._services:
             raise TaskProfilerError(
                 f"{self.place} has only {format_count(len(self._services), 'task')} of services: "
                 "--services includes them."
             )
-        self._unseen = found[False]
-        return newest_first(found[True])
+        self._unseen = unseen
+        return newest_first(seen)
 
 
 def performance_group(cluster: str) -> str:
@@ -289,4 +309,7 @@ def _revision_of(task: SeenTask) -> tuple[str, ...]:
 
 
 def _code(error: TaskProfilerError) -> str:
-    return error_code(error.__cause__) if isinstance(error.__cause__, Exception) else ""
+    """AWS's code of the error that caused this one; empty without."""
+    if isinstance(error.__cause__, Exception):
+        return error_code(error.__cause__)
+    return ""

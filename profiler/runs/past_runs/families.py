@@ -28,18 +28,19 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
-from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
+from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.run_facts import facts_of
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
     """The families in order with the evidence of their last runs (None: not measured); sentences
-    about omissions.
+    about omissions; the tasks that the source gave, which may be more than the last ones.
     """
 
     families: Mapping[FamilyKey, Evidence | None]
     notes: Sequence[str]
+    tasks_read: Mapping[FamilyKey, TasksRead]
 
 
 def read_families(
@@ -50,12 +51,14 @@ def read_families(
     """
     families = Families(last, on_fargate)
     unfinished = _add_runs(families, source, selection, last)
-    note = (
-        f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
-    )
-    return FoundFamilies(
-        families=families.evidence(), notes=(*source.notes, *([note] if unfinished else ()))
-    )
+    evidence = families.evidence()
+    notes = list(source.notes)
+    if unfinished:
+        notes.append(
+            f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no "
+            "report."
+        )
+    return FoundFamilies(families=evidence, notes=tuple(notes), tasks_read=families.tasks_read())
 
 
 def read_windows(
@@ -111,9 +114,9 @@ def family_evidence(
     """
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
-    _add(families, run)
     if source is not None:
         _add_runs(families, source, filter_of(family), LAST_RUNS)
+    _add(families, run)
     return families.evidence().get(family)
 
 
@@ -133,15 +136,18 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
     """
     is_one_name = len(selection.families) == 1 and not is_pattern(selection.families[0])
     is_one_family = is_one_name and len(selection.accounts) == len(selection.regions) == 1
-    unfinished = count = oldest_ns = 0
+    unfinished = 0
+    ended = 0
+    oldest_ns = 0  # the start of the oldest of the last runs
     for run in source.last_runs(selection, last):
-        if is_one_family and count >= last and run.started_ns < oldest_ns:
+        if is_one_family and ended >= last and run.started_ns < oldest_ns:
             break
         if not _add(families, run):
             unfinished += 1
             continue
-        oldest_ns = run.started_ns if count < last else oldest_ns
-        count = count + 1
+        if ended < last:
+            oldest_ns = run.started_ns
+        ended += 1
     return unfinished
 
 
@@ -179,9 +185,8 @@ def final_report(run: PastRun) -> Report | None:
 
 def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
     """The newest successes of the run's family that started before the run."""
-    return tuple(
-        one.report.record for one in islice(source.runs(_earlier_successes(run)), LAST_RUNS)
-    )
+    newest = islice(source.runs(_earlier_successes(run)), LAST_RUNS)
+    return tuple(success.report.record for success in newest)
 
 
 def _earlier_successes(run: PastRun) -> RunFilter:
@@ -214,8 +219,10 @@ class UsualDurations:
         return self._known.get(family)
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
-        new = (family for family in dict.fromkeys(families) if family not in self._known)
-        return () if self._open_source is None else tuple(new)
+        """Those of the families that :meth:`read` would read, each once."""
+        if self._open_source is None:
+            return ()
+        return tuple(family for family in dict.fromkeys(families) if family not in self._known)
 
     def read(self, families: Iterable[FamilyKey]) -> None:
         """Read the families that were not read yet.
@@ -229,23 +236,27 @@ class UsualDurations:
         source = self._open_source()
         if source is None:
             return
-        durations: dict[FamilyKey, list[float]] = {family: [] for family in missing}
         names = tuple(sorted({pattern_of(family.name) for family in missing}))
         selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
-        wanted = len(durations)
-        for run in source.last_runs(selection, MAX_RUNS_OF_A_FAMILY):
-            record = run.report.record
-            of_family = durations.get(family_key(record))
-            if (
-                of_family is None
-                or len(of_family) == MAX_RUNS_OF_A_FAMILY
-                or record.metrics.duration_ms is None
-            ):
-                continue
-            of_family.append(record.metrics.duration_ms)
-            wanted -= len(of_family) == MAX_RUNS_OF_A_FAMILY
-            if not wanted:
-                break
-        self._known.update(
-            (family, usual_duration(of_family)) for family, of_family in durations.items()
-        )
+        runs = source.last_runs(selection, MAX_RUNS_OF_A_FAMILY)
+        for family, durations_ms in _durations_ms(missing, runs).items():
+            self._known[family] = usual_duration(durations_ms)
+
+
+def _durations_ms(
+    families: Iterable[FamilyKey], runs: Iterable[PastRun]
+) -> Mapping[FamilyKey, Sequence[float]]:
+    """The durations of each family's first runs; further runs are not read once all are full."""
+    durations_ms: dict[FamilyKey, list[float]] = {family: [] for family in families}
+    incomplete = set(durations_ms)
+    for run in runs:
+        family = family_key(run.report.record)
+        duration_ms = run.report.record.metrics.duration_ms
+        if family not in incomplete or duration_ms is None:
+            continue
+        durations_ms[family].append(duration_ms)
+        if len(durations_ms[family]) == MAX_RUNS_OF_A_FAMILY:
+            incomplete.remove(family)
+        if not incomplete:
+            break
+    return durations_ms

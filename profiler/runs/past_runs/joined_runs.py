@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import chain
 from typing import TypeVar
 
 from profiler.core.errors import TaskProfilerError
@@ -10,7 +9,14 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, is_sampled_each_minute
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first, run_key
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunKey,
+    RunSource,
+    newest_first,
+    run_key,
+)
 from profiler.runs.step_series import StepSeries
 
 T = TypeVar("T")
@@ -22,46 +28,66 @@ _MAX_DISTANCE_NS = 600 * NS_PER_SECOND
 class JoinedRuns(RunSource):
     """The sources' runs, newest first, each once.
 
-    A source that fails is reported; the last one raises its error.
+    A source that fails is reported; the last one raises its error. ``unopened``: the names of
+    those that failed before.
     """
 
     def __init__(
-        self, sources: Sequence[RunSource], report_failure: Callable[[TaskProfilerError], None]
+        self,
+        sources: Sequence[RunSource],
+        report_failure: Callable[[TaskProfilerError], None],
+        unopened: Sequence[str] = (),
     ) -> None:
+        self._unopened = tuple(unopened)
         self._sources = list(sources)
         self._report_failure = report_failure
+        self._failed: list[RunSource] = []
         self.place = " and ".join(source.place for source in sources)
         self.remedy = sources[0].remedy
-        self.reads_families = all(source.reads_families for source in sources)
 
     @property
     def notes(self) -> Sequence[str]:
         return tuple(note for source in self._sources for note in source.notes)
 
     @property
+    def unread_groups(self) -> frozenset[str]:  # type: ignore[override]  # as ``reading``
+        each = (source.unread_groups for source in (*self._sources, *self._failed))
+        return frozenset[str]().union(*each)
+
+    @property
+    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``
+        return (*self._unopened, *(source.place for source in self._failed))
+
+    @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
         return " ".join(source.reading for source in self._sources if source.reading) or None
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        each = [
-            self._unless_failed(source, lambda one: one.runs(selection)) for source in self._sources
-        ]
-        return _without_copies(merge(*each, key=lambda run: run.started_ns, reverse=True))
+        def read(source: RunSource) -> Iterator[PastRun]:
+            return source.runs(selection)
+
+        runs_of_sources = [self._unless_failed(source, read) for source in self._sources]
+        all_runs = merge(*runs_of_sources, key=lambda run: run.started_ns, reverse=True)
+        return _without_copies(all_runs)
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        return _without_copies(
-            newest_first(self._all(lambda source: source.last_runs(selection, last)))
-        )
+        all_runs = self._all(lambda source: source.last_runs(selection, last))
+        return _without_copies(newest_first(all_runs))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         return self._all(lambda source: source.running(selection))
+
+    def family_source(self, run: PastRun) -> RunSource:
+        sources = [source.family_source(run) for source in self._sources]
+        return JoinedRuns(sources, self._report_failure)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         return self._first(lambda source: source.checkpoints(run)) or ()
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
-        for found in zip(*(source.steps(runs) for source in self._sources), strict=True):
-            yield max(found, key=lambda steps: len(steps.ends_ms))
+        steps_of_sources = [source.steps(runs) for source in self._sources]
+        for steps_of_run in zip(*steps_of_sources, strict=True):
+            yield max(steps_of_run, key=lambda steps: len(steps.ends_ms))
 
     def stacks(self, report: Report) -> StacksLine | None:
         return self._first(lambda source: source.stacks(report))
@@ -70,46 +96,80 @@ class JoinedRuns(RunSource):
         return self._all(lambda source: source.schedule_notices(selection))
 
     def _all(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
-        return [
-            item for source in tuple(self._sources) for item in self._unless_failed(source, read)
-        ]
+        items: list[T] = []
+        for source in tuple(self._sources):
+            items += self._unless_failed(source, read)
+        return items
 
     def _first(self, read: Callable[[RunSource], T | None]) -> T | None:
         """What the first source has that has anything; the others are not read."""
-        each = (
-            self._unless_failed(source, lambda one: (read(one),)) for source in tuple(self._sources)
-        )
-        return next(filter(None, chain.from_iterable(each)), None)
+
+        def read_all(source: RunSource) -> Iterator[T | None]:
+            yield read(source)
+
+        for source in tuple(self._sources):
+            for item in self._unless_failed(source, read_all):
+                if item:
+                    return item
+        return None
 
     def _unless_failed(
         self, source: RunSource, read: Callable[[RunSource], Iterable[T]]
     ) -> Iterator[T]:
+        """What the source yields. One that fails is left out from then on."""
         try:
             yield from read(source)
         except TaskProfilerError as error:
             if self._sources == [source]:
                 raise
             self._sources.remove(source)
+            self._failed.append(source)
             self._report_failure(error)
 
 
 def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
-    """A report counts before a checkpoint of the same run, and both before what Container
-    Insights has of the task.
+    """Yield each run once: newest first, as the runs are.
+
+    The runs of a task are held until no run can follow that is close to the first of them.
     """
-    held: dict[str, dict[tuple[str, ...], PastRun]] = {}
+    held: dict[str, _RunsOfTask] = {}
     for run in runs:
-        for task_id in [*held]:
-            if next(iter(held[task_id].values())).started_ns - run.started_ns <= _MAX_DISTANCE_NS:
+        for task_id, of_task in list(held.items()):
+            if of_task.newest_ns - run.started_ns <= _MAX_DISTANCE_NS:
                 break
-            yield from held.pop(task_id).values()
-        known = held.setdefault(run.report.record.task_id, {})
-        key = () if is_sampled_each_minute(run.report.record) else run_key(run.report)
-        if key:
-            known.pop((), None)
-        if (key not in known and (key or not known)) or (
-            key in known and known[key].report.type == CHECKPOINT
-        ):
-            known[key] = run
-    for same_task in held.values():
-        yield from same_task.values()
+            del held[task_id]
+            yield from of_task.runs()
+        task_id = run.report.record.task_id
+        held.setdefault(task_id, _RunsOfTask()).add(run)
+    for of_task in held.values():
+        yield from of_task.runs()
+
+
+class _RunsOfTask:
+    """The runs of a task.
+
+    A report counts before a checkpoint of the same run, and both before what Container Insights
+    has of the task.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[RunKey, PastRun] = {}
+        self._from_insights: PastRun | None = None
+
+    @property
+    def newest_ns(self) -> int:
+        return next(iter(self.runs())).started_ns
+
+    def add(self, run: PastRun) -> None:
+        if is_sampled_each_minute(run.report.record):
+            self._from_insights = self._from_insights or run
+            return
+        key = run_key(run.report)
+        known = self._by_key.get(key)
+        if known is None or known.report.type == CHECKPOINT:
+            self._by_key[key] = run
+
+    def runs(self) -> Iterable[PastRun]:
+        if self._by_key or self._from_insights is None:
+            return self._by_key.values()
+        return (self._from_insights,)

@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
@@ -82,11 +83,10 @@ class _Kind(Struct, frozen=True, kw_only=True):
 
     def matches(self, selection: RunFilter) -> bool:
         """Whether a run of this kind can match, whatever its id, its tags and its time."""
+        general = replace(selection, run=None, tags=(), since_ns=None, until_ns=None)
         if self.is_checkpoint:
-            selection = replace(selection, statuses=())  # it may be lost
-        return replace(selection, run=None, tags=(), since_ns=None, until_ns=None).matches(
-            self.head
-        )
+            general = replace(general, statuses=())  # it may be lost
+        return general.matches(self.head)
 
 
 class LineIndex:
@@ -147,7 +147,7 @@ class LineIndex:
         """Find the lines of each run, and sort the runs: those of one start in the lines' order."""
         digests = self._digests
         self._by_run = array("I", sorted(range(len(digests)), key=digests.__getitem__))
-        starts_ns = self._run_starts_ns = array("q", bytes(8 * len(digests)))
+        starts_ns = array("q", bytes(8 * len(digests)))
         firsts: list[int] = []
         for place, line in enumerate(self._by_run):
             if place == 0 or digests[line] != digests[self._by_run[place - 1]]:
@@ -155,6 +155,7 @@ class LineIndex:
                 starts_ns[place] = self._start_of(place)
         firsts.sort(key=self._by_run.__getitem__)
         firsts.sort(key=starts_ns.__getitem__, reverse=True)
+        self._run_starts_ns = starts_ns
         self._newest_first = array("I", firsts)
 
     def _start_of(self, place: int) -> int:
@@ -162,10 +163,13 @@ class LineIndex:
         lines = self._lines_at(place)
         if len(lines) == 1:
             return self._starts_ns[lines[0]]
-        return max(
-            (not self._kind_list[self._kinds[line]].is_checkpoint, self._starts_ns[line])
-            for line in lines
-        )[1]
+        reports_ns: list[int] = []
+        checkpoints_ns: list[int] = []
+        for line in lines:
+            kind = self._kind_list[self._kinds[line]]
+            starts_ns = checkpoints_ns if kind.is_checkpoint else reports_ns
+            starts_ns.append(self._starts_ns[line])
+        return max(reports_ns or checkpoints_ns)
 
     def _lines_at(self, place: int) -> Sequence[int]:
         """The lines of the run whose first one is at this place."""
@@ -195,24 +199,25 @@ class LineIndex:
         ]
         for place in self._places(selection):
             lines = self._lines_at(place)
-            of_run = [self._kinds[line] for line in lines]
-            if not any(can_match[kind] and kinds[kind].family not in left_out for kind in of_run):
-                continue
-            texts = [self._lines.read(self._numbers[line]) for line in lines]
-            if not any(names_family[kind] for kind in of_run) and not _may_name(
-                texts, selection.run
+            kinds_of_run = [self._kinds[line] for line in lines]
+            if not any(
+                can_match[kind] and kinds[kind].family not in left_out for kind in kinds_of_run
             ):
                 continue
-            found: list[RunLine] = []
-            for line, text in zip(lines, texts, strict=True):
-                number = self._numbers[line]
-                run = run_line(text, number)
-                if run is None:
+            numbers = [self._numbers[line] for line in lines]
+            texts = [self._lines.read(number) for number in numbers]
+            is_named = any(names_family[kind] for kind in kinds_of_run)
+            if not is_named and not _may_name(texts, selection.run):
+                continue
+            run_lines: list[RunLine] = []
+            for number, text in zip(numbers, texts, strict=True):
+                line = run_line(text, number)
+                if line is None:
                     add_invalid(number)
                 else:
-                    found.append(run)
-            # Two runs of the same digest, of which there are none among billions, are told apart.
-            yield from group_lines(found)
+                    run_lines.append(line)
+            # Two runs of the same digest, of which there are none among billions, are separated.
+            yield from group_lines(run_lines)
 
     def _places(self, selection: RunFilter) -> Iterator[int]:
         """The runs within the time of a filter, newest first."""
@@ -222,8 +227,7 @@ class LineIndex:
             begin = bisect_left(
                 self._newest_first, 1 - selection.until_ns, key=lambda place: -starts_ns[place]
             )
-        for number in range(begin, len(self._newest_first)):
-            place = self._newest_first[number]
+        for place in islice(self._newest_first, begin, None):
             if selection.since_ns is not None and starts_ns[place] < selection.since_ns:
                 return
             yield place

@@ -21,6 +21,7 @@ from profiler.runs.step_series import StepSeries
 class LocalRuns(RunSource):
     """The runs in a history file."""
 
+    is_of_this_machine = True
     remedy = f"make one with task-profiler run -- CMD, or {ELSEWHERE}"
 
     def __init__(self, history: HistoryStore) -> None:
@@ -35,23 +36,25 @@ class LocalRuns(RunSource):
         return ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        stored = self.history.runs(selection)
-        past = (
-            PastRun(report=one, line=line, command=text)
-            for line, one, text in stored
-            if selection.matches(one)
-        )
+        ended = self._ended(selection)
         if not selection.reads_checkpoints:
-            return past
-        runs = merge(past, self.running(selection), key=lambda run: run.started_ns, reverse=True)
+            return ended
+        runs = merge(ended, self.running(selection), key=lambda run: run.started_ns, reverse=True)
         # A run that ends at this moment is listed once.
-        return (next(same) for _, same in groupby(runs, key=lambda run: run.report.record.task_id))
+        same_tasks = groupby(runs, key=lambda run: run.report.record.task_id)
+        return (next(same_task) for _, same_task in same_tasks)
+
+    def _ended(self, selection: RunFilter) -> Iterator[PastRun]:
+        for line, report, command in self.history.runs(selection):
+            if selection.matches(report):
+                yield PastRun(report=report, line=line, command=command)
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
-        found = (
-            PastRun(report=report, command=command) for report, command in self.history.running()
-        )
-        return newest_first(run for run in found if selection.matches(run.report))
+        running: list[PastRun] = []
+        for report, command in self.history.running():
+            if selection.matches(report):
+                running.append(PastRun(report=report, command=command))
+        return newest_first(running)
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         return self.history.steps(run.report for run in runs)

@@ -17,10 +17,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
-from profiler.record.line_trust import AccountTrust, claim_of_head, claim_of_stacks
+from profiler.record.line_trust import (
+    AccountTrust,
+    claim_of_head,
+    claim_of_stacks,
+    task_of_stream,
+)
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, ReportHead
 from profiler.record.units import format_count
@@ -31,6 +37,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunLine,
     RunSource,
+    are_of_run,
     matching_runs,
     no_progress,
     run_line,
@@ -53,7 +60,13 @@ ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 
 # Task and container: the identity of a run in CloudWatch Logs. Its start is the line's own word.
-_RunKey = tuple[str, str]
+_ContainerKey = tuple[str, str]
+OnUnread = Callable[[str, TaskProfilerError], object]
+"""Gets a log group that cannot be read, and why."""
+
+
+class MissingLogGroupError(TaskProfilerError):
+    """A log group does not exist, so it has no run."""
 
 
 class _FoundLine(Struct, frozen=True, kw_only=True):
@@ -63,7 +76,7 @@ class _FoundLine(Struct, frozen=True, kw_only=True):
     """
 
     number: int
-    key: _RunKey
+    key: _ContainerKey
     start_ns: int
     timestamp_ms: int
     is_report: bool
@@ -79,13 +92,16 @@ class _FoundLine(Struct, frozen=True, kw_only=True):
 
 
 class LogGroupRuns(RunSource):
-    """The runs whose reports are in the log groups, with the notices about schedules."""
+    """The runs whose reports are in the log groups, with the notices about schedules.
+
+    A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
+    raised. ``unread_groups`` has those left out.
+    """
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
         "reports"
     )
-    reads_families = False  # weeks of logs
 
     def __init__(
         self,
@@ -94,11 +110,23 @@ class LogGroupRuns(RunSource):
         now_ns: int,
         open_progress: OpenProgress = no_progress,
         trust: AccountTrust = AccountTrust(),  # noqa: B008  it is frozen
+        *,
+        stream_prefix: str = "",
+        since_ms: int | None = None,
+        on_unread: OnUnread | None = None,
     ) -> None:
         self._trust = trust
+        self._on_unread = on_unread
+        self.unread_groups: frozenset[str] = frozenset()
+        self._missing: list[str] = []
+        self._stream_prefix = stream_prefix
+        # Without a time to start from. None: the last 30 days.
+        self._default_since_ms = since_ms
+        # Where the first reading began: a run's family is read as far back as the run.
+        self._first_since_ms: int | None = None
         self._notices: list[ScheduleNoticeLine] = []
         self._read_pages = read_pages
-        self._groups = groups
+        self._groups = list(groups)
         self._now_ns = now_ns
         self._now_ms = now_ns // NS_PER_MS
         self._open_progress = open_progress
@@ -110,31 +138,39 @@ class LogGroupRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
+        notes: list[str] = []
+        if self._limit is not None:
+            notes.append(self._limit)
         skipped = (
             (self._unreadable, "that could not be read"),
             (self._invalid_times, "whose times differ from CloudWatch's"),
             (self._untrusted, "not of their log stream's task"),
         )
-        notes = [
-            f"{self.place}: skipped {format_count(count, 'report')} {which}."
-            for count, which in skipped
-            if count
-        ]
-        return tuple(notes) if self._limit is None else (self._limit, *notes)
+        for count, which in skipped:
+            if count:
+                notes.append(f"{self.place}: skipped {format_count(count, 'report')} {which}.")
+        if self._missing:
+            notes.append(f"No run is read from {first_names(self._missing)}: no such log group.")
+        return tuple(notes)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
-        if selection.since_ns is None:
-            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
+        count = 0
+        for run in self._runs_since(self._start_ms(selection), selection):
+            count += 1
+            yield run
+        # Whoever stops early has what was wanted. The reader of one run wants no older one.
+        has_all = selection.run is not None and count > 0
+        if selection.since_ns is None and self._default_since_ms is None and not has_all:
             self._limit = (
                 f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to "
                 "read further back."
             )
-        else:
-            start_ms = selection.since_ns // NS_PER_MS
+
+    def _runs_since(self, start_ms: int, selection: RunFilter) -> Iterator[PastRun]:
         kept = KeptLines()
         pending: list[list[_FoundLine]] = []
-        seen: dict[_RunKey, bool] = {}
+        seen: dict[_ContainerKey, bool] = {}
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
         # because most questions are about the last night.
         end_ms = self._now_ms + 2 * 3_600_000
@@ -153,7 +189,42 @@ class LogGroupRuns(RunSource):
                         yield from self._run_of(lines, selection, kept)
                 pending = [lines for lines in pending if _start_of(lines) < begin_ns]
                 end_ms = begin_ms
-                length_ms = length_ms * 4
+                length_ms *= 4
+
+    def _start_ms(self, selection: RunFilter) -> int:
+        if selection.since_ns is not None:
+            start_ms = selection.since_ns // NS_PER_MS
+        elif self._default_since_ms is not None:
+            start_ms = self._default_since_ms
+        else:
+            start_ms = self._now_ms - DEFAULT_DAYS * MS_PER_DAY
+        if self._first_since_ms is None:
+            self._first_since_ms = start_ms
+        return start_ms
+
+    def family_source(self, run: PastRun) -> RunSource:
+        """The group of the run's line, and the streams with the same prefix; a container's id is
+        the name of a stream without one.
+        """
+        place = run.place
+        record = run.report.record
+        if place is None and record.log_group is not None:
+            place = LogTarget(group=record.log_group, stream=record.log_stream or "")
+        if place is None or place.group not in self._groups:
+            return self
+        prefix = ""
+        task = task_of_stream(place.stream)
+        if task is not None:
+            prefix = place.stream.removesuffix(f"{task.container}/{task.task_id}")
+        return LogGroupRuns(
+            self._read_pages,
+            (place.group,),
+            self._now_ns,
+            self._open_progress,
+            self._trust,
+            stream_prefix=prefix,
+            since_ms=self._first_since_ms,
+        )
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return select_notices(self._notices, selection)
@@ -170,35 +241,36 @@ class LogGroupRuns(RunSource):
             places.insert(
                 0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]}
             )
-        return next(filter(None, (self._last_stacks(report, place) for place in places)), None)
+        for place in places:
+            stacks = self._last_stacks(report, place)
+            if stacks is not None:
+                return stacks
+        return None
 
     def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
         record = report.record
-        ends_ns = [
-            end_ns
-            for end_ns in map(parse_ns, (record.finished_at, report.time))
-            if end_ns is not None
-        ]
-        if not ends_ns:
+        report_ns = parse_ns(report.time)
+        end_ns = parse_ns(record.finished_at) or report_ns
+        if end_ns is None:
             return None
-        of_task = f' && $.taskId = "{record.task_id}"' if _is_simple(record.task_id) else ""
+        report_ns = report_ns or end_ns
+        pattern = '$.type = "task.stacks"'
+        if _is_simple(record.task_id):
+            pattern += f' && $.taskId = "{record.task_id}"'
         pages = self._read_pages(
-            startTime=max(min(ends_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
-            endTime=max(ends_ns) // NS_PER_MS + _AFTER_REPORT_MS,
-            filterPattern=f'{{ $.type = "task.stacks"{of_task} }}',
+            startTime=max(min(end_ns, report_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
+            endTime=max(end_ns, report_ns) // NS_PER_MS + _AFTER_REPORT_MS,
+            filterPattern=f"{{ {pattern} }}",
             **place,
         )
         group = str(place["logGroupName"])
-        found: StacksLine | None = None
+        last_stacks: StacksLine | None = None
         for page in pages:
             for event in page["events"]:
                 stacks = self._stacks_in(event, group)
-                if stacks is not None and (stacks.task_id, stacks.container) == (
-                    record.task_id,
-                    record.container.name,
-                ):
-                    found = stacks
-        return found
+                if stacks is not None and are_of_run(stacks, record):
+                    last_stacks = stacks
+        return last_stacks
 
     def _stacks_in(self, event: Mapping[str, Any], group: str) -> StacksLine | None:
         """The call stacks in a line, if its log stream is their task's."""
@@ -214,27 +286,43 @@ class LogGroupRuns(RunSource):
         start_ms: int,
         end_ms: int,
         selection: RunFilter,
-        seen: dict[_RunKey, bool],
+        seen: dict[_ContainerKey, bool],
         kept: KeptLines,
     ) -> Sequence[list[_FoundLine]]:
         """The lines in this time by their runs. ``seen``: the runs with newer lines, and whether
         one of those is confirmed; an unconfirmed line never replaces or hides a confirmed one.
         """
-        window = {
+        window: dict[str, object] = {
             "startTime": start_ms,
             "endTime": end_ms - 1,
             "filterPattern": filter_pattern(selection),
         }
-        new: list[_FoundLine] = []
-        for group in self._groups:
-            for found in self._lines(selection, kept, logGroupName=group, **window):
-                is_older = found.key in seen and seen[found.key] >= found.is_confirmed
-                if not is_older:
-                    new.append(found)
-        groups = self._by_run(new)
-        for lines in groups:
+        if self._stream_prefix:
+            window["logStreamNamePrefix"] = self._stream_prefix
+        new_lines: list[_FoundLine] = []
+        for group in tuple(self._groups):
+            try:
+                for line in self._lines(selection, kept, logGroupName=group, **window):
+                    is_older = line.key in seen and seen[line.key] >= line.is_confirmed
+                    if not is_older:
+                        new_lines.append(line)
+            except TaskProfilerError as error:
+                self._leave_out(group, error)
+        runs = self._by_run(new_lines)
+        for lines in runs:
             seen[lines[0].key] = lines[0].is_confirmed
-        return groups
+        return runs
+
+    def _leave_out(self, group: str, error: TaskProfilerError) -> None:
+        """Go on without a group. Raises its error if it is the last one."""
+        if self._on_unread is None or self._groups == [group]:
+            raise error
+        self._groups.remove(group)
+        if isinstance(error, MissingLogGroupError):
+            self._missing.append(group)
+        else:
+            self.unread_groups |= {group}
+            self._on_unread(group, error)
 
     def _run_of(
         self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines
@@ -251,18 +339,18 @@ class LogGroupRuns(RunSource):
         """The lines of each run. In a group, the first line counts: the last report, else the last
         checkpoint.
         """
-        by_run: dict[_RunKey, list[_FoundLine]] = {}
-        for found in lines:
-            by_run.setdefault(found.key, []).append(found)
-        groups: list[list[_FoundLine]] = []
+        by_run: dict[_ContainerKey, list[_FoundLine]] = {}
+        for line in lines:
+            by_run.setdefault(line.key, []).append(line)
+        trusted_by_run: list[list[_FoundLine]] = []
         for of_run in by_run.values():
-            of_run.sort(key=lambda found: found.precedence, reverse=True)
+            of_run.sort(key=lambda line: line.precedence, reverse=True)
             # Who may not speak for the run may not add to it, either.
             place = of_run[0].place
-            trusted = [found for found in of_run if found.is_confirmed or found.place == place]
+            trusted = [line for line in of_run if line.is_confirmed or line.place == place]
             self._untrusted += len(of_run) - len(trusted)
-            groups.append(trusted)
-        return groups
+            trusted_by_run.append(trusted)
+        return trusted_by_run
 
     def _with_checkpoints(self, run: PastRun, selection: RunFilter) -> Iterator[PastRun]:
         """The run without a report, with all its checkpoints, unless the last of them does not
@@ -280,20 +368,14 @@ class LogGroupRuns(RunSource):
             startTime=run.started_ns // NS_PER_MS,
             filterPattern=f'{{ $.type = "{CHECKPOINT}" }}',
         )
-        of_run = [found for found in lines if found.key == key]
+        of_run = [line for line in lines if line.key == key]
         yield from self._matching(self._by_run(of_run), selection, kept)
 
     def _matching(
         self, groups: Iterable[Sequence[_FoundLine]], selection: RunFilter, kept: KeptLines
     ) -> Iterator[PastRun]:
-        def read(found: _FoundLine) -> RunLine | None:
-            line = run_line(kept.read(found.number))
-            if line is None:
-                return None
-            return replace(line, is_confirmed=found.is_confirmed, place=found.place)
-
         invalid: list[int] = []
-        read_groups = ([*filter(None, map(read, lines))] for lines in groups)
+        read_groups = (_read_lines(lines, kept) for lines in groups)
         yield from matching_runs(read_groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
 
@@ -303,11 +385,12 @@ class LogGroupRuns(RunSource):
         kept: KeptLines,
         **parameters: Any,  # noqa: ANN401  boto3's own
     ) -> Iterator[_FoundLine]:
+        group = str(parameters["logGroupName"])
         for page in self._read_pages(**parameters):
             for event in page["events"]:
-                found = self._line(event, str(parameters["logGroupName"]), selection, kept)
-                if found is not None:
-                    yield found
+                line = self._line(event, group, selection, kept)
+                if line is not None:
+                    yield line
 
     def _line(
         self, event: Mapping[str, Any], group: str, selection: RunFilter, kept: KeptLines
@@ -329,13 +412,17 @@ class LogGroupRuns(RunSource):
         content = message.strip().encode(errors="replace")
         line = run_line(content)
         if line is None:
-            self._unreadable += trust.speaks_for_tasks
-            self._untrusted += not trust.speaks_for_tasks
+            if trust.speaks_for_tasks:
+                self._unreadable += 1
+            else:
+                self._untrusted += 1
             return None
         verdict = trust.judge(claim_of_head(line.head), event["timestamp"])
         if not verdict.counts:
-            self._untrusted += verdict.untrusted is not None
-            self._invalid_times += verdict.invalid is not None
+            if verdict.untrusted is not None:
+                self._untrusted += 1
+            if verdict.invalid is not None:
+                self._invalid_times += 1
             return None
         return _FoundLine(
             number=kept.add(content),
@@ -348,11 +435,23 @@ class LogGroupRuns(RunSource):
         )
 
 
+def _read_lines(lines: Iterable[_FoundLine], kept: KeptLines) -> list[RunLine]:
+    """The lines with their heads decoded again."""
+    run_lines: list[RunLine] = []
+    for found_line in lines:
+        line = run_line(kept.read(found_line.number))
+        if line is not None:
+            run_lines.append(
+                replace(line, is_confirmed=found_line.is_confirmed, place=found_line.place)
+            )
+    return run_lines
+
+
 def _start_of(lines: Sequence[_FoundLine]) -> int:
     return lines[0].start_ns
 
 
-def _key(report: Report | ReportHead) -> _RunKey:
+def _key(report: Report | ReportHead) -> _ContainerKey:
     return report.record.task_id, report.record.container.name
 
 
@@ -360,13 +459,8 @@ def filter_pattern(selection: RunFilter) -> str:
     """The pattern for the matching runs, all notices, and more: the shell's wildcards other than
     ``*`` are left out.
     """
-    conditions = ['$.type = "task.report"']
-    if selection.reads_checkpoints:
-        conditions = [
-            f"({conditions[0]} || ({_FIRST_CHECKPOINTS}))"
-            if selection.run is None
-            else '$.type = "task.*"'
-        ]
+    types = _type_condition(selection)
+    conditions = [types]
     for field, values in (
         ("family", selection.families),
         ("cluster", selection.clusters),
@@ -374,27 +468,40 @@ def filter_pattern(selection: RunFilter) -> str:
         ("region", tuple(filter(None, selection.regions))),
     ):
         if values and all(map(_is_simple, values)):
-            conditions.append(_any_of(f'$.record.{field} = "{value}"' for value in values))
+            conditions.append(_any_of([f'$.record.{field} = "{value}"' for value in values]))
     for name, value in selection.tags:
         if re.fullmatch(r"\w+", name, re.ASCII) and _is_simple(value):
             conditions.append(f'$.record.tags.{name} = "{value}"')
     if selection.statuses and "unknown" not in selection.statuses:
-        conditions.append(_any_of(f'$.record.status = "{status}"' for status in selection.statuses))
+        statuses = [f'$.record.status = "{status}"' for status in selection.statuses]
+        conditions.append(_any_of(statuses))
     if selection.run is not None and _is_simple(selection.run):
-        beginning = selection.run.partition("/")[0].rstrip("*")
-        conditions.append(
-            _any_of((f'$.record.taskId = "{beginning}*"', f'$.record.family = "{selection.run}"'))
-        )
-    patterns = [
-        f"{{ ({wanted}) || ($.type = {NOTICE_MARKER}) }}"
-        for wanted in (" && ".join(conditions), conditions[0])
-    ]
-    return next(pattern for pattern in patterns if len(pattern) <= _MAX_PATTERN_LENGTH)
+        task_id = selection.run.partition("/")[0].rstrip("*")
+        names = [f'$.record.taskId = "{task_id}*"', f'$.record.family = "{selection.run}"']
+        conditions.append(_any_of(names))
+    pattern = _with_notices(" && ".join(conditions))
+    if len(pattern) > _MAX_PATTERN_LENGTH:
+        return _with_notices(types)
+    return pattern
 
 
-def _any_of(conditions: Iterable[str]) -> str:
-    listed = list(conditions)
-    return listed[0] if len(listed) == 1 else f"({' || '.join(listed)})"
+def _type_condition(selection: RunFilter) -> str:
+    reports = '$.type = "task.report"'
+    if not selection.reads_checkpoints:
+        return reports
+    if selection.run is not None:
+        return '$.type = "task.*"'
+    return f"({reports} || ({_FIRST_CHECKPOINTS}))"
+
+
+def _with_notices(condition: str) -> str:
+    return f"{{ ({condition}) || ($.type = {NOTICE_MARKER}) }}"
+
+
+def _any_of(conditions: Sequence[str]) -> str:
+    if len(conditions) == 1:
+        return conditions[0]
+    return f"({' || '.join(conditions)})"
 
 
 def _is_simple(text: str) -> bool:

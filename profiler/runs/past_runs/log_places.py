@@ -19,7 +19,7 @@ def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
     """
     if not isinstance(definition.get("containerDefinitions"), list):
         return None
-    found: dict[str, Mapping[str, str]] = {}
+    options_of_container: dict[str, Mapping[str, str]] = {}
     for container in mappings(definition["containerDefinitions"]):
         configuration = mapping(container.get("logConfiguration"))
         if configuration.get("logDriver") != AWSLOGS:
@@ -27,9 +27,11 @@ def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
         options = mapping(configuration.get("options"))
         if any(name in options and text(options[name]) is None for name in _PLACE_OPTIONS):
             return None
-        texts = {name: value for name, value in options.items() if isinstance(value, str)}
-        found[text(container.get("name")) or ""] = texts
-    return found
+        container_name = text(container.get("name")) or ""
+        options_of_container[container_name] = {
+            name: value for name, value in options.items() if isinstance(value, str)
+        }
+    return options_of_container
 
 
 class DefinedPlaces:

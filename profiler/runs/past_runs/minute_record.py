@@ -3,8 +3,8 @@ each minute.
 
 CPU, memory and the network are the means of a minute, which counts for its part between the start
 and the end of the run. The numbers cover the whole task. ECS's event of the stopped task, if there
-is one, adds the end.
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-reference-performance-logs-ECS.html
+is one, adds the end. The CloudWatch User Guide describes the values: "Container Insights
+performance log events for Amazon ECS".
 """
 
 import math
@@ -105,6 +105,10 @@ class Minute(Struct, frozen=True, gc=False, rename="pascal"):
         return _possible(self.cpu_utilized, _UNITS_PER_VCPU)
 
     @property
+    def memory_mb(self) -> float | None:
+        return _possible(self.memory_utilized)
+
+    @property
     def end_ns(self) -> int:
         return int(self.timestamp) * NS_PER_MS
 
@@ -121,11 +125,13 @@ class SeenTask(Struct):
     def add(self, event: PerformanceEvent, minute: Minute) -> None:
         """Add an event and its values. An event that was delivered twice counts once."""
         self.minutes[minute.timestamp] = minute
-        if (event.started_at is not None, event.timestamp) > (
-            self.event.started_at is not None,
-            self.event.timestamp,
-        ):
+        if _precedence(event) > _precedence(self.event):
             self.event = event
+
+
+def _precedence(event: PerformanceEvent) -> tuple[bool, float]:
+    """Of a task's events, the one with the highest precedence has its description."""
+    return event.started_at is not None, event.timestamp
 
 
 def _possible(value: float | None, per: float = 1) -> float | None:
@@ -134,14 +140,12 @@ def _possible(value: float | None, per: float = 1) -> float | None:
 
 def unseen_task(end: StoppedTask) -> SeenTask:
     """A task without minutes: it ended before Container Insights saw it."""
-    family = end.family
-    revision = end.revision
     event = PerformanceEvent(
         type="Task",
         task_id=end.id,
         timestamp=0,
-        task_definition_family=family,
-        task_definition_revision=revision,
+        task_definition_family=end.family,
+        task_definition_revision=end.revision,
     )
     return SeenTask(end.cluster or "", event)
 
@@ -159,22 +163,29 @@ class _Span(Struct, frozen=True, kw_only=True):
 
     def part_ns(self, minute: Minute) -> int:
         """The part of a minute that belongs to the run; 0 or less: none."""
-        end_ns = minute.end_ns
-        return min(end_ns, self.finished_ns or end_ns) - max(
-            end_ns - _MINUTE_NS, self.started_ns or 0
-        )
+        from_ns = max(minute.end_ns - _MINUTE_NS, self.started_ns or 0)
+        to_ns = min(minute.end_ns, self.finished_ns or minute.end_ns)
+        return to_ns - from_ns
 
 
-def _span(event: PerformanceEvent, ended: StoppedTask, minutes: Sequence[Minute]) -> _Span:
-    started_ns = _known_ns(event.started_at, ended.started_at)
-    finished_ns = until_ns = _known_ns(None, ended.execution_stopped_at)
+def _span(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) -> _Span:
+    started_ns = _known_ns(event.started_at, end.started_at)
+    finished_ns = _known_ns(None, end.execution_stopped_at)
+    until_ns = finished_ns
     if started_ns is not None and until_ns is None and minutes:
-        count = -((started_ns - minutes[-1].end_ns) // _MINUTE_NS)
-        until_ns = started_ns + max(count, 0) * _MINUTE_NS
-    pulled_ns = _known_ns(event.pull_started_at, ended.pull_started_at)
+        last_minute = _step_of(minutes[-1], started_ns) + 1
+        until_ns = started_ns + max(last_minute, 0) * _MINUTE_NS
     return _Span(
-        pulled_ns=pulled_ns, started_ns=started_ns, finished_ns=finished_ns, until_ns=until_ns
+        pulled_ns=_known_ns(event.pull_started_at, end.pull_started_at),
+        started_ns=started_ns,
+        finished_ns=finished_ns,
+        until_ns=until_ns,
     )
+
+
+def _step_of(minute: Minute, started_ns: int) -> int:
+    """The number of the minute after the start, from 0 on, in or at whose end this one ends."""
+    return -((started_ns - minute.end_ns) // _MINUTE_NS) - 1
 
 
 def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
@@ -194,35 +205,22 @@ def run_of_minutes(
     ``images`` by name are for an ``end`` that lists no containers.
     """
     event = task.event
-    minutes = [task.minutes[end] for end in sorted(task.minutes)]
-    ended = end or StoppedTask(arn="")
-    span = _span(event, ended, minutes)
+    minutes = [task.minutes[end_ms] for end_ms in sorted(task.minutes)]
+    known_end = end or StoppedTask(arn="")
+    span = _span(event, known_end, minutes)
     if span.started_ns is None and event.known_status != "RUNNING":
         return None
-    listed = ended.containers or tuple(
-        EventContainer(name=name, image=image) for name, image in images.items()
+    listing = known_end
+    if not known_end.containers:
+        containers = tuple(EventContainer(name=name, image=images[name]) for name in images)
+        listing = replace(known_end, containers=containers)
+    roles = container_roles(
+        [TaskContainer(name=listed.name, image=listed.image) for listed in listing.containers]
     )
-    roles = container_roles([TaskContainer(name=one.name, image=one.image) for one in listed])
-    name = roles.batch or event.task_definition_family or "unknown"
-    batch = next((one for one in listed if one.name == name), EventContainer(name=name))
-    outcome, _ = judge_candidates(ended, roles.candidates, monitor=roles.monitor)
-    launch_type = event.launch_type or ended.launch_type
-    size = TaskSize(
-        vcpu=_size(event.cpu_reserved, _UNITS_PER_VCPU), memory_mb=_size(event.memory_reserved, 1)
-    )
-    record = Record(
-        task_id=event.task_id,
-        task_arn=ended.arn or None,
-        cluster=task.cluster,
-        family=event.task_definition_family,
-        revision=None
-        if event.task_definition_revision is None
-        else str(event.task_definition_revision),
-        region=event.region or ended.region,
-        account_id=event.account_id or ended.account_id,
-        availability_zone=event.availability_zone or ended.availability_zone,
-        launch_type=launch_type,
-        cpu_architecture=ended.cpu_architecture or (launch_type and X86),
+    batch = listing.container(roles.batch or event.task_definition_family or "unknown")
+    outcome, _ = judge_candidates(known_end, roles.candidates, monitor=roles.monitor)
+    record = replace(
+        _described_record(task, known_end),
         container=Container(
             name=batch.name,
             id=batch.runtime_id,
@@ -235,24 +233,54 @@ def run_of_minutes(
         likely_out_of_memory=outcome.out_of_memory or None,
         started_at=None if span.started_ns is None else format_ms(span.started_ns),
         finished_at=None if span.finished_ns is None else format_ms(span.finished_ns),
-        sampling=Sampling(interval_ms=MINUTE_MS, sources=(CONTAINER_INSIGHTS,)),
-        metrics=_metrics(event, minutes, span, size),
-        task_size=None if size == TaskSize() else size,
+        metrics=_metrics(event, minutes, span),
         series=_series(minutes, span.started_ns),
     )
     time = format_ms(span.until_ns or int(event.timestamp) * NS_PER_MS)
-    report = Report(time=time, type="task.report", record=_priced(record, ended, prices, time))
-    at_the_end = TaskEvent(
-        stop_code=ended.stop_code,
+    report = Report(time=time, type="task.report", record=_priced(record, known_end, prices, time))
+    if end is None:
+        return PastRun(report=report)
+    task_event = TaskEvent(
+        stop_code=end.stop_code,
         stop_category=outcome.category,
         stopped_reason=outcome.reason,
-        started_by=ended.started_by,
+        started_by=end.started_by,
         out_of_memory=outcome.out_of_memory,
     )
-    return PastRun(report=report, event=None if end is None else at_the_end)
+    return PastRun(report=report, event=task_event)
 
 
-def _size(reserved: float | None, per: int) -> Number | None:
+def _described_record(task: SeenTask, end: StoppedTask) -> Record:
+    """The record with what the task's description says: identity, place and size."""
+    event = task.event
+    launch_type = event.launch_type or end.launch_type
+    revision = event.task_definition_revision
+    size = _task_size(event)
+    return Record(
+        task_id=event.task_id,
+        task_arn=end.arn or None,
+        cluster=task.cluster,
+        family=event.task_definition_family,
+        revision=None if revision is None else str(revision),
+        region=event.region or end.region,
+        account_id=event.account_id or end.account_id,
+        availability_zone=event.availability_zone or end.availability_zone,
+        launch_type=launch_type,
+        cpu_architecture=end.cpu_architecture or (launch_type and X86),
+        container=Container(name=""),
+        sampling=Sampling(interval_ms=MINUTE_MS, sources=(CONTAINER_INSIGHTS,)),
+        task_size=None if size == TaskSize() else size,
+    )
+
+
+def _task_size(event: PerformanceEvent) -> TaskSize:
+    return TaskSize(
+        vcpu=_reserved(event.cpu_reserved, _UNITS_PER_VCPU),
+        memory_mb=_reserved(event.memory_reserved, 1),
+    )
+
+
+def _reserved(reserved: float | None, per: int) -> Number | None:
     """A size; None if nothing is reserved, as for the CPU of tasks on EC2."""
     return as_number(_possible(reserved, per)) or None
 
@@ -269,76 +297,124 @@ def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str)
     return replace(record, cost=cost_on(end.capacity_provider, cost))
 
 
-def _metrics(
-    event: PerformanceEvent, minutes: Sequence[Minute], span: _Span, size: TaskSize
-) -> Metrics:
-    cpu = TimeWeightedStatistics()
-    memory = TimeWeightedStatistics()
-    demand = CpuDemand(size.vcpu)
-    cpu_seconds = 0.0
-    highest_ns = 0
-    traffic: dict[str, Any] = {}
-    for minute in minutes:
-        part_ns = span.part_ns(minute)
-        vcpu = minute.vcpu
-        memory_mb = _possible(minute.memory_utilized)
-        if part_ns <= 0:
-            continue
-        if vcpu is not None:
-            cpu.add(vcpu, part_ns)
-            demand.add(vcpu, part_ns)
-            cpu_seconds += vcpu * part_ns / NS_PER_SECOND
-        if memory_mb is not None:
-            highest_ns = minute.end_ns if memory_mb > (memory.maximum or -1) else highest_ns
-            memory.add(memory_mb, part_ns)
-        for name in ("network_rx_bytes", "network_tx_bytes"):
-            rate = _possible(getattr(minute, name))
-            if rate is not None:
-                traffic[name] = traffic.get(name, 0) + rate * part_ns / NS_PER_SECOND
-        counters = (
-            ("block_read_bytes", minute.storage_read_bytes),
-            ("block_write_bytes", minute.storage_write_bytes),
-        )
-        traffic |= {name: total for name, total in counters if _possible(total) is not None}
-    used_gb = _possible(event.ephemeral_storage_utilized)
-    size_gb = _possible(event.ephemeral_storage_reserved)
+def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _Span) -> Metrics:
     metrics = Metrics(
         duration_ms=span_ms(span.started_ns, span.until_ns),
         billed_duration_ms=billed_ms(span.pulled_ns, span.until_ns),
         init_duration_ms=span_ms(span.pulled_ns, span.started_ns),
-        memory_size_mb=size.memory_mb,
-        vcpu_size=size.vcpu,
-        max_memory_used_mb=as_number(memory.maximum),
-        cpu_seconds=None if cpu.maximum is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
-        vcpu_used=cpu.distribution(digits=VCPU_DIGITS),
-        cpu_utilization_percent=percent_of(cpu, size.vcpu),
-        memory_used_mb=memory.distribution(),
-        memory_utilization_percent=percent_of(memory, size.memory_mb),
-        memory_peak_source=None if memory.maximum is None else "sampled",
-        max_memory_used_at=format_ms(highest_ns) if highest_ns else None,
-        ephemeral_storage_used_mb=None if used_gb is None else mebibytes(used_gb * _GB_BYTES),
-        # AWS writes whole GiB in GB with two decimals: 21.47 GB are 20 GiB.
-        ephemeral_storage_size_mb=None
-        if size_gb is None
-        else round(size_gb * _GB_BYTES / _GIB_BYTES) * _MB_PER_GIB,
-        **{name: round(total) for name, total in traffic.items()},
+        **_storage_sizes_mb(event),
     )
-    return with_cpu_demand(metrics, demand, vcpu_size=size.vcpu, max_threads=None)
+    parts: list[tuple[Minute, int]] = []
+    for minute in minutes:
+        part_ns = span.part_ns(minute)
+        if part_ns > 0:
+            parts.append((minute, part_ns))
+    size = _task_size(event)
+    metrics = _with_traffic(metrics, parts)
+    metrics = _with_memory(metrics, parts, size.memory_mb)
+    return _with_cpu(metrics, parts, size.vcpu)
+
+
+# Minutes in the order of time, each with its part of the run in nanoseconds.
+_Parts = Sequence[tuple[Minute, int]]
+
+
+def _with_cpu(metrics: Metrics, parts: _Parts, vcpu_size: float | None) -> Metrics:
+    statistics = TimeWeightedStatistics()
+    demand = CpuDemand(vcpu_size)
+    cpu_seconds: float | None = None
+    for minute, part_ns in parts:
+        vcpu = minute.vcpu
+        if vcpu is not None:
+            statistics.add(vcpu, part_ns)
+            demand.add(vcpu, part_ns)
+            cpu_seconds = (cpu_seconds or 0.0) + vcpu * part_ns / NS_PER_SECOND
+    metrics = replace(
+        metrics,
+        vcpu_size=vcpu_size,
+        cpu_seconds=None if cpu_seconds is None else round(cpu_seconds, CPU_SECONDS_DIGITS),
+        vcpu_used=statistics.distribution(digits=VCPU_DIGITS),
+        cpu_utilization_percent=percent_of(statistics, vcpu_size),
+    )
+    return with_cpu_demand(metrics, demand, vcpu_size=vcpu_size, max_threads=None)
+
+
+def _with_memory(metrics: Metrics, parts: _Parts, size_mb: Number | None) -> Metrics:
+    statistics = TimeWeightedStatistics()
+    peak_ns: int | None = None
+    for minute, part_ns in parts:
+        memory_mb = minute.memory_mb
+        if memory_mb is not None:
+            if statistics.maximum is None or memory_mb > statistics.maximum:
+                peak_ns = minute.end_ns
+            statistics.add(memory_mb, part_ns)
+    return replace(
+        metrics,
+        memory_size_mb=size_mb,
+        max_memory_used_mb=as_number(statistics.maximum),
+        memory_used_mb=statistics.distribution(),
+        memory_utilization_percent=percent_of(statistics, size_mb),
+        memory_peak_source=None if peak_ns is None else "sampled",
+        max_memory_used_at=None if peak_ns is None else format_ms(peak_ns),
+    )
+
+
+def _with_traffic(metrics: Metrics, parts: _Parts) -> Metrics:
+    """The metrics with the bytes of network and storage; a storage counter's last value counts."""
+    totals: dict[str, float] = {}
+    for minute, part_ns in parts:
+        rates = {
+            "network_rx_bytes": minute.network_rx_bytes,
+            "network_tx_bytes": minute.network_tx_bytes,
+        }
+        for name, value in rates.items():
+            bytes_per_second = _possible(value)
+            if bytes_per_second is not None:
+                growth = bytes_per_second * part_ns / NS_PER_SECOND
+                totals[name] = totals.get(name, 0) + growth
+        counters = {
+            "block_read_bytes": minute.storage_read_bytes,
+            "block_write_bytes": minute.storage_write_bytes,
+        }
+        for name, value in counters.items():
+            total_bytes = _possible(value)
+            if total_bytes is not None:
+                totals[name] = total_bytes
+    whole_bytes: dict[str, Any] = {name: round(total) for name, total in totals.items()}
+    return replace(metrics, **whole_bytes)
+
+
+def _storage_sizes_mb(event: PerformanceEvent) -> dict[str, Any]:
+    """The fields of the ephemeral storage that are known."""
+    fields: dict[str, Any] = {}
+    used_gb = _possible(event.ephemeral_storage_utilized)
+    if used_gb is not None:
+        fields["ephemeral_storage_used_mb"] = mebibytes(used_gb * _GB_BYTES)
+    size_gb = _possible(event.ephemeral_storage_reserved)
+    if size_gb is not None:
+        # AWS writes whole GiB in GB with two decimals: 21.47 GB are 20 GiB.
+        size_gib = round(size_gb * _GB_BYTES / _GIB_BYTES)
+        fields["ephemeral_storage_size_mb"] = size_gib * _MB_PER_GIB
+    return fields
 
 
 def _series(minutes: Sequence[Minute], started_ns: int | None) -> Series | None:
     """A step has the value of the event after its start, at or before its end."""
     if started_ns is None:
         return None
-    steps = {-((started_ns - one.end_ns) // _MINUTE_NS) - 1: one for one in minutes}
-    found = [steps.get(index) for index in range(max(steps, default=-1) + 1)]
-    if not found:
+    minute_of_step = {_step_of(minute, started_ns): minute for minute in minutes}
+    step_count = max(minute_of_step, default=-1) + 1
+    if step_count <= 0:
         return None
+    vcpu: list[float | None] = [None] * step_count
+    memory_mb: list[float | None] = [None] * step_count
+    for step, minute in minute_of_step.items():
+        if step >= 0:
+            vcpu[step] = minute.vcpu
+            memory_mb[step] = minute.memory_mb
     return Series(
         started_at=format_ms(started_ns),
         step_ms=MINUTE_MS,
-        vcpu_used=rounded_column(tuple(None if one is None else one.vcpu for one in found)),
-        memory_used_mb=rounded_column(
-            tuple(None if one is None else _possible(one.memory_utilized) for one in found)
-        ),
+        vcpu_used=rounded_column(tuple(vcpu)),
+        memory_used_mb=rounded_column(tuple(memory_mb)),
     )

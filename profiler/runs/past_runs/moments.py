@@ -6,7 +6,7 @@ A gap is neither idle nor busy.
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from statistics import median
 from typing import Literal
 
@@ -50,9 +50,13 @@ class ShownFrame(Struct, frozen=True):
     @property
     def short_name(self) -> str:
         """The function, or the file of code outside functions."""
-        is_file = self.name == "<module>" and self.file
-        name = self.file.rpartition("/")[2] if is_file else self.name.rpartition("<locals>.")[2]
-        return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
+        if self.name == "<module>" and self.file:
+            name = self.file.rpartition("/")[2]
+        else:
+            name = self.name.rpartition("<locals>.")[2]
+        if len(name) > _MAX_NAME_LENGTH:
+            name = name[: _MAX_NAME_LENGTH - 1] + "…"
+        return name
 
 
 def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
@@ -61,14 +65,17 @@ def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier, where
     it is a guess.
     """
-    found = _FRAME.fullmatch(text)
-    name, file = (text, "") if found is None else (found["name"], found["file"])
+    name = text
+    file = ""
+    frame = _FRAME.fullmatch(text)
+    if frame is not None:
+        name = frame["name"]
+        file = frame["file"]
     if own_files is not None:
         return ShownFrame(name, file, file in own_files)
     module = file.partition("/")[0].removesuffix(".py")
-    return ShownFrame(
-        name, file, not file.startswith("<frozen") and module not in sys.stdlib_module_names
-    )
+    is_python = file.startswith("<frozen") or module in sys.stdlib_module_names
+    return ShownFrame(name, file, is_own=not is_python)
 
 
 def frames_of(moment: StackMoment) -> list[ShownFrame]:
@@ -85,7 +92,8 @@ def what_ran(frames: Sequence[ShownFrame]) -> str:
     """
     own = [frame for frame in frames if frame.is_own]
     # Code without its own name, a module, a comprehension or a lambda, ends with >.
-    shown = ([frame for frame in own if not frame.name.endswith(">")] or own)[-2:]
+    named = [frame for frame in own if not frame.name.endswith(">")]
+    shown = named[-2:] or own[-2:]
     if frames and not frames[-1].is_own:
         shown.append(frames[-1])
     return " → ".join(dict.fromkeys(frame.short_name for frame in shown))
@@ -123,10 +131,8 @@ def _share(moment: StackMoment) -> str:
     if percent is None or percent >= _MOST_PERCENT:
         return ""
     if moment.samples is not None and moment.samples < MIN_SAMPLES:
-        return (
-            f" ({round(percent / 100 * moment.samples)} of only "
-            f"{format_count(moment.samples, 'sample')})"
-        )
+        count = round(percent / 100 * moment.samples)
+        return f" ({count} of only {format_count(moment.samples, 'sample')})"
     return f" ({format_percent(percent)} of the samples)"
 
 
@@ -138,18 +144,19 @@ def _peer_waited_for(record: Record, stack: _SampledStack, length_ms: float) -> 
     """
     times = record.time_breakdown
     duration_ms = record.metrics.duration_ms
-    if times is None:
-        peers = []
-    else:
-        peers = [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
-    if times is None or not peers or not duration_ms:
+    if times is None or not duration_ms:
+        return None
+    peers = [wait for wait in times.waiting_for if wait.kind == "network" and ":" in wait.target]
+    if not peers:
         return None
     largest = max(peers, key=lambda peer: peer.percent)
     if stack.is_in_socket and times.network_percent is not None:
-        waits = times.network_percent + (times.other_percent or 0)
+        waits_percent = times.network_percent + (times.other_percent or 0)
     else:
-        waits = 100 - (times.on_cpu_percent or 0) - (times.waiting_for_cpu_percent or 0)
-    return largest.target if (waits - largest.percent) / 100 * duration_ms < length_ms else None
+        cpu_percent = (times.on_cpu_percent or 0) + (times.waiting_for_cpu_percent or 0)
+        waits_percent = 100 - cpu_percent
+    other_waits_ms = (waits_percent - largest.percent) / 100 * duration_ms
+    return largest.target if other_waits_ms < length_ms else None
 
 
 MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
@@ -184,28 +191,29 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     if series is not None:
         length_ms = series_length_ms(record, series)
         moments = [*_memory_peak(record, series, length_ms), *_stretches(record, series, length_ms)]
-    return tuple(
-        sorted(
-            _with_stacks(moments, record, series), key=lambda moment: (moment.start_ms, moment.kind)
-        )
-    )
+    described = _with_stacks(moments, record, series)
+    return tuple(sorted(described, key=lambda moment: (moment.start_ms, moment.kind)))
 
 
 def elapsed(milliseconds: float) -> str:
     """Format a time after the start: ``+430ms``, ``+9.7s``, ``+3m``, ``+19m 06s``."""
+    if not milliseconds:
+        return "+0s"
     text = re.sub(r" 00[smh]$", "", format_duration(milliseconds))
-    return "+0s" if not milliseconds else "+" + re.sub(r"(\.0)? (m?s)$", r"\2", text)
+    return "+" + re.sub(r"(\.0)? (m?s)$", r"\2", text)
 
 
 def series_length_ms(record: Record, series: Series) -> float:
     """The length of the run as far as the series covers it."""
-    devices = series.gpu_utilization_percent, series.neuron_utilization_percent
-    length = (
-        max(len(column or ()) for column in (series.vcpu_used, series.memory_used_mb, *devices))
-        * series.step_ms
+    columns = (
+        series.vcpu_used,
+        series.memory_used_mb,
+        series.gpu_utilization_percent,
+        series.neuron_utilization_percent,
     )
+    length_ms = max(len(column or ()) for column in columns) * series.step_ms
     duration_ms = record.metrics.duration_ms
-    return min(length, duration_ms) if duration_ms else length
+    return min(length_ms, duration_ms) if duration_ms else length_ms
 
 
 def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
@@ -216,31 +224,40 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
     size_mb = metrics.memory_size_mb
     if not known or peak_mb is None:
         return
-    highest = max(known)
-    if not is_near_limit(peak_mb, size_mb) and highest < _PEAK_ABOVE_MEDIAN * median(known):
+    highest_mb = max(known)
+    if not is_near_limit(peak_mb, size_mb) and highest_mb < _PEAK_ABOVE_MEDIAN * median(known):
         return
-    highest_ms = min(memory_mb.index(highest) * series.step_ms, length_ms)
-    started_ns = parse_ns(record.started_at or series.started_at)
-    at_ns = parse_ns(metrics.max_memory_used_at)
-    at_ms = -1 if at_ns is None or started_ns is None else (at_ns - started_ns) / NS_PER_MS
-    is_timed = 0 <= at_ms <= length_ms
+    share = ""
     if size_mb:
         share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}"
+    recorded_ms = _recorded_peak_ms(record, series, length_ms)
+    if recorded_ms is None:
+        peak_ms = min(memory_mb.index(highest_mb) * series.step_ms, length_ms)
     else:
-        share = ""
-    if not is_timed and metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
+        peak_ms = recorded_ms
+    is_missed = metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest_mb
+    if is_missed and recorded_ms is None:
         # The kernel counts a peak between two samples, without its time.
         text = (
             f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
+            f"{format_memory(highest_mb)} at {elapsed(peak_ms)}"
         )
-        text += f"{format_memory(highest)} at {elapsed(highest_ms)}"
     else:
-        highest_ms = at_ms if is_timed else highest_ms
-        text = (
-            f"memory peak {format_peak(peak_mb, metrics.memory_peak_source)} at "
-            f"{elapsed(highest_ms)}{share}"
-        )
-    yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
+        peak = format_peak(peak_mb, metrics.memory_peak_source)
+        text = f"memory peak {peak} at {elapsed(peak_ms)}{share}"
+    yield Moment(kind="memory-peak", start_ms=peak_ms, end_ms=peak_ms, text=text)
+
+
+def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float | None:
+    """When the peak was, in milliseconds after the start; None if the record's time is unknown or
+    outside the series.
+    """
+    started_ns = parse_ns(record.started_at or series.started_at)
+    peak_ns = parse_ns(record.metrics.max_memory_used_at)
+    if started_ns is None or peak_ns is None:
+        return None
+    peak_ms = (peak_ns - started_ns) / NS_PER_MS
+    return peak_ms if 0 <= peak_ms <= length_ms else None
 
 
 def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
@@ -251,23 +268,25 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
     has_end = known_status(record) != "running" and length_ms + series.step_ms > run_ms
     busy = SATURATED_SHARE * size
     idle = idle_vcpu(size)
-    kinds: Mapping[MomentKind, Iterator[tuple[int, int]]] = {
-        "saturated": _runs_of_steps(series.vcpu_used or (), lambda vcpu: vcpu >= busy),
-        "idle": _runs_of_steps(_vcpu_unless_waiting(record, series), lambda vcpu: vcpu <= idle),
+    last = "the end" if has_end else "the last reading"
+    stretches_of_kind: Mapping[MomentKind, Iterator[tuple[int, int]]] = {
+        "saturated": _stretches_of(series.vcpu_used or (), lambda vcpu: vcpu >= busy),
+        "idle": _stretches_of(_vcpu_unless_waiting(record, series), lambda vcpu: vcpu <= idle),
     }
-    for kind, stretches in kinds.items():
+    for kind, stretches in stretches_of_kind.items():
         longest_first = sorted(stretches, key=lambda steps: steps[0] - steps[1])
-        for steps in longest_first[:2]:
-            start_ms, end_ms = (min(step * series.step_ms, length_ms) for step in steps)
+        for first_step, end_step in longest_first[:2]:
+            start_ms = min(first_step * series.step_ms, length_ms)
+            end_ms = min(end_step * series.step_ms, length_ms)
             if end_ms <= start_ms:
                 continue
-            last = "the end" if has_end else "the last reading"
-            during = (
-                f"from {elapsed(start_ms)} to {last if end_ms >= length_ms else elapsed(end_ms)}"
-            )
-            share = format_percent(100 * (end_ms - start_ms) / run_ms)
-            used = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
-            text = used if kind == "saturated" else f"idle {during}"
+            until = last if end_ms >= length_ms else elapsed(end_ms)
+            during = f"from {elapsed(start_ms)} to {until}"
+            if kind == "saturated":
+                share = format_percent(100 * (end_ms - start_ms) / run_ms)
+                text = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
+            else:
+                text = f"idle {during}"
             yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
 
 
@@ -285,45 +304,50 @@ def _vcpu_unless_waiting(record: Record, series: Series) -> Sequence[float | Non
     ]
 
 
-def _runs_of_steps(
+def _stretches_of(
     values: Sequence[float | None], matches: Callable[[float], bool]
 ) -> Iterator[tuple[int, int]]:
     """Yield the first step, and the step after the last one, of each stretch of at least three
     matching steps.
     """
-
-    def is_match(step: int) -> bool:
-        value = values[step]
-        return value is not None and matches(value)
-
-    for is_stretch, same in groupby(range(len(values)), is_match):
-        steps = [*same]
-        if is_stretch and len(steps) >= MIN_STRETCH_STEPS:
-            yield steps[0], steps[-1] + 1
+    first: int | None = None
+    for step, value in enumerate((*values, None)):
+        if value is not None and matches(value):
+            if first is None:
+                first = step
+            continue
+        if first is not None and step - first >= MIN_STRETCH_STEPS:
+            yield first, step
+        first = None
 
 
 def _with_stacks(
     moments: Iterable[Moment], record: Record, series: Series | None
 ) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
-    stacks = []
+    stacks: list[_SampledStack] = []
     for stack in _sampled_stacks(record):
         if stack.kind != "idle" or not _is_waiting(stack, record, series):
             stacks.append(stack)
     for moment in moments:
-        inside = [
-            stack
-            for stack in stacks
-            if stack.kind == moment.kind
-            and stack.start_ms < moment.end_ms
-            and moment.start_ms < stack.end_ms
-        ]
+        inside = [stack for stack in stacks if _overlaps(stack, moment)]
+        if not inside:
+            yield moment
+            continue
         # If one stretch has several stacks, the first belongs to the stretch.
-        for stack in [one for one in inside if one.functions == inside[0].functions]:
-            stacks.remove(stack)
-        yield _described(moment, inside[0], record) if inside else moment
+        first = inside[0]
+        for stack in inside:
+            if stack.functions == first.functions:
+                stacks.remove(stack)
+        yield _described(moment, first, record)
     for stack in stacks:
         yield from _stack_moment(stack, record)
+
+
+def _overlaps(stack: _SampledStack, moment: Moment) -> bool:
+    """Whether the stack is of a stretch of the moment's kind and time."""
+    is_same_time = stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
+    return is_same_time and stack.kind == moment.kind
 
 
 def _is_waiting(stack: _SampledStack, record: Record, series: Series | None) -> bool:
@@ -338,24 +362,28 @@ def _is_waiting(stack: _SampledStack, record: Record, series: Series | None) -> 
 
 def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
     """A separate moment for a stack; no moment for a kind of a newer version."""
-    during = f"from {elapsed(stack.start_ms)} to {elapsed(stack.end_ms)}"
-    vcpu = record.metrics.vcpu_size
-    texts: Mapping[str, tuple[MomentKind, str]] = {
-        "memory": ("memory", f"memory rose {during} while {stack.functions} ran{stack.share}"),
-        "idle": ("idle", f"idle {during}"),
-        "saturated": (
-            "saturated",
-            f"used {f'all of its {format_vcpu(vcpu)}' if vcpu else 'all vCPUs'} {during}",
-        ),
-    }
-    if stack.kind in texts:
-        kind, text = texts[stack.kind]
-        moment = Moment(kind=kind, start_ms=stack.start_ms, end_ms=stack.end_ms, text=text)
-        yield moment if kind == "memory" else _described(moment, stack, record)
+    start_ms = stack.start_ms
+    end_ms = stack.end_ms
+    during = f"from {elapsed(start_ms)} to {elapsed(end_ms)}"
+    if stack.kind == "memory":
+        text = f"memory rose {during} while {stack.functions} ran{stack.share}"
+        yield Moment(kind="memory", start_ms=start_ms, end_ms=end_ms, text=text)
+    elif stack.kind == "idle":
+        idle = Moment(kind="idle", start_ms=start_ms, end_ms=end_ms, text=f"idle {during}")
+        yield _described(idle, stack, record)
+    elif stack.kind == "saturated":
+        vcpu = record.metrics.vcpu_size
+        size = f"all of its {format_vcpu(vcpu)}" if vcpu else "all vCPUs"
+        text = f"used {size} {during}"
+        saturated = Moment(kind="saturated", start_ms=start_ms, end_ms=end_ms, text=text)
+        yield _described(saturated, stack, record)
 
 
 def _described(moment: Moment, stack: _SampledStack, record: Record) -> Moment:
-    length_ms = moment.end_ms - moment.start_ms
-    peer = _peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
-    waited = "" if peer is None else f", waiting for {peer}"
-    return replace(moment, text=f"{moment.text}: {stack.functions}{stack.share}{waited}")
+    """The moment with the functions of its stack, and the address that it waited for."""
+    text = f"{moment.text}: {stack.functions}{stack.share}"
+    if moment.kind == "idle":
+        peer = _peer_waited_for(record, stack, moment.end_ms - moment.start_ms)
+        if peer is not None:
+            text += f", waiting for {peer}"
+    return replace(moment, text=text)

@@ -39,6 +39,7 @@ from profiler.runs.past_runs.schedule_notices import read_notices, select_notice
 
 STANDARD_INPUT = "-"
 _LISTED_NUMBERS = 10  # more than a sentence has
+_MAX_STACKS = 300
 
 
 class FileRuns(RunSource):
@@ -54,9 +55,8 @@ class FileRuns(RunSource):
     def __init__(self, source: str, now_ns: int, *, keeps_stacks: bool = False) -> None:
         self._source = source
         self._now_ns = now_ns
-        self._stacks: deque[bytes] = deque(
-            maxlen=300 if keeps_stacks else 0
-        )  # of at most 200 KB each
+        # Lines of at most 200 KB.
+        self._stacks: deque[bytes] = deque(maxlen=_MAX_STACKS if keeps_stacks else 0)
         self.place = source_name(source)
         self._unreadable_numbers = array("Q")
         self._invalid_numbers: set[int] = set()  # of lines that begin as a record does
@@ -69,8 +69,9 @@ class FileRuns(RunSource):
         if not count:
             return ()
         numbers = merge(self._unreadable_numbers, sorted(self._invalid_numbers))
-        listed = first_names([*map(str, islice(numbers, _LISTED_NUMBERS))])
-        return (f"{self.place}: skipped {format_count(count, 'invalid line')}: {listed}",)
+        first_numbers = [str(number) for number in islice(numbers, _LISTED_NUMBERS)]
+        skipped = format_count(count, "invalid line")
+        return (f"{self.place}: skipped {skipped}: {first_names(first_numbers)}",)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. The file is read once, and then only the runs that count:
@@ -83,8 +84,10 @@ class FileRuns(RunSource):
         complete: set[FamilyKey] = set()
         for run in self._matching(selection, complete):
             yield run
+            if run.report.type == CHECKPOINT:
+                continue
             family = family_key(run.report.record)
-            ended[family] += run.report.type != CHECKPOINT
+            ended[family] += 1
             if ended[family] >= last:
                 complete.add(family)
 
@@ -116,9 +119,9 @@ class FileRuns(RunSource):
             if text.startswith(STACKS_BEGINNING):  # to find an error in 200 KB takes milliseconds
                 self._stacks.append(text)
                 continue
-            found = run_line(text, number)
-            if found is not None:
-                yield found
+            record_line = run_line(text, number)
+            if record_line is not None:
+                yield record_line
             elif is_stacks_line(text):
                 self._stacks.append(text)
             elif is_notice_line(text):
@@ -145,9 +148,9 @@ def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
     if source == STANDARD_INPUT:
         return messages(sys.stdin.buffer), KeptLines()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
-    beginning, texts = _beginning(stream)
-    if texts or not stream.seekable():
-        return _until_closed(stream, texts or beginning), KeptLines()
+    beginning, cli_messages = _beginning(stream)
+    if cli_messages or not stream.seekable():
+        return _until_closed(stream, cli_messages or beginning), KeptLines()
     return chain(beginning, stream), KeptLines(stream)
 
 
@@ -183,8 +186,8 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     line.
     """
     remaining = iter(lines)
-    beginning, texts = _beginning(remaining)
-    yield from texts or beginning
+    beginning, cli_messages = _beginning(remaining)
+    yield from cli_messages or beginning
     yield from remaining
 
 
@@ -203,20 +206,21 @@ def _beginning(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
     match decoded(msgspec.json.decode, b"".join(beginning)):
         case {"record": _}:
             pass
-        case {"events": [*found]} | {"results": [*found]} | [*found]:
-            rows = found
-    return beginning, _flat(rows)
+        case {"events": [*listed]} | {"results": [*listed]} | [*listed]:
+            rows = listed
+    return beginning, _messages_in(rows)
 
 
-def _flat(rows: Sequence[object]) -> list[bytes]:
+def _messages_in(rows: Sequence[object]) -> list[bytes]:
     """The messages of events, of rows of fields, and of lists of texts."""
-    texts: list[bytes] = []
+    found_messages: list[bytes] = []
     for row in rows:
         match row:
             case list():
-                texts += _flat(row)
+                found_messages += _messages_in(row)
             case str(text) | {"message": str(text)}:
-                texts.append(text.encode(errors="replace"))
+                found_messages.append(text.encode(errors="replace"))
             case {"field": "@message", **fields}:
-                texts.append(str(fields.get("value", "")).encode(errors="replace"))
-    return texts
+                value = str(fields.get("value", ""))
+                found_messages.append(value.encode(errors="replace"))
+    return found_messages

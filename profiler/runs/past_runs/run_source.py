@@ -4,20 +4,21 @@ CloudWatch Logs.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
-from profiler.core.text import first_names
+from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
@@ -27,6 +28,7 @@ from profiler.record.record_model import (
     CHECKPOINT,
     Cost,
     Record,
+    RecordHead,
     Report,
     ReportHead,
     decode,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
     from profiler.runs.step_series import StepSeries
 
+_MAX_RUNS_FOR_NAMES = 500
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
@@ -130,7 +133,11 @@ def _with_identity_of(record: Record, line: bytes) -> bytes:
     return msgspec.json.encode({**document, "record": corrected})
 
 
-def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
+# Task, container, start.
+RunKey = tuple[str, str, str]
+
+
+def run_key(report: Report | ReportHead) -> RunKey:
     """The identity of a report's run: task, container, start."""
     record = report.record
     return record.task_id, record.container.name, record.started_at or ""
@@ -157,9 +164,8 @@ def period_ns(report: Report) -> int:
 
 def is_silent(report: Report, now_ns: int) -> bool:
     """Whether the batch of this newest checkpoint would have written another one by now."""
-    return now_ns - (parse_ns(report.time) or 0) >= max(
-        MAX_SILENCE_NS, LATE_PERIODS * period_ns(report)
-    )
+    silence_ns = now_ns - (parse_ns(report.time) or 0)
+    return silence_ns >= max(MAX_SILENCE_NS, LATE_PERIODS * period_ns(report))
 
 
 def is_pattern(family: str) -> bool:
@@ -196,20 +202,24 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def matches(self, report: Report | ReportHead) -> bool:
         record = report.record
-        family = family_key(report.record)
-        at_ns = (
-            0 if self.since_ns is self.until_ns is None else start_ns(report)
-        )  # to parse a time takes long
+        family = family_key(record)
+        at_ns = 0
+        if self.since_ns is not None or self.until_ns is not None:
+            at_ns = start_ns(report)  # to parse a time takes long
+        tags = record.tags or {}
         return (
             self.matches_place_and_time(family, record.cluster, at_ns)
-            and all((record.tags or {}).get(name) == value for name, value in self.tags)
+            and all(tags.get(name) == value for name, value in self.tags)
             and (not self.statuses or known_status(record) in self.statuses)
-            and (
-                self.run is None
-                or f"{record.task_id}/{record.container.name}".startswith(self.run)
-                or fnmatchcase(family.name, self.run)
-            )
+            and self._names(record, family)
         )
+
+    def _names(self, record: Record | RecordHead, family: FamilyKey) -> bool:
+        """Whether ``run`` names the run or its family."""
+        if self.run is None:
+            return True
+        identity = f"{record.task_id}/{record.container.name}"
+        return identity.startswith(self.run) or fnmatchcase(family.name, self.run)
 
     def matches_place_and_time(self, family: FamilyKey, cluster: str | None, at_ns: int) -> bool:
         return (
@@ -244,13 +254,18 @@ class RunSource(ABC):
 
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
-    ``reads_families``: reading all runs of a family is cheap enough for advice.
+    ``complete_since_ns``: it has all runs since then, if that is known after the runs.
+    ``unread_groups``: the log groups, and ``unread_sources`` the places of other sources, that
+    could not be read.
     """
 
     place: str
     remedy: str
     reading: str | None = None
-    reads_families = True
+    complete_since_ns: int | None = None
+    is_of_this_machine = False
+    unread_groups: frozenset[str] = frozenset()
+    unread_sources: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -263,6 +278,14 @@ class RunSource(ABC):
 
         Raises TaskProfilerError if the source cannot be read.
         """
+
+    def family_names(self) -> frozenset[str]:
+        """The families of the newest runs, of which a wrong name may be similar to one.
+
+        Raises TaskProfilerError.
+        """
+        runs = islice(self.runs(RunFilter(reads_checkpoints=True)), _MAX_RUNS_FOR_NAMES)
+        return frozenset(family_key(run.report.record).name for run in runs)
 
     # For sources that know them.
     def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002
@@ -277,6 +300,10 @@ class RunSource(ABC):
         ended.
         """
         return self.runs(selection)
+
+    def family_source(self, run: PastRun) -> "RunSource":  # noqa: ARG002
+        """Where the other runs of a run's family are read, if that is less than all of them."""
+        return self
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         return run.checkpoints
@@ -293,7 +320,10 @@ class RunSource(ABC):
         return None
 
     # As above.
-    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002
+    def schedule_notices(
+        self,
+        selection: RunFilter,  # noqa: ARG002
+    ) -> Sequence["ScheduleNoticeLine"]:
         """The notices about due times of schedules, after the runs were read; empty if the
         source has none.
         """
@@ -305,13 +335,17 @@ def stacks_of(report: Report, lines: Iterable[bytes]) -> StacksLine | None:
     record = report.record
     text = msgspec.json.encode(record.task_id)
     for line in lines:
-        stacks = decode_stacks(line) if text in line else None  # to decode a line takes long
-        if stacks is not None and (stacks.task_id, stacks.container) == (
-            record.task_id,
-            record.container.name,
-        ):
+        if text not in line:  # to decode a line takes long
+            continue
+        stacks = decode_stacks(line)
+        if stacks is not None and are_of_run(stacks, record):
             return stacks
     return None
+
+
+def are_of_run(stacks: StacksLine, record: Record) -> bool:
+    """Whether the call stacks are those of the record's task and container."""
+    return stacks.task_id == record.task_id and stacks.container == record.container.name
 
 
 # While a long read lasts: shows the number of runs, and the share that was read (0: unknown).
@@ -353,15 +387,18 @@ def matching_runs(
     ``add_invalid`` gets invalid lines' numbers.
     """
     for group in groups:
-        may_be_lost = group[0].head.type == CHECKPOINT
-        run = None
-        if may_be_lost or selection.matches(group[0].head):
-            run = _decoded(group, add_invalid)
-        if run is not None and run.report.type == CHECKPOINT and is_silent(run.report, now_ns):
-            run = replace(
-                run, report=replace(run.report, record=replace(run.report.record, status=LOST))
-            )
-        if run is not None and selection.matches(run.report):
+        head = group[0].head
+        may_be_lost = head.type == CHECKPOINT
+        if not may_be_lost and not selection.matches(head):
+            continue
+        run = _decoded(group, add_invalid)
+        if run is None:
+            continue
+        report = run.report
+        if report.type == CHECKPOINT and is_silent(report, now_ns):
+            lost = replace(report.record, status=LOST)
+            run = replace(run, report=replace(report, record=lost))
+        if selection.matches(run.report):
             yield run
 
 
@@ -395,16 +432,19 @@ def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
 
     In a group, the first line counts: the last report or checkpoint.
     """
-    groups: dict[tuple[str, str, str], list[RunLine]] = {}
+    groups: dict[RunKey, list[RunLine]] = {}
     for line in lines:
         groups.setdefault(run_key(line.head), []).append(line)
     for group in groups.values():
         if len(group) > 1:
-            group.sort(
-                key=lambda line: (line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0)
-            )
+            group.sort(key=_precedence)
             group.reverse()
     return sorted(groups.values(), key=lambda group: start_ns(group[0].head), reverse=True)
+
+
+def _precedence(line: RunLine) -> tuple[bool, int]:
+    """Of the lines of a run, the one with the highest precedence counts."""
+    return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0
 
 
 def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
@@ -435,11 +475,14 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     for other in source.runs(near):
         if other.report.record.task_id == record.task_id:
             by_container.setdefault(other.report.record.container.name, other)
-    records = (one.report.record for one in by_container.values())
-    costs = {one.task_id: one.cost for one in records if one.cost is not None}
+    costs: dict[str, Cost] = {}
+    for of_task in by_container.values():
+        cost = of_task.report.record.cost
+        if cost is not None:
+            costs[record.task_id] = cost
     is_named = (selection.run or "").startswith(f"{record.task_id}/")
-    found = (run,) if is_named else tuple(by_container.values())
-    return tuple(replace(one, report=with_task_cost(one.report, costs)) for one in found)
+    chosen = [run] if is_named else list(by_container.values())
+    return tuple(replace(run, report=with_task_cost(run.report, costs)) for run in chosen)
 
 
 def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
@@ -460,14 +503,15 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
     Raises TaskProfilerError for none or several.
     """
     runs = find_runs(source, selection)
-    named = [run for run in runs if run.report.record.container.name == container]
-    if len(runs) == 1 or named:
-        return (named or runs)[0]
-    names = " or ".join(
-        sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs)
-    )
+    for run in runs:
+        if run.report.record.container.name == container:
+            return run
+    if len(runs) == 1:
+        return runs[0]
+    records = [run.report.record for run in runs]
+    names = sorted(f"{record.task_id}/{record.container.name}" for record in records)
     raise TaskProfilerError(
-        f"The task has reports of {len(runs)} containers: name one of them, {names}."
+        f"The task has reports of {len(runs)} containers: name one of them, {' or '.join(names)}."
     )
 
 
@@ -501,6 +545,23 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
+    return f"{_no_run_sentence(source, selection)}{_similar_families(source, selection)}"
+
+
+def _similar_families(source: RunSource, selection: RunFilter) -> str:
+    """The families of the source that may be meant, as a sentence; "" if there are none."""
+    names = [] if selection.run is None else [selection.run.partition("@")[0]]
+    names += selection.families
+    exact = [name for name in names if not is_pattern(name)]
+    if not exact:
+        return ""
+    known: frozenset[str] = frozenset()
+    with suppress(TaskProfilerError):  # what was not found matters more
+        known = source.family_names()
+    return did_you_mean([name for name in exact if name not in known], known)
+
+
+def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
@@ -508,6 +569,8 @@ def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
         return f"No runs in {source.place}: {source.remedy}."
     if replace(selection, families=()).is_empty:
         return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
+    if selection.clusters and source.is_of_this_machine:
+        return f"No run in {source.place} is of {' or '.join(selection.clusters)}: {ELSEWHERE}."
     return f"No run in {source.place} matches: use fewer filters."
 
 
@@ -519,10 +582,13 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
             f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the "
             "command with task-profiler run --stacks."
         )
-    remedy = "the local history keeps those of the newest runs"
-    if record.task_arn is not None:
-        remedy = (
-            f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while "
-            "it keeps them"
+    if record.task_arn is None:
+        remedy = "the local history keeps those of the newest runs"
+    else:
+        command = command_line(
+            *("show", record.task_id, "--stacks"),
+            log_group=record.log_group or "GROUP",
+            region=record.log_region or record.region,
         )
+        remedy = f"the batch's log group has them while it keeps them ({command})"
     return f"{source.place} has no call stacks of {run}: {remedy}."

@@ -18,7 +18,9 @@ NOTICE_MARKER = '"schedule.notice"'
 def read_notices(lines: Iterable[str]) -> Iterator[ScheduleNoticeLine]:
     """Yield the notices about schedules among these lines."""
     for line in lines:
-        notice = decoded(decode_notice, line) if NOTICE_MARKER in line else None
+        if NOTICE_MARKER not in line:
+            continue
+        notice = decoded(decode_notice, line)
         if isinstance(notice, ScheduleNoticeLine):
             yield notice
 
@@ -46,17 +48,22 @@ def select_notices(
     # A run that did not start has neither tags nor a status.
     if selection.tags or selection.statuses or selection.run is not None:
         return ()
-    found = {}
-    for line in filter(lambda line: _matches(line, selection), lines):
-        # A line that was delivered twice is one notice. A rule may start several families.
-        schedule = line.schedule
-        notice = line.notice
-        place = (line.account_id, line.region, line.cluster, line.family)
-        found[place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at] = (
-            line
-        )
-    return tuple(
-        sorted(found.values(), key=lambda line: due_ns(line) or 0, reverse=True)[:MAX_NOTICES]
+    line_of_notice: dict[object, ScheduleNoticeLine] = {}
+    for line in lines:
+        if _matches(line, selection):
+            line_of_notice[_identity(line)] = line
+    latest_first = sorted(line_of_notice.values(), key=lambda line: due_ns(line) or 0, reverse=True)
+    return tuple(latest_first[:MAX_NOTICES])
+
+
+def _identity(line: ScheduleNoticeLine) -> object:
+    """Equal for a notice that was delivered twice; a rule may start several families."""
+    schedule = line.schedule
+    notice = line.notice
+    return (
+        (line.account_id, line.region, line.cluster, line.family),
+        (schedule.kind, schedule.group, schedule.name),
+        (notice.kind, notice.due_at),
     )
 
 

@@ -15,23 +15,32 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
-from profiler.runs.past_runs.search_runs import (
-    IndexedRuns,
+from profiler.runs.past_runs.search_conditions import (
+    CONTAINER,
+    FAMILY,
+    FAMILY_FIELDS,
+    START,
+    STATUS,
+    TASK_ID,
+    TIME,
     JsonObject,
     any_of,
+    composite_of,
     exists,
+    family_conditions,
+    family_of,
     filter_conditions,
+    has_value,
     none_of,
     term,
 )
+from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.run_counts import SAMPLED_DURATIONS, Outcome, RunCounts
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS
 from profiler.sizing.slowdown_factors import Factors
 
-_START: Final = "event.start"
-_TIME: Final = "@timestamp"
 _DURATION: Final = "usage.duration_ms"
 _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
@@ -41,17 +50,12 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "failure": "failed",
     "stopped": "stopped",
 }
-_FAMILY_FIELDS: Final = {
-    "name": "task.family",
-    "account": "cloud.account.id",
-    "region": "cloud.region",
-}
 _RUN_FIELDS: Final = {
     "revision": "task.revision",
     "vcpu": _VCPU,
     "memory": _MEMORY,
-    "status": "task.status",
-    "container": "container.name",
+    "status": STATUS,
+    "container": CONTAINER,
 }
 # A field, and those without which older documents have it.
 _NEEDED_FIELDS: Final = (
@@ -113,23 +117,23 @@ class IndexedWindows:
 
     def _count_unconfirmed(self) -> None:
         conditions = [
-            *self._conditions(_START),
-            exists(_START),
+            *self._conditions(START),
+            exists(START),
             none_of([term(_CONFIRMED, value=True)]),
         ]
-        for bucket in self._buckets(conditions, _FAMILY_FIELDS, {}):
-            family = _family_of(bucket)
+        for bucket in self._buckets(conditions, FAMILY_FIELDS, {}):
+            family = family_of(bucket)
             if self._selection.matches_family(family):
                 self._window(family).unconfirmed += bucket["doc_count"]
 
     def _counted(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
         killed = _killed()
-        conditions = [*self._conditions(_START), *_complete()]
+        conditions = [*self._conditions(START), *_complete()]
         conditions.append(killed if is_killed else none_of([killed]))
-        fields = {**_FAMILY_FIELDS, **_RUN_FIELDS}
+        fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
-            family = _family_of(bucket)
+            family = family_of(bucket)
             if not self._selection.matches_family(family):
                 continue
             key = bucket["key"]
@@ -153,23 +157,19 @@ class IndexedWindows:
 
     def _fetch_deciding(self, group: _SizeGroup) -> None:
         """Add the runs of a group that may decide."""
-        conditions = [*self._conditions(_START), *_complete(), *_same_group(group)]
+        conditions = [*self._conditions(START), *_complete(), *_same_group(group)]
         window = self._window(group.family)
-        newest = _query(conditions, NEWEST_RUNS, _START, "desc")
+        newest = _query(conditions, NEWEST_RUNS, START, "desc")
         newest["aggs"] = _extreme_aggregations()
         answer = self._runs.post("reports", newest)
-        sample = self._runs.post("reports", _query(conditions, SAMPLED_RUNS, "task.id", "asc"))
+        sample = self._runs.post("reports", _query(conditions, SAMPLED_RUNS, TASK_ID, "asc"))
         self._add_hits(window, answer["hits"]["hits"], is_sampled=False)
         self._add_hits(window, sample["hits"]["hits"], is_sampled=True)
-        bounds: dict[float, SlowdownBounds] = {}
-        for name, result in answer["aggregations"].items():
+        extremes = answer["aggregations"]
+        for name, result in extremes.items():
             if name.startswith("top "):
                 self._add_hits(window, _top_hits(result), is_sampled=False)
-        for vcpu in VCPU_SIZES:
-            least = answer["aggregations"][f"min {vcpu:g}"]["value"]
-            most = answer["aggregations"][f"max {vcpu:g}"]["value"]
-            if least is not None and most is not None:
-                bounds[vcpu] = SlowdownBounds(min=least, max=most)
+        bounds = _slowdown_bounds(extremes)
         if bounds:
             window.add_slowdowns(group.size, _slower(bounds))
 
@@ -183,16 +183,16 @@ class IndexedWindows:
 
     def _others(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
-        started = [*self._conditions(_START), exists(_START), term(_CONFIRMED, value=True)]
+        started = [*self._conditions(START), exists(START), term(_CONFIRMED, value=True)]
         incomplete = none_of([{"bool": {"filter": _complete()}}])
-        for run in self._runs.all_runs([*started, incomplete], _START, _READ_PAGE):
+        for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
             yield run
-        never_started = [*self._conditions(_TIME), none_of([exists(_START)])]
-        yield from self._runs.all_runs(never_started, _TIME, _READ_PAGE)
+        never_started = [*self._conditions(TIME), none_of([exists(START)])]
+        yield from self._runs.all_runs(never_started, TIME, _READ_PAGE)
 
     def _conditions(self, time_field: str) -> list[JsonObject]:
-        return [*filter_conditions(self._selection, time_field), exists("task.family")]
+        return [*filter_conditions(self._selection, time_field), exists(FAMILY)]
 
     def _buckets(
         self,
@@ -201,18 +201,12 @@ class IndexedWindows:
         aggregations: Mapping[str, JsonObject],
     ) -> Iterator[Mapping[str, Any]]:
         """The buckets of documents that have the same values in all fields."""
-        composite: JsonObject = {
-            "size": _PAGE_BUCKETS,
-            "sources": [
-                {name: {"terms": {"field": field, "missing_bucket": True}}}
-                for name, field in fields.items()
-            ],
-        }
+        composite = composite_of(fields, _PAGE_BUCKETS)
         while True:
             groups: JsonObject = {"composite": composite}
             if aggregations:
                 groups["aggs"] = dict(aggregations)
-            query = {**_query(conditions, 0, _START, "desc"), "aggs": {"groups": groups}}
+            query = {**_query(conditions, 0, START, "desc"), "aggs": {"groups": groups}}
             answer = self._runs.post("reports", query)
             page = answer.get("aggregations", {}).get("groups", {})
             buckets = page.get("buckets", ())
@@ -223,7 +217,7 @@ class IndexedWindows:
 
 
 def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: str) -> JsonObject:
-    unmapped_type = "date" if order == _START else "keyword"
+    unmapped_type = "date" if order == START else "keyword"
     return {
         "size": size,
         "track_total_hits": False,
@@ -241,30 +235,24 @@ def _killed() -> JsonObject:
 def _complete() -> list[JsonObject]:
     """The conditions of a document over which the cluster can compute."""
     conditions = [term(_CONFIRMED, value=True), term("task.complete", value=True)]
-    conditions += [{"terms": {"task.status": list(_OUTCOMES)}}]
-    conditions += [exists(field) for field in (_START, _VCPU, _MEMORY, "container.name")]
+    conditions += [{"terms": {STATUS: list(_OUTCOMES)}}]
+    conditions += [exists(field) for field in (START, _VCPU, _MEMORY, CONTAINER)]
     conditions += [any_of([none_of([exists(old)]), exists(new)]) for old, new in _NEEDED_FIELDS]
     return conditions
 
 
 def _same_group(group: _SizeGroup) -> list[JsonObject]:
-    values = {
-        "task.family": group.family.name,
-        "cloud.account.id": group.family.account_id,
-        "cloud.region": group.family.region,
-        _VCPU: group.size.vcpu,
-        _MEMORY: group.size.memory_mb,
-    }
-    conditions = []
-    for field, value in values.items():
-        conditions.append(none_of([exists(field)]) if value is None else term(field, value))
-    return conditions
+    return [
+        *family_conditions(group.family),
+        has_value(_VCPU, group.size.vcpu),
+        has_value(_MEMORY, group.size.memory_mb),
+    ]
 
 
 def _count_aggregations() -> dict[str, JsonObject]:
     times: dict[str, JsonObject] = {
-        "first": {"min": {"field": _START}},
-        "last": {"max": {"field": _START}},
+        "first": {"min": {"field": START}},
+        "last": {"max": {"field": START}},
     }
     durations = {"percentiles": {"field": _DURATION, "percents": list(_PERCENTS)}}
     return {
@@ -308,11 +296,6 @@ def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return hits
 
 
-def _family_of(bucket: Mapping[str, Any]) -> FamilyKey:
-    key = bucket["key"]
-    return FamilyKey(str(key["name"]), key["account"], key["region"])
-
-
 def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
     count = bucket["doc_count"]
     measured = bucket["measured"]
@@ -334,6 +317,17 @@ def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
 def _nanoseconds(result: Mapping[str, Any]) -> int | None:
     value_ms = result["value"]
     return None if value_ms is None else int(value_ms) * NS_PER_MS
+
+
+def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
+    """The largest slowdowns of the group's runs, by the size in vCPUs."""
+    bounds: dict[float, SlowdownBounds] = {}
+    for vcpu in VCPU_SIZES:
+        least = extremes[f"min {vcpu:g}"]["value"]
+        most = extremes[f"max {vcpu:g}"]["value"]
+        if least is not None and most is not None:
+            bounds[vcpu] = SlowdownBounds(min=least, max=most)
+    return bounds
 
 
 def _slower(bounds: Factors) -> Factors:

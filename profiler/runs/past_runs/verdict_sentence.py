@@ -123,8 +123,9 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
         cause = f"No sample reached the memory limit: {share} was seen."
         if known_peak_source(record.metrics) == "kernel":
             cause = f"The memory limit was not reached: {share} was used."
+    exit_code = describe_exit_code(record.exit_code)
     return Verdict(
-        text=f"{name} failed with exit code {describe_exit_code(record.exit_code)}{_after(record)}.",
+        text=f"{name} failed with exit code {exit_code}{_after(record)}.",
         evidence=cause,
         tone="bad",
     )

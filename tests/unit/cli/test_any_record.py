@@ -7,9 +7,10 @@ import json
 import msgspec
 from hypothesis import given
 
-from profiler.cli.compare_command import comparison_as_json, comparison_lines
+from profiler.cli.compare_command import comparison_as_json
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
+from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import compare

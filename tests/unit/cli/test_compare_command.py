@@ -12,8 +12,9 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.compare_command import annotations, append_summary, check_limit, comparison_lines
+from profiler.cli.compare_command import annotations, append_summary, check_limit
 from profiler.cli.styled_text import render_lines
+from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.record.record_model import Distribution, Report, Sampling
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
 from profiler.runs.comparison.run_sets import RunSet

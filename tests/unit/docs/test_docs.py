@@ -26,20 +26,22 @@ from tests.ended_runs import text_of
 from tests.runs import lines, report, slowdown
 from tests.shown_runs import night
 
+# Of a block of code, beside the page's navigation, without a scroll bar.
+GITHUB_COLUMNS = 88
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
 FAULTS = (ROOT / "docs" / "faults.md").read_text()
 
 
-def test_every_setting_of_the_monitor_is_documented() -> None:
-    page = (ROOT / "docs" / "monitor.md").read_text()
+def test_every_setting_of_the_monitor_has_a_row_with_its_default_and_its_meaning() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
     names = re.findall("^TASK_PROFILER_[A-Z_]+", settings_help(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(TASK_PROFILER_[A-Z_]+)` \| (.+) \| .+ \| (.+) \|$", page, re.MULTILINE
+    )
     assert len(names) == 26
-    assert {name for name in names if f"`{name}`" not in page} == set()
-    for name, default in re.findall(
-        r"^\| `(TASK_PROFILER_[A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE
-    ):
-        assert re.search(rf"^{name} .*\({default}\)$", settings_help(), re.MULTILINE), name
+    assert [name for name, _, _ in rows] == names
+    assert all(default and meaning for _, default, meaning in rows)
 
 
 def test_every_field_of_the_record_is_documented() -> None:
@@ -72,6 +74,23 @@ def test_the_slack_message_on_the_page_is_the_forwarders() -> None:
     sent = " ".join(without_dates.replace("*", " ").split())
     parts = [" ".join(part.split()) for part in re.split(r"\n| {3,}", shown.strip())]
     assert [part for part in parts if part not in sent] == []
+
+
+def test_no_line_of_the_readmes_code_is_cut_at_githubs_width() -> None:
+    code = [
+        line
+        for block in blocks(Path("README.md"), "sh", "text", "console")
+        for line in block.text.splitlines()
+    ]
+    assert code
+    assert [line for line in code if len(line) > GITHUB_COLUMNS] == []
+
+
+def test_the_readme_names_a_source_once_and_the_commands_below_need_no_option() -> None:
+    text = (ROOT / "README.md").read_text()
+    before, _, after = text.partition("export TASK_PROFILER_FROM=")
+    assert "--from " not in after
+    assert before.count("--from ") == 1
 
 
 def test_the_date_of_the_prices_is_documented() -> None:

@@ -75,7 +75,7 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
 
 
 @each_file
-def test_panel_ids_are_unique_over_all_dashboards_and_stable_and_the_link_in_a_notice_opens_a_run(
+def test_panel_ids_are_unique_and_stable_and_a_notice_links_to_its_run(
     name: str,
 ) -> None:
     """Kibana keeps a panel that has the same id on the next dashboard.
@@ -134,14 +134,53 @@ def test_tiles_are_beside_the_first_chart_and_not_above_it(name: str) -> None:
         assert sum(place["h"] for place in below[1:]) in {0, first["h"]}
 
 
-def test_links_and_dropdown_lists_share_a_row_of_104_pixels_where_the_lists_are_a_panel() -> None:
+def test_links_and_dropdown_lists_share_a_row_where_the_lists_are_a_panel() -> None:
     """A list needs 250 pixels of the 1,424 of the grid; a fifth one would be out of sight."""
     for dashboard in DASHBOARDS:
-        (links, _), (lists, _), *_ = placed(CLASSIC, dashboard)
+        (links, _), (lists, shown), *_ = placed(CLASSIC, dashboard)
         assert links["y"] == lists["y"] == 0
         assert links["h"] == lists["h"] == 4
-        assert len(dashboard.controls) * 250 <= lists["w"] / 48 * 1424
-        assert len(dashboard.controls) <= 5  # in a line of Kibana's
+        fields = classic_controls(shown)
+        assert len(fields) * 250 <= lists["w"] / 48 * 1424
+        assert {control.field for control in dashboard.controls} - {*fields} <= {"cloud.region"}
+
+
+def classic_controls(shown: dict[str, Any]) -> list[str]:
+    """The fields of the dropdown lists in a visualization."""
+    controls = json.loads(shown["attributes"]["visState"])["params"]["controls"]
+    return [control["fieldName"] for control in controls]
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_kibana_has_all_dropdown_lists_of_a_dashboard_small_in_one_line(
+    dashboard: Dashboard,
+) -> None:
+    saved = by_id(LENS, object_id("dashboard", dashboard.key))
+    group = saved["attributes"]["controlGroupInput"]
+    panels = json.loads(group["panelsJSON"]).values()
+    assert group["controlStyle"] == "oneLine"
+    assert {panel["width"] for panel in panels} == {"small"}
+    fields = [panel["explicitInput"]["fieldName"] for panel in panels]
+    assert fields == [control.field for control in dashboard.controls]
+    assert len(fields) <= 5
+
+
+def test_a_list_of_outcomes_also_has_what_killed_a_run() -> None:
+    template = json.loads((FOLDER / "index-templates" / "task-reports.json").read_text())
+    task = template["template"]["mappings"]["properties"]["task"]["properties"]
+    assert task["outcome"]["type"] == "keyword"
+    copied = [name for name, one in task.items() if one.get("copy_to") == "task.outcome"]
+    assert copied == ["status", "stop_category"]
+
+
+@each_file
+def test_a_table_of_few_rows_is_not_higher_than_three_of_them(name: str) -> None:
+    short = {panel.title for panel in PANELS if panel.is_short}
+    assert len(short) == 2
+    for dashboard in DASHBOARDS:
+        for place, shown in placed(name, dashboard):
+            if shown["attributes"]["title"] in short:
+                assert place["h"] <= 8
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)

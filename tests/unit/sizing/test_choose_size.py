@@ -135,7 +135,9 @@ def test_a_smaller_size_needs_a_success(
     after three seconds.
     """
     found = advice([report(number, **{"peak_mb": 300, **run}) for number in range(2)])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == expected
+    vcpu, memory_mb = expected
+    assert found.choice.size.vcpu == vcpu
+    assert found.choice.size.memory_mb == memory_mb
     is_kept = expected in ((1, 4096), (1, 2048), (1, 2000), (None, None))
     succeeded = "is known to have succeeded" if run["status"] == "unknown" else "succeeded"
     assert (
@@ -182,11 +184,11 @@ def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> N
 
 
 def test_at_the_largest_size_the_reasons_say_so() -> None:
-    found = advice([killed(limit_mb=244 * GB, task_size=TaskSize(vcpu=32, memory_mb=249856))])
-    assert found.choice.size.vcpu == 32
-    assert found.choice.size.memory_mb == 244 * GB
-    assert "244 GB is the largest memory that Fargate has: split the work." in found.reasons
-    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    used_all = advice([report(peak_mb=240 * GB, size=(32, 244 * GB))])
+    assert used_all.choice.size.vcpu == 32
+    assert used_all.choice.size.memory_mb == 244 * GB
+    assert "244 GB is the largest memory that Fargate has: split the work." in used_all.reasons
+    assert "32 vCPU is the largest size that Fargate has." in used_all.reasons
     busy = report(peak_mb=1000, p95=31.9, size=(32, 60 * GB))
     assert size([busy]) == (32, 60 * GB)
     assert "32 vCPU is the largest size that Fargate has." in reasons(busy)
@@ -196,7 +198,21 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
 
 
-def test_on_fargate_any_other_size_is_a_change() -> None:
+def test_after_a_kill_at_the_largest_size_no_size_is_recommended() -> None:
+    found = advice([killed(limit_mb=244 * GB, task_size=TaskSize(vcpu=32, memory_mb=249856))])
+    assert found.choice.size == TaskSize()
+    assert found.choice.ranked == ()
+    assert found.verdict == "too small"
+    assert found.usd_per_run is not None, "today's cost is known"
+    assert (
+        "No size of Fargate has more than 244 GB: split the work into smaller runs, or run the "
+        "task on EC2, whose instances have more memory." in found.reasons
+    )
+    below = advice([killed(limit_mb=240 * GB, task_size=TaskSize(vcpu=32, memory_mb=240 * GB))])
+    assert below.choice.size == TaskSize(vcpu=32, memory_mb=244 * GB)
+
+
+def test_another_size_is_a_change_outside_fargate_by_a_tenth() -> None:
     """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5, but no task uses more than its vCPUs: with
     0.25, 0.26 is 0.25.
     """
@@ -207,7 +223,14 @@ def test_on_fargate_any_other_size_is_a_change() -> None:
         (0.25, 512): True,
         (0.5, 2048): True,
     }
-    elsewhere = {(0.5, 640): False, (0.5, 639): True, (0.25, 640): False, (8, 8192): False}
+    elsewhere = {
+        (0.5, 640): False,
+        (0.5, 639): True,
+        (0.5, 711): False,
+        (0.5, 712): True,
+        (0.25, 640): False,
+        (8, 640): True,
+    }
     for launch_type, sizes in (("FARGATE", on_fargate), ("EC2", elsewhere)):
         for (vcpu, memory_mb), changes in sizes.items():
             run = report(peak_mb=500, p95=0.26, size=(vcpu, memory_mb), launch_type=launch_type)
@@ -304,7 +327,7 @@ def test_the_json_has_the_names_of_the_contract() -> None:
     shown = as_json(advice(runs))
     names = (
         "family accountId region runs current recommended savingPercent usdPerMonth "
-        "savingUsdPerMonth"
+        "savingUsdPerMonth runsPerMonth monthBasis"
     )
     assert list(shown) == [*names.split(), "idleGpuHoursPerMonth", "sizes", "reasons", "evidence"]
     assert shown["family"] == "nightly"

@@ -331,7 +331,7 @@ def test_what_the_command_registered_is_put_back_whoever_owns_it(
 )
 def test_outside_fargate_a_size_is_only_a_reservation(launch_type: str, place: str) -> None:
     found = decide(runs(35, launch_type=launch_type))
-    reason = f"its runs are {place}, where the size is only a reservation"
+    reason = f"its runs are {place}, where the size is only a reservation: less is enough"
     assert found.action == "none"
     assert found.reason == reason
     assert_resized(decide(runs(35)))

@@ -12,11 +12,20 @@ import pytest
 from hypothesis import settings
 from markdown_it import MarkdownIt
 
+from profiler.record.record_model import encode
 from tests.documentation import ROOT, pages
 from tools.coverage_floors import below
 from tools.release import CHECKSUMS, ReleaseError, run, write_checksums
 from tools.site_hooks import BrokenLinkError, indent_lists, link_to_repository
-from tools.terminal_picture import FOLDER, RESIZE, SHOW, draw, printed, printed_plan
+from tools.terminal_picture import (
+    FOLDER,
+    RESIZE,
+    SHOW,
+    draw,
+    printed,
+    printed_plan,
+    shown_reports,
+)
 
 REPOSITORY = "https://github.com/task-profiler/task-profiler"
 DOCS = [page for page in pages() if page.parts[0] == "docs"]
@@ -140,3 +149,8 @@ def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) 
     assert picture == drawn, "run python -m tools.terminal_picture"
     assert set(re.findall(r"https?://[^\"<) ]+", picture)) == {"http://www.w3.org/2000/svg"}
     assert "<script" not in picture
+
+
+def test_the_runs_of_the_picture_are_those_of_the_example_account() -> None:
+    lines = (FOLDER / "show.jsonl").read_bytes().splitlines()
+    assert lines == [encode(report) for report in shown_reports()]

@@ -3,6 +3,7 @@
 import { content } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
 import { isKnown } from "#page/formats.js";
+import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { DAY } from "#page/time_units.js";
@@ -27,18 +28,41 @@ export function drawPlot(place, traces, layout) {
   return plotly().react(place, traces, layout, PLOTLY_CONFIG);
 }
 
-/** Returns all families as [family, runs] in the order of rows: most runs first. */
-export const familiesInOrder = (runs) =>
-  [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
+// What a reader must see: a kill above a failure, and that above a due time that was missed.
+function badness(runs) {
+  if (runs.some(isKilled)) return 3;
+  if (runs.some(isFailed)) return 2;
+  return runs.some(({ outcome }) => outcome === "missed") ? 1 : 0;
+}
+
+const withBadness = (families) => new Map(families.map(([family, runs]) => [family, badness(runs)]));
+
+/** Returns all families as [family, runs] in the order of rows: most runs first, of equally many the worst. */
+export function familiesInOrder(runs) {
+  const families = [...grouped(runs, familyOf)];
+  const badnessOf = withBadness(families);
+  return families.sort(
+    ([a, runsOfA], [b, runsOfB]) =>
+      runsOfB.length - runsOfA.length || badnessOf.get(b) - badnessOf.get(a) || (a < b ? -1 : 1),
+  );
+}
+
+/** Chooses the worst `most` families, then the first ones. They stay in their order. */
+export function worstFamilies(families, most) {
+  const badnessOf = withBadness(families);
+  const worstFirst = [...families].sort(([a], [b]) => badnessOf.get(b) - badnessOf.get(a));
+  const chosen = new Set(worstFirst.slice(0, most));
+  return families.filter((family) => chosen.has(family));
+}
 
 /**
  * Returns the families of a chart's runs as [family, runs], and the number of those that it leaves out.
  *
  * Every chart has the order of the selected runs.
  */
-export function largestFamilies(runs, selectedRuns = runs) {
+export function drawnFamilies(runs, selectedRuns = runs, most = MAX_FAMILIES) {
   const ranks = new Map(familiesInOrder(selectedRuns).map(([family], rank) => [family, rank]));
   const rankOf = ([family]) => ranks.get(family) ?? ranks.size;
   const families = familiesInOrder(runs).sort((a, b) => rankOf(a) - rankOf(b));
-  return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
+  return { families: worstFamilies(families, most), left: Math.max(families.length - most, 0) };
 }

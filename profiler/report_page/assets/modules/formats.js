@@ -104,7 +104,8 @@ export const asFactor = (min, max) => {
   return least === most ? least : `${least} to ${most}`;
 };
 
-export const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+/** Begins a text with a capital letter; "vCPU" keeps its own. */
+export const upperFirst = (text) => (text.startsWith("vCPU") ? text : text.charAt(0).toUpperCase() + text.slice(1));
 
 /** Returns a number of things: "1 run", "5 runs", "2 families". */
 export const asCount = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;

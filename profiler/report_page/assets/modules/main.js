@@ -121,7 +121,7 @@ function startOverview() {
     if (view() !== before) drawAll();
     showRunOfAddress();
   });
-  drawLastNight(content.runs, content.notices);
+  drawLastNight();
   for (const part of document.querySelectorAll("[data-overview]")) part.hidden = isList();
   byId("all").hidden = false;
   showFilters();

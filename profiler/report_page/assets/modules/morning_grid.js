@@ -1,6 +1,6 @@
 // The morning screen as data: a row for each family, a column for each night, a cell where runs started.
 
-import { familiesInOrder, hasNight } from "#page/charts.js";
+import { familiesInOrder, hasNight, worstFamilies } from "#page/charts.js";
 import { asCount, asMemory, asPercent, escapeControls, isKnown } from "#page/formats.js";
 import { byOutcome, isFailed, isKilled } from "#page/outcomes.js";
 import { costText, familyOf, shareOf } from "#page/run_values.js";
@@ -62,16 +62,16 @@ export function morningGrid(
   });
   const indexOf = (run) => Math.floor((local(run.began) - first) / width);
   const runsOf = grouped(drawn, familyOf);
-  const all = familiesInOrder(runs)
+  const families = familiesInOrder(runs)
     .filter(([family]) => runsOf.has(family))
-    .map(([family]) => familyRow(family, runsOf.get(family), indexOf, statistic));
-  const chosen = new Set([...all].sort((a, b) => badness(b) - badness(a)).slice(0, maxRows));
+    .map(([family]) => [family, runsOf.get(family)]);
+  const rows = worstFamilies(families, maxRows).map(([family, some]) => familyRow(family, some, indexOf, statistic));
   return {
     unit: width === DAY ? periods.unit : "hour",
     columns,
-    rows: all.filter((row) => chosen.has(row)),
-    families: all.length,
-    isPriced: all.some((row) => isKnown(row.cost)),
+    rows,
+    families: families.length,
+    isPriced: rows.some((row) => isKnown(row.cost)),
     counts: nightCounts(grouped(drawn, indexOf), columns),
     cost: costText(drawn),
     tooOld: started.length - drawn.length,
@@ -79,15 +79,11 @@ export function morningGrid(
   };
 }
 
-const badness = (row) => (row.killed ? 2 : row.failed ? 1 : 0);
-
 function familyRow(family, runs, indexOf, statistic) {
   const cells = new Map([...grouped(runs, indexOf)].map(([at, cellRuns]) => [at, cellOf(cellRuns, statistic)]));
   return {
     family,
     cells,
-    killed: runs.some(isKilled),
-    failed: runs.some(isFailed),
     duration: durationTrend(runs, indexOf),
     cost: costText(runs),
   };

@@ -1,9 +1,9 @@
 // Runs over time: bars that are links to their runs, and the controls of the period.
 
 import { startArrowKeys } from "#page/arrow_keys.js";
-import { isNarrow } from "#page/charts.js";
+import { isNarrow, MAX_FAMILIES } from "#page/charts.js";
 import { content } from "#page/content.js";
-import { breakable, byId, element, emptyNote, NO_MATCH, table } from "#page/elements.js";
+import { breakable, button, byId, element, emptyNote, NO_MATCH, table } from "#page/elements.js";
 import { asCount, asTime, escapeControls } from "#page/formats.js";
 import { nightLanes, periodText, shownPeriod, timeTicks, WIDTHS } from "#page/night_lanes.js";
 import { isFailed, OUTCOMES, outcomeColour } from "#page/outcomes.js";
@@ -21,7 +21,7 @@ const COLUMNS = [
   { name: "What happened", show: (notice) => escapeControls(notice.text) },
 ];
 // What the reader chose; undefined until then.
-const chosen = { width: undefined, from: undefined };
+const chosen = { width: undefined, from: undefined, showsAll: false };
 
 const withNotices = (runs) => [...filterRuns(content.notices, selection), ...runs];
 
@@ -30,10 +30,26 @@ export function drawNight(place, runs) {
   const shown = shownPeriod(all, chosen);
   drawControls(shown);
   const nothing = runs.length ? "No run in this selection has a start time." : NO_MATCH;
-  const lanes = shown ? nightLanes(all, shown) : { nothing, leftOut: "" };
-  byId("night-left-out").textContent = lanes.leftOut;
+  const most = chosen.showsAll ? Number.POSITIVE_INFINITY : MAX_FAMILIES;
+  const lanes = shown ? nightLanes(all, shown, most) : { nothing, leftOut: "" };
+  byId("night-left-out").replaceChildren(
+    lanes.leftOut,
+    ...familiesButton(lanes.families, () => drawNight(place, runs)),
+  );
   drawNotices(lanes.notices ?? []);
   place.replaceChildren(lanes.nothing ? emptyNote(lanes.nothing) : lanesElement(lanes, shown));
+}
+
+// Draws the lanes of all families, or of the first ones again.
+function familiesButton(families, redraw) {
+  if (!(families > MAX_FAMILIES)) return [];
+  const toggle = () => {
+    chosen.showsAll = !chosen.showsAll;
+    redraw();
+    byId("night-all")?.focus();
+  };
+  const text = `Show ${chosen.showsAll ? MAX_FAMILIES : `all ${families}`} families`;
+  return [" ", button(text, toggle, { id: "night-all", className: "quiet" })];
 }
 
 function lanesElement({ label, kinds, lanes }, shown) {

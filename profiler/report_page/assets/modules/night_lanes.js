@@ -1,6 +1,6 @@
 // Runs over time as data: a lane for each family, a bar for each run, a mark for each noticed due time.
 
-import { hasNight, largestFamilies } from "#page/charts.js";
+import { drawnFamilies, hasNight } from "#page/charts.js";
 import { asCount, asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
@@ -41,8 +41,9 @@ export const periodText = ({ from, until }) => `${startText(from, MINUTE)} to ${
  * Returns the lanes of what is in this period, and a sentence about the runs that they leave out.
  *
  * `all` are runs and notices: a notice has the fields of a run that has no length, and a text. Places are in percent.
+ * `most` is the largest number of lanes.
  */
-export function nightLanes(all, shown) {
+export function nightLanes(all, shown, most) {
   const active = all.filter((run) => isKnown(run.began) && local(run.began) < shown.until && endOf(run) >= shown.from);
   if (!active.length) return { nothing: "No run in this selection was active in this period.", leftOut: "" };
   const notices = active.filter(({ text }) => text);
@@ -52,9 +53,10 @@ export function nightLanes(all, shown) {
       ? ` The oldest ${active.length - drawn.length} of ${active.length - notices.length} runs in this period` +
         " are not drawn: choose a shorter period or fewer families."
       : "";
-  const { families, left } = largestFamilies(
+  const { families, left } = drawnFamilies(
     drawn,
     all.filter(({ text }) => !text),
+    most,
   );
   const lanes = families.map(([family, runs]) => lane(family, runs, shown));
   const kinds = [
@@ -66,6 +68,7 @@ export function nightLanes(all, shown) {
   const otherFamilies = left ? ` Not drawn: ${asCount(left, "more family", "more families")}.` : "";
   return {
     leftOut: otherFamilies + leftOut,
+    families: families.length + left,
     label:
       `Runs from ${periodText(shown)} as bars in ${asCount(lanes.length, "lane")}, one for each family: ` +
       `${kinds.map(([kind, { length }]) => `${length} ${kind}`).join(", ")}.${otherFamilies}${leftOut}`,

@@ -5,8 +5,8 @@ import { content } from "#page/content.js";
 import { asExactDuration, asMemory, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
-import { layersOf, pointsOf, rowsOf, seriesOf } from "#page/run_rows.js";
-import { known, max } from "#page/statistics.js";
+import { isMissedPeak, layersOf, pointsOf, rowsOf, seriesOf } from "#page/run_rows.js";
+import { max } from "#page/statistics.js";
 import { colour, isOnPaper } from "#page/theme.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
 
@@ -147,9 +147,6 @@ function titleOf(row, lines, axisName) {
 const limitTone = ({ id }) => (id.includes("memory") ? "hot-text" : "faint");
 
 // The kernel counts every peak, also one that no sample has seen. A peak far above all samples has no time.
-const MISSED_SHARE = 1.01;
-const isMissedPeak = (run) =>
-  run.peakBy === "kernel" && run.peak > MISSED_SHARE * (max(known(run.series?.mb ?? [], (mb) => mb)) ?? Infinity);
 const hasPeakWithoutTime = (run) => isMissedPeak(run) && !isKnown(run.peakAt);
 
 const levelLine = (value, axisName, tone) => ({

@@ -16,9 +16,11 @@ import {
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
+import { seriesWithPeak } from "#page/run_rows.js";
 import { activityNote, flameGraph, stacksPart, withRoom } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { asStart, familyOf, numberOf, shareOf } from "#page/run_values.js";
+import { hasSizesChart, SizesChart } from "#page/sizes_chart.js";
 import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
 
@@ -117,9 +119,10 @@ function sizeLead(run) {
   return advice ? [element("p", { className: "lead", textContent: runAdviceText(run, advice) })] : [];
 }
 
-function sizePart(run) {
+function sizePart(run, sizesChart) {
   const advice = adviceOf(run.family);
-  return advice ? [section("Recommended size of the family", ...adviceDetails(advice))] : [];
+  const picture = sizesChart ? [sizesChart.element] : [];
+  return advice ? [section("Recommended size of the family", ...picture, ...adviceDetails(advice))] : [];
 }
 
 // Each container of a task may have a report.
@@ -148,11 +151,14 @@ let drawn;
 export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {}) {
   const range = drawn?.run === run ? drawn.chart?.zoomed : undefined; // only the colours or the other run change
   clearRunPage();
-  for (const one of [run, other]) if (one && hasSeries(one)) one.series ??= unpackSeries(content.series[one.row]);
+  for (const one of [run, other])
+    if (one && hasSeries(one)) one.series ??= seriesWithPeak(one, unpackSeries(content.series[one.row]));
   const drawnOther = run.series && other?.series ? other : undefined;
   const chart = run.series ? new RunChart(run, drawnOther, range) : undefined;
   const flame = flameGraph(run, chart);
-  drawn = { place, run, other: other ?? null, linkTo, chart };
+  const advice = adviceOf(run.family);
+  const sizesChart = advice && hasSizesChart(advice) ? new SizesChart(advice) : undefined;
+  drawn = { place, run, other: other ?? null, linkTo, chart, sizesChart };
   const choice = comparisonChoice(run, other, (chosen) => {
     drawRunPage(place, run, { other: chosen, linkTo });
     place.querySelector(".compare select")?.focus({ preventScroll: true });
@@ -192,10 +198,11 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
     ...kills(run),
     ...(run.processes ? [section("Processes", table(PROCESS_COLUMNS, run.processes, { label: "Processes" }))] : []),
     ...devices(run),
-    ...sizePart(run),
+    ...sizePart(run, sizesChart),
     element("div", { className: "parts" }, ...listSection("Labels", run.labels), ...listSection("Tags", run.tags)),
   );
   chart?.draw();
+  sizesChart?.draw();
 }
 
 function headOf(run) {
@@ -223,6 +230,7 @@ function headOf(run) {
 
 export function clearRunPage() {
   drawn?.chart?.remove();
+  drawn?.sizesChart?.remove();
   drawn?.place.replaceChildren();
   drawn = undefined;
 }

@@ -3,7 +3,7 @@
 
 import { asMemory, asPercent, asRate, asVcpu, asVcpuCount, isKnown } from "#page/formats.js";
 import { layerTones } from "#page/process_layers.js";
-import { known, total } from "#page/statistics.js";
+import { known, max, total } from "#page/statistics.js";
 
 const MEMORY_STEPS_MB = [1, 2, 5, 10, 20, 50, 100, 200, 512, 1024, 2048, 5120, 10240, 20480, 51200, 102400];
 const plainAxis = (top) => ({ range: [0, top], nticks: 4, tickformat: "~r" });
@@ -14,6 +14,21 @@ function memoryAxis(top) {
   const tickvals = [];
   for (let mb = 0; mb <= top; mb += step) tickvals.push(mb);
   return { range: [0, top], tickvals, ticktext: tickvals.map(asMemory) };
+}
+
+// Samples have seen a peak that is at most this much above the highest of them.
+const MISSED_SHARE = 1.01;
+const sampledPeak = (series) => max(known(series?.mb ?? [], (mb) => mb));
+
+/** Whether the kernel has counted a peak that no sample has seen. */
+export const isMissedPeak = (run) =>
+  run.peakBy === "kernel" && run.peak > MISSED_SHARE * (sampledPeak(run.series) ?? Infinity);
+
+/** Returns the series with the run's peak in the highest step, where both have seen the same peak: it is one number. */
+export function seriesWithPeak(run, series) {
+  const sampled = sampledPeak(series);
+  const isSame = sampled > 0 && run.peak <= MISSED_SHARE * sampled && sampled <= MISSED_SHARE * run.peak;
+  return isSame ? { ...series, mb: series.mb.map((mb) => (mb === sampled ? run.peak : mb)) } : series;
 }
 
 const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;

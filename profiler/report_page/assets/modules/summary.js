@@ -1,71 +1,39 @@
 // The top of the overview: the sentence about the last night, the totals, and the families with failures.
 
-import { hasNight } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
-import { asCount, asDuration, asTime, asUsd, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
+import { asDuration, asTime, asUsd, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { asCpuTime, costText, familyOf } from "#page/run_values.js";
-import { grouped, known, max, median, total } from "#page/statistics.js";
+import { grouped, known, median, total } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
-import { DAY, local, periodsOf, startText } from "#page/time_units.js";
 import { possibleSaving } from "#page/what_if_table.js";
 
-// In the order of the sentence: what needs a reader first.
-const SENTENCE_ORDER = ["out of memory", "failure", "stopped", "unknown", "running", "success"];
-const MAX_NAMED = 4;
-const MAX_FAILED = 10;
+const MAX_FAILED = 5; // so that the nights begin on the first screen
 
 /**
- * Returns the last night as { night, parts }; undefined if no run has a start time. A page of local runs has today.
- *
- * If nothing ran then, it is the newest night with runs, and `night` says so. A part is { text, families }: "1 failed",
- * and the newest of these runs of each family. A due time that was missed, and whose task did not come late, is
- * a part without runs.
+ * Returns a note for a reader in another time zone than that of the computer that made the page: the night of the
+ * sentence is that computer's.
  */
-export function lastNight(runs, notices, nowMs) {
-  const { unit, startOf, lastOf } = periodsOf(runs);
-  const missedTimes = notices.filter(({ outcome, cameLate }) => outcome === "missed" && !cameLate);
-  const starts = [...runs, ...missedTimes].filter(hasNight).map(({ began }) => startOf(local(began)));
-  const last = lastOf(local(nowMs));
-  const start = starts.includes(last) ? last : max(starts);
-  if (!isKnown(start)) return undefined;
-  const ofNight = ({ began }) => isKnown(began) && startOf(local(began)) === start;
-  const outcomes = new Map(byOutcome(runs.filter(ofNight)));
-  const parts = SENTENCE_ORDER.filter((outcome) => outcomes.has(outcome)).map((outcome) => {
-    const some = outcomes.get(outcome);
-    const families = outcome === "success" || outcome === "running" ? [] : [...grouped(some, familyOf)];
-    return { text: `${some.length} ${ENDED_AS[outcome]}`, families };
-  });
-  const missed = missedTimes.filter(ofNight);
-  if (missed.length) parts.unshift({ text: `${missed.length} missed`, families: [...grouped(missed, familyOf)] });
-  const [name, of] = unit === "day" ? ["Today", ""] : ["Last night", "Night of "];
-  const other = `Nothing ran ${name.toLowerCase()}. ${of}${startText(start, DAY)}`;
-  return { night: start === last ? name : other, parts };
+export function zoneNote({ start, end, begins, ends, zone }) {
+  if (asTime(start) === begins && asTime(end) === ends) return "";
+  return ` ${begins} to ${ends} ${zone}, the time zone of the computer that made this page.`;
 }
 
-export function drawLastNight(runs, notices) {
-  const found = lastNight(runs, notices, Date.now());
+// The sentence is text; what is added here are the links.
+export function drawLastNight() {
+  const { lastNight } = content;
   const place = byId("last-night");
-  place.hidden = !found;
-  if (!found) return;
-  const name = ([family, some]) => {
-    const newest = some.reduce((a, b) => (b.began > a.began ? b : a));
-    const text = escapeControls(family) + (some.length > 1 ? ` ×${some.length}` : "");
-    return newest.text ? text : runLink(newest, text);
+  place.hidden = !lastNight;
+  if (!lastNight) return;
+  const pieceOf = ({ text, isNumber, run }) => {
+    const opened = content.runs[run];
+    if (opened) return runLink(opened, escapeControls(text));
+    return isNumber ? element("b", { textContent: text }) : escapeControls(text);
   };
-  const named = ({ families }) => {
-    const left = families.length - MAX_NAMED;
-    const names = families.slice(0, MAX_NAMED).flatMap((family, at) => [at ? ", " : "", name(family)]);
-    return names.length
-      ? [" (", ...names, left > 0 ? ` and ${asCount(left, "more family", "more families")})` : ")"]
-      : [];
-  };
-  place.replaceChildren(
-    `${found.night}: `,
-    ...found.parts.flatMap((part, at) => [at ? ", " : "", element("b", { textContent: part.text }), ...named(part)]),
-  );
+  const note = zoneNote(lastNight);
+  place.replaceChildren(...lastNight.texts.map(pieceOf), ...(note ? [element("small", { textContent: note })] : []));
 }
 
 export function drawTiles(runs) {
@@ -93,7 +61,7 @@ export function drawTiles(runs) {
     ],
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
-  if (total(savings)) tiles.push(["Possible saving on them", asUsd(total(savings))]);
+  if (total(savings)) tiles.push(["Possible saving", asUsd(total(savings))]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, outcome]) =>
       element(

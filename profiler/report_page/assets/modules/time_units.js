@@ -11,9 +11,8 @@ export const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
 export const noonBefore = (localMs) => Math.floor((localMs - DAY / 2) / DAY) * DAY + DAY / 2;
 const midnightBefore = (localMs) => Math.floor(localMs / DAY) * DAY;
 
-// The night that contains this morning is the last one, also in the afternoon.
-const NIGHTS = { unit: "night", startOf: noonBefore, lastOf: (nowMs) => noonBefore(midnightBefore(nowMs)) };
-const DAYS = { unit: "day", startOf: midnightBefore, lastOf: midnightBefore };
+const NIGHTS = { unit: "night", startOf: noonBefore };
+const DAYS = { unit: "day", startOf: midnightBefore };
 
 /** Returns the periods in which the runs are counted: nights, or the days of a developer's machine. */
 export const periodsOf = (runs) => (runs.every(({ launch }) => launch === "LOCAL") ? DAYS : NIGHTS);

@@ -9,7 +9,7 @@ import { total } from "#page/statistics.js";
 
 /** Returns the advice for a family; undefined without. */
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
-const isSize = (size, option) => size?.vcpu === option.vcpu && size?.memoryMB === option.memoryMB;
+export const isSize = (size, option) => size?.vcpu === option.vcpu && size?.memoryMB === option.memoryMB;
 export const isAtMost = (size, other) =>
   (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.memoryMB ?? 0) <= (other.memoryMB ?? 0);
 export const monthlySaving = (advice) => (advice.changes ? advice.savingUsdPerMonth : undefined);
@@ -53,24 +53,28 @@ export function runAdviceText(run, advice) {
     const [vcpu, memoryMB] = run.taskSize ?? [undefined, run.size];
     const asSize =
       !isKnown(vcpu) || vcpu === recommended.vcpu ? (one) => asTaskSize({ memoryMB: one.memoryMB }) : asTaskSize;
-    return `Ran out of memory with ${asSize({ vcpu, memoryMB })}; ${asSize(recommended)} recommended.`;
+    const advised = isKnown(recommended.memoryMB) ? `${asSize(recommended)} recommended` : "no size has enough";
+    return `Ran out of memory with ${asSize({ vcpu, memoryMB })}; ${advised}.`;
   }
   if (advice.onlyFailures && !advice.changes)
     return "No run of the family has succeeded, so no smaller size is recommended.";
   if (advice.fits)
     return `${asTaskSize(advice.current)} ${hasFitted(run, advice) ? "fits." : "is right for the family."}`;
+  if (!isKnown(recommended.vcpu) && !isKnown(recommended.memoryMB) && advice.risk) return "No size has enough memory.";
   const change = adviceText(advice, []);
   return `${asTaskSize(recommended)} recommended${change === UNKNOWN ? "" : `: ${change}`}.`;
 }
 
+/** Returns why a size is not recommended, "" if it could be. */
+export function whyNot({ acceptable, holdsMemory, durationFactor }) {
+  if (acceptable) return "";
+  if (!holdsMemory) return "too little memory";
+  return durationFactor ? "too slow" : "duration not known";
+}
+
 function whatIfTable(advice) {
   const mark = (option) =>
-    [
-      isSize(advice.current, option) && "current",
-      isSize(advice.recommended, option) && "recommended",
-      !option.acceptable &&
-        (!option.holdsMemory ? "too little memory" : option.durationFactor ? "too slow" : "duration not known"),
-    ]
+    [isSize(advice.current, option) && "current", isSize(advice.recommended, option) && "recommended", whyNot(option)]
       .filter(Boolean)
       .join(", ");
   const hasMoney = advice.sizes.some((option) => isKnown(option.usdPerRun));
@@ -123,8 +127,6 @@ export function adviceDetails(advice) {
       { className: "reasons" },
       ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
     ),
-    ...(advice.resize
-      ? [element("code", { textContent: `task-profiler taskdef resize ${escapeControls(advice.resize)}` })]
-      : []),
+    ...(advice.resize ? [element("code", { textContent: escapeControls(advice.resize) })] : []),
   ];
 }

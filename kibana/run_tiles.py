@@ -1,0 +1,138 @@
+"""The first lines of a run's drawing: its verdict and numbers as tiles, and what explains them."""
+
+from typing import Final
+
+from kibana import colours
+from kibana import vega_parts as vega
+from kibana.dashboard_model import Json
+from kibana.vega_parts import signal
+
+TILES_PX: Final = 74
+_FACTS_PX: Final = 60
+_SEPARATOR: Final = "  ·  "
+_PERCENT: Final = "format({0}, '.0f') + ' %'"
+
+
+def tiles_text() -> str:
+    """The tiles, each with its title, its value, and what is below, as an expression."""
+    advice = "datum.doc.recommendation"
+    saved = f"{advice}.saving_percent"
+    saving = (
+        f"!{saved} ? 'fits' : {saved} < 0 ? 'costs ' + {_PERCENT.format(f'-{saved}')} + ' more'"
+        f" : 'saves ' + {_PERCENT.format(saved)}"
+    )
+    tiles = (
+        ("Result", "datum.verdict", "datum.doc.container.name"),
+        ("Family", "datum.doc.task.family || '-'", "datum.doc.task.id"),
+        (
+            "Start",
+            "utcFormat(datum.start, '%m-%d %H:%M')",
+            "utcFormat(datum.start, '%Y') + ' UTC'",
+        ),
+        (
+            "Duration",
+            vega.known_text(
+                "datum.usage.duration_ms", vega.duration_text("datum.usage.duration_ms"), "'-'"
+            ),
+            "datum.isRunning ? 'so far' : ''",
+        ),
+        (
+            "CPU mean",
+            vega.known_text("datum.cpu.percent", _PERCENT.format("datum.cpu.percent.avg"), "'-'"),
+            vega.known_text("datum.vcpu", "'of ' + datum.vcpu + ' vCPU'", "''"),
+        ),
+        (
+            "Memory peak",
+            vega.known_text(
+                "datum.memory.percent", _PERCENT.format("datum.memory.percent.max"), "'-'"
+            ),
+            vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
+        ),
+        (
+            "Cost",
+            vega.known_text("datum.doc.cost", vega.usd_text("datum.doc.cost.usd"), "'-'"),
+            "''",
+        ),
+        (
+            "Recommended",
+            vega.known_text(
+                advice,
+                f"{advice}.vcpu + ' vCPU, ' + " + vega.memory_text(f"{advice}.memory_mb"),
+                "'-'",
+            ),
+            vega.known_text(f"{advice} && {advice}.saving_percent", saving, "''"),
+        ),
+    )
+    lists = (
+        f"{{title: '{title}', value: {value}, below: {below}}}" for title, value, below in tiles
+    )
+    return f"[{', '.join(lists)}]"
+
+
+_TILE_STARTS: Final = (0, 0.16, 0.37, 0.48, 0.58, 0.68, 0.79, 0.87)
+
+
+def tile_marks() -> list[Json]:
+    """The marks of the tiles, and of the facts below them."""
+    x = signal(f"width * {list(_TILE_STARTS)}[datum.number - 1]")
+    room = "width * 0.10"
+    verdict = (
+        f"datum.tile.title != 'Result' ? null : datum.killed ? '{colours.KILL}'"
+        f" : datum.verdict == 'success' ? '{colours.SUCCESS}'"
+        f" : datum.verdict == 'failure' ? '{colours.FAILURE}' : '{colours.STOPPED}'"
+    )
+    value = {
+        "x": x,
+        "y": {"value": 22},
+        "limit": signal(f"datum.tile.title == 'Family' ? width * 0.2 : {room} * 1.5"),
+    }
+    below = {"x": x, "y": {"value": 40}, "limit": signal("width * 0.2")}
+    facts = {"x": {"value": 8}, "y": {"value": _FACTS_PX}, "limit": signal("width - 8")}
+    dot = {
+        "x": {"value": 0},
+        "y": {"value": -4},
+        "width": {"value": 4},
+        "height": {"value": TILES_PX - 2},
+        "fill": signal(verdict),
+        "opacity": signal("datum.tile.title == 'Result' ? 1 : 0"),
+    }
+    return [
+        vega.label(
+            "tiles", "datum.tile.title", {"x": signal(f"{x['signal']} + 8"), "y": {"value": 4}}
+        ),
+        vega.label(
+            "tiles",
+            "datum.tile.value",
+            {**value, "x": signal(f"{x['signal']} + 8")},
+            style=vega.STRONG_LABEL,
+            size=16,
+        ),
+        vega.label(
+            "tiles", "datum.tile.below", {**below, "x": signal(f"{x['signal']} + 8")}, size=10
+        ),
+        vega.mark("rect", "tiles", dot, interactive=False),
+        vega.label("run", _facts_text(), facts),
+    ]
+
+
+def _facts_text() -> str:
+    """What explains the result, in one line, as an expression: what is unknown is left out.
+
+    A reason may be long: it is the last one.
+    """
+    task = "datum.doc.task"
+    kills = "datum.memory.kills"
+    facts = {
+        f"{task}.exit_code": f"'Exit code ' + {task}.exit_code",
+        "datum.cpu.percent": "'CPU peak ' + " + _PERCENT.format("datum.cpu.percent.max"),
+        "datum.memory.used_mb": (
+            "'Memory peak ' + " + vega.memory_text("datum.memory.used_mb.max")
+        ),
+        kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",
+        f"{task}.stop_category": f"'Category: ' + {task}.stop_category",
+        f"{task}.stopped_reason": f"{task}.stopped_reason",
+    }
+    texts = []
+    for value, text in facts.items():
+        texts.append(f"(isValid({value}) ? '{_SEPARATOR}' + {text} : '')")
+    return f"slice({' + '.join(texts)}, {len(_SEPARATOR)})"

@@ -1,0 +1,139 @@
+"""The runs that ``taskdef resize`` judges: of the last days, from the sources of the options, or
+from the log groups that the families' definitions name.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.aws_account.bounded_reads import BoundedReads
+from profiler.cli.options import SourceOptions
+from profiler.cli.printing import warned_notes
+from profiler.cli.wiring.open_log_groups import open_defined_groups
+from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source, show_progress
+from profiler.core.errors import TaskProfilerError
+from profiler.core.text import first_names
+from profiler.record.family_identity import FamilyKey
+from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, pattern_of
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.task_definitions.definition_json import read_document
+
+ELSEWHERE = (
+    "name the source of the runs by --from, or FAMILY, --cluster or --scheduled, whose log groups "
+    "are read."
+)
+
+
+class FoundRuns(Struct, frozen=True, kw_only=True):
+    """The runs of families, and the log groups that could not be read."""
+
+    windows: Mapping[FamilyKey, FamilyWindow]
+    unread_groups: frozenset[str]
+
+
+class NewestDefinitions:
+    """The account's newest definitions, each read once and before it is planned.
+
+    A line can name any family: those that are not ``families`` have no place.
+    """
+
+    def __init__(self, families: Sequence[str], reads: BoundedReads) -> None:
+        self._families = frozenset(families)
+        self._reads = reads
+        self._known: dict[str, Mapping[str, object] | TaskProfilerError] = {}
+        self.places = DefinedPlaces(self.log_options)
+
+    def read(self, family: str) -> Mapping[str, object]:
+        """Raises TaskProfilerError, also when it is asked again."""
+        if family not in self._known:
+            try:
+                document = read_document(self._reads.read_ahead(family), family)
+                self._known[family] = document.definition
+            except TaskProfilerError as error:
+                self._known[family] = error
+        known = self._known[family]
+        if isinstance(known, TaskProfilerError):
+            raise known
+        return known
+
+    def can_read(self, family: str) -> bool:
+        """Whether it can be read; the plan says why not."""
+        try:
+            self.read(family)
+        except TaskProfilerError:
+            return False
+        return True
+
+    def log_options(self, family: str) -> LogOptions:
+        """Where the family logs; empty if that is not known."""
+        if family not in self._families or not self.can_read(family):
+            return {}
+        return log_options_of(self.read(family)) or {}
+
+
+def unread_group(definition: Mapping[str, object], unread_groups: Collection[str]) -> str | None:
+    """One of these log groups that the definition names; None if it names none of them."""
+    for options in (log_options_of(definition) or {}).values():
+        group = options.get("awslogs-group")
+        if group in unread_groups:
+            return group
+    return None
+
+
+class RunsOfDays(Struct, frozen=True, kw_only=True):
+    """Reads the runs of the last days.
+
+    ``is_for_act``: somebody acts on them, so a source that cannot be read is an error.
+    """
+
+    options: SourceOptions
+    span: WindowSpan
+    is_for_act: bool
+
+    def read(self, families: Sequence[str], places: DefinedPlaces) -> FoundRuns:
+        """The runs of the named families, of all without a name, from the sources of the options.
+
+        Raises TaskProfilerError.
+        """
+        # CloudWatch is read by time: for rarer families, it would be read from its beginning.
+        options = dataclasses.replace(self.options, since=f"{self.span.days}d")
+        is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
+        source = open_source(options)
+        runs = self._read(source, families, places, reads_older=not is_by_time)
+        if is_local(options) and not runs.windows:
+            names = f" of {first_names(families)}" if families else ""
+            raise TaskProfilerError(f"There is no run{names} in {source.place}: {ELSEWHERE}")
+        return runs
+
+    def read_defined(self, families: Sequence[str], definitions: NewestDefinitions) -> FoundRuns:
+        """The runs of the families from the log groups that their definitions name."""
+        if not families:
+            return FoundRuns(windows={}, unread_groups=frozenset())
+        readable = [family for family in families if definitions.can_read(family)]
+        source = open_defined_groups(
+            self.options, readable or families, definitions.read, show_progress
+        )
+        return self._read(source, families, definitions.places, reads_older=False)
+
+    def _read(
+        self,
+        source: RunSource,
+        families: Sequence[str],
+        places: DefinedPlaces,
+        *,
+        reads_older: bool,
+    ) -> FoundRuns:
+        selection = RunFilter(families=tuple(map(pattern_of, families)))
+        with warned_notes(source):
+            windows = read_windows(
+                source, selection, self.span, reads_older=reads_older, places=places
+            )
+        if self.is_for_act and source.unread_sources:
+            raise TaskProfilerError(
+                f"{first_names(source.unread_sources)} could not be read, so nothing was changed: "
+                "call it again, or leave this source out."
+            )
+        return FoundRuns(windows=windows, unread_groups=source.unread_groups)

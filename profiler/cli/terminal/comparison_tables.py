@@ -1,0 +1,204 @@
+"""Two sets of runs as tables and sentences: what differs, by how much, and what can explain it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+
+from profiler.cli.printing import UNKNOWN
+from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
+from profiler.core.timestamps import format_local, local_zone
+from profiler.record.record_model import Record, known_peak_source
+from profiler.record.units import format_count, format_percent, format_value
+from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
+from profiler.record.worth_a_word import (
+    counted_cpu_wait,
+    cpu_wait_percent,
+    is_cpu_partial,
+    is_cpu_wait_partial,
+)
+from profiler.runs.comparison.compared_metrics import MedianChange, MetricChange
+from profiler.runs.comparison.run_sets import RunSet
+from profiler.runs.past_runs.run_source import start_ns
+
+_MANY_PERCENT = 1000
+_SEEN_PERCENT = 5
+_STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
+METRIC_COLUMNS = (
+    Column(""),
+    Column("A", is_right=True),
+    Column("B", is_right=True),
+    Column("Change", is_right=True),
+    Column("95 % interval", is_right=True),
+    Column("Verdict", folds=True),
+)
+
+
+def comparison_lines(
+    sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None
+) -> Iterator[Line]:
+    """Draw both sets, then the metrics that a run has."""
+    yield from table(set_columns(), set_rows(sets), width=width)
+    for sentence in conditions_of_comparison(sets):
+        yield from wrapped(sentence, width)
+    yield EMPTY
+    styled_rows: list[Sequence[str | Span]] = []
+    for *figures, verdict in metric_rows(changes):
+        styled_rows.append((*figures, Span(verdict, _STYLES.get(verdict, ""))))
+    yield from table(METRIC_COLUMNS, styled_rows, width=width)
+    for sentence in limits_of_comparison(sets, changes):
+        yield from wrapped(sentence, width)
+
+
+def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
+    """Other differences between the sets that can explain a change before the code does."""
+    a, b = [run_set.records for run_set in sets]
+    a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
+    b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
+    counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
+    are_apart = a_wait is not None and b_wait is not None and abs(a_wait - b_wait) >= MIN_POINTS
+    if counted and are_apart:
+        yield (
+            f"Threads that could run waited for a CPU {_wait_text(a_wait, a)} of the time in "
+            f"A and {_wait_text(b_wait, b)} in B: other work on the machine may explain a "
+            "change in duration."
+        )
+    partial = sum(map(is_cpu_partial, (*a, *b)))
+    if partial:
+        yield (
+            f"The CPU time of {format_count(partial, 'run')} is the measured part's average over "
+            "the whole duration."
+        )
+    a_kernel, a_peaks = _peak_counts(a)
+    b_kernel, b_peaks = _peak_counts(b)
+    if a_peaks and b_peaks and 0 < a_kernel + b_kernel < a_peaks + b_peaks:
+        yield (
+            f"The memory peak is the kernel's in {a_kernel} of {a_peaks} runs of A and in "
+            f"{b_kernel} of {b_peaks} of B. The others were sampled and may have been higher."
+        )
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
+
+
+def _wait_text(percent: float | None, records: Sequence[Record]) -> str:
+    text = format_percent(percent or 0)
+    if any(is_cpu_wait_partial(record) for record in records):
+        return f"at least {text}"
+    return text
+
+
+def _peak_counts(records: Sequence[Record]) -> tuple[int, int]:
+    """How many memory peaks are the kernel's, and how many are known."""
+    kernel = sum(known_peak_source(record.metrics) == "kernel" for record in records)
+    known = sum(record.metrics.max_memory_used_mb is not None for record in records)
+    return kernel, known
+
+
+def set_columns() -> Sequence[Column]:
+    """The columns of :func:`set_rows`."""
+    return (
+        Column(""),
+        Column("Runs of", folds=True),
+        Column("Runs", is_right=True),
+        Column(f"Started ({local_zone()})"),
+        Column("Left out", folds=True),
+    )
+
+
+def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
+    """A row for each set."""
+    for name, runs in zip("AB", sets, strict=True):
+        days = sorted((format_local(start_ns(report)) or "")[:10] for report in runs.reports)
+        started = days[0]
+        if days[-1] != days[0]:
+            started = f"{days[0]} to {days[-1]}"
+        yield name, runs.text, str(len(runs.reports)), started, runs.left_out_text or UNKNOWN
+
+
+def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
+    """A row for each metric that a run has: see ``METRIC_COLUMNS``."""
+    for compared in known_changes(changes):
+        change = compared.change
+        unit = compared.metric.unit
+        has_few = min(compared.known_a, compared.known_b) < MIN_RUNS
+        yield (
+            compared.metric.title,
+            value_text(change.a, unit),
+            value_text(change.b, unit),
+            percent_text(change.change_percent),
+            interval_text(change),
+            FEW_RUNS if has_few else change.verdict,
+        )
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """The value; a few KB, whose change would have no visible cause, are not 0 MB."""
+    if value is None:
+        return UNKNOWN
+    text = format_value(value, unit)
+    if value > 0 and unit == "bytes" and text == format_value(0, unit):
+        return f"{value / 1024:.2g} KB"
+    return text
+
+
+def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
+    """The metrics that at least one run has; all metrics if no run has any."""
+    return [compared for compared in changes if compared.known_a or compared.known_b] or changes
+
+
+def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
+    """How many runs have a metric, if not all, and how many would be needed."""
+    a_count, b_count = [len(run_set.reports) for run_set in sets]
+    titles_by_counts: dict[str, list[str]] = {}
+    for compared in known_changes(changes):
+        counts: list[str] = []
+        if compared.known_a < a_count:
+            counts.append(f"{compared.known_a} of {a_count} runs of A")
+        if compared.known_b < b_count:
+            counts.append(f"{compared.known_b} of {b_count} runs of B")
+        if counts:
+            titles = titles_by_counts.setdefault(" and ".join(counts), [])
+            titles.append(compared.metric.title)
+    for counted_runs, titles in titles_by_counts.items():
+        yield f"Known for {counted_runs}: {', '.join(titles)}."
+    yield from _runs_needed(changes)
+
+
+def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
+    has_few = False
+    needed = []
+    for compared in changes:
+        least_known = min(compared.known_a, compared.known_b)
+        if not least_known or compared.change.verdict != "too few runs":
+            continue
+        has_few |= least_known < MIN_RUNS
+        if compared.change.runs_needed is not None:
+            needed.append(f"{compared.metric.title} {compared.change.runs_needed}")
+    if needed:
+        yield (
+            f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "
+            f"{', '.join(needed)}."
+        )
+    elif has_few:
+        yield f"At least {MIN_RUNS} runs per side are needed."
+
+
+def percent_text(percent: float | None) -> str:
+    """The change with its sign; ``-`` if it is unknown."""
+    if percent is None:
+        return UNKNOWN
+    if abs(percent) < _MANY_PERCENT:
+        return f"{round(percent, 1) + 0.0:+.1f} %"
+    return f"{percent:+.3g} %"
+
+
+def interval_text(change: MedianChange) -> str:
+    """The 95 % interval of a change. An end that is unknown is unbounded."""
+    low = change.low_percent
+    high = change.high_percent
+    if low is None:
+        return UNKNOWN if high is None else f"at most {percent_text(high)}"
+    if high is None:
+        return f"{percent_text(low)} or more"
+    return f"{percent_text(low)[:-2]} to {percent_text(high)}"

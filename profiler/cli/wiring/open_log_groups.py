@@ -1,0 +1,161 @@
+"""Opens log groups as sources of past runs: those of the options, and where commands name things
+in AWS and no source, those that the families' newest task definitions name.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups
+from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
+from profiler.cli.printing import warn
+from profiler.cli.wiring.aws_options import open_clients
+from profiler.core.clock import SystemClock
+from profiler.core.errors import TaskProfilerError
+from profiler.record.family_identity import matches_any
+from profiler.record.line_trust import AccountTrust, TrustedGroups, read_trusted_globs
+from profiler.runs.past_runs.joined_runs import JoinedRuns
+from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
+from profiler.runs.past_runs.run_source import OpenProgress, RunSource, is_pattern
+
+ReadDefinition = Callable[[str], Mapping[str, object]]
+"""The newest task definition of a family. Raises TaskProfilerError."""
+
+
+def report_failure(error: TaskProfilerError) -> None:
+    """Warn about a source that failed while others are read.
+
+    The command's exit code becomes 1: see PastRunsCommand.
+    """
+    context = click.get_current_context()
+    warn(f"{error}{variable_hint(str(error), context)}")
+    context.meta[SOURCE_FAILED] = True
+
+
+def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:
+    """The log groups that match the patterns.
+
+    Raises TaskProfilerError if a pattern matches none.
+    """
+    return matching_log_groups(open_clients(options.region, options.profile), patterns)
+
+
+def log_trust(options: SourceOptions) -> AccountTrust:
+    """Which lines of the log groups count.
+
+    The account is unknown if STS does not answer: then no run is confirmed.
+    """
+    account_id: str | None = None
+    with suppress(TaskProfilerError), aws_errors("The account of the log groups is unknown"):
+        # It needs no permission.
+        account_id = str(
+            open_clients(options.region, options.profile)("sts").get_caller_identity()["Account"]
+        )
+    groups = TrustedGroups(globs=read_trusted_globs(os.environ))
+    return AccountTrust(account_id=account_id, groups=groups)
+
+
+def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:
+    """The function that reads log groups."""
+    open_client = clients or open_clients(options.region, options.profile)
+
+    def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
+        client = open_client("logs")  # without a Region, botocore is not imported
+        what = f"{parameters['logGroupName']} cannot be read"
+        try:
+            with aws_errors(what, "logs:FilterLogEvents on the log group"):
+                yield from client.get_paginator("filter_log_events").paginate(**parameters)
+        except TaskProfilerError as error:
+            if isinstance(error.__cause__, client.exceptions.ResourceNotFoundException):
+                raise MissingLogGroupError(str(error)) from error.__cause__
+            raise
+
+    return read_pages
+
+
+def open_log_groups(
+    options: SourceOptions, names: Iterable[str], trust: AccountTrust, show: OpenProgress
+) -> LogGroupRuns:
+    """Open log groups of one Region. One that cannot be read is a warning while others are."""
+
+    def warn_about(_group: str, error: TaskProfilerError) -> None:
+        report_failure(error)
+
+    now_ns = SystemClock().wall_ns()
+    pages = open_pages(options)
+    return LogGroupRuns(pages, tuple(names), now_ns, show, trust, on_unread=warn_about)
+
+
+def open_defined_groups(
+    options: SourceOptions,
+    families: Iterable[str],
+    read_definition: ReadDefinition,
+    show: OpenProgress,
+) -> RunSource:
+    """Open the log groups that the families' definitions name, and say so.
+
+    Raises TaskProfilerError if they name none.
+    """
+    # With botocore, which commands that read a file do without.
+    from profiler.aws_account.family_log_groups import find_log_groups
+
+    found = find_log_groups(families, read_definition)
+    if not found.groups:
+        reason = " ".join(found.problems) or "No family is selected."
+        raise TaskProfilerError(f"{reason} Name the source of the runs by --from.")
+    for problem in found.problems:
+        warn(problem)
+    if found.is_partial:
+        click.get_current_context().meta[SOURCE_FAILED] = True
+    warn(found.sentence)
+    region = str(open_clients(options.region, options.profile)("logs").meta.region_name)
+    trust = log_trust(options)
+    sources = [
+        open_log_groups(replace(options, region=place), names, trust, show)
+        for place, names in found.by_region(region).items()
+    ]
+    if len(sources) == 1:
+        return sources[0]
+    return JoinedRuns(sources, report_failure)
+
+
+def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProgress) -> RunSource:
+    """Open the log groups of the families of the clusters in the options.
+
+    ``name``: a run or a family, if only one is wanted. Raises TaskProfilerError.
+    """
+    # As above.
+    from profiler.aws_account.family_log_groups import families_of_clusters
+    from profiler.aws_account.registered_definitions import TaskDefinitions
+    from profiler.task_definitions.definition_json import read_document
+
+    open_client = open_clients(options.region, options.profile)
+    wanted = options.families
+    if not wanted or any(map(is_pattern, wanted)):
+        found = families_of_clusters(open_client, options.clusters, _warn_as_failure)
+        families = tuple(family for family in found if matches_any(family, wanted))
+    else:
+        families = wanted
+    if name in families:
+        families = (name,)
+    if not families:
+        clusters = " or ".join(options.clusters)
+        raise TaskProfilerError(
+            f"No family of {clusters} matches {' or '.join(wanted)}: check the names, or name the "
+            "source of the runs by --from."
+        )
+    definitions = TaskDefinitions(open_client("ecs"))
+
+    def read_definition(family: str) -> Mapping[str, object]:
+        return read_document(definitions.describe(family), family).definition
+
+    return open_defined_groups(options, families, read_definition, show)
+
+
+def _warn_as_failure(sentence: str) -> None:
+    report_failure(TaskProfilerError(sentence))

@@ -1,0 +1,134 @@
+"""The sentence with which the report page begins: the last night of all runs, whatever the filters.
+
+It is the sentence of the morning message. A page of local runs has days instead of nights.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS, format_local, local_time, local_zone
+from profiler.record.fact_list import marked
+from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.last_night import (
+    MIDNIGHT,
+    MISSED,
+    Night,
+    NightText,
+    count_runs,
+    last_night,
+    night_texts,
+)
+from profiler.record.units import AT_LEAST, format_usd
+from profiler.report_page.page_rows import PageNight, PageNightText, PageNotice, PageRun
+
+
+class _Calendar(Struct, frozen=True, kw_only=True):
+    """How time is divided: into nights, or into the days of a developer's machine."""
+
+    has_days: bool
+
+    def newest(self, now_ns: int) -> Night:
+        """The last night, or today."""
+        now = local_time(now_ns)
+        if self.has_days:
+            return Night(day=now.date(), begins_at=MIDNIGHT)
+        return Night(day=last_night(now).day)
+
+    def containing(self, moment_ns: int) -> Night:
+        """The night, or the day, of a moment."""
+        night = self.newest(moment_ns)
+        if moment_ns >= night.end_ns:
+            return Night(day=night.day + timedelta(days=1), begins_at=night.begins_at)
+        return night
+
+    def title(self, night: Night, newest: Night) -> str:
+        """What the sentence calls a night: the newest one, or one before it, or one that has
+        begun since.
+        """
+        if night == newest:
+            return f"Today ({night.day_text})" if self.has_days else night.title
+        if self.has_days:
+            return f"Nothing ran today. {night.day.isoformat()}"
+        return f"Nothing ran last night. Night of {night.day.isoformat()}"
+
+
+def night_of_page(
+    runs: Sequence[PageRun], notices: Sequence[PageNotice], now_ns: int
+) -> PageNight | None:
+    """The last night, else the newest one with runs; None if no run has a start. The newest run
+    of the page is first.
+
+    A start of more than a day after now was written by a wrong clock. A missed due time counts
+    unless its task came late.
+    """
+    latest_ms = (now_ns + NS_PER_DAY) // NS_PER_MS
+    started = []
+    for row, run in enumerate(runs):
+        is_proof = PROOF_FAMILY in (run.family, run.name)
+        if run.began is not None and run.began <= latest_ms and not is_proof:
+            started.append((row, run, run.began))
+    missed = []
+    for notice in notices:
+        if notice.outcome == MISSED and not notice.came_late and notice.began is not None:
+            missed.append((notice, notice.began))
+    starts_ms = [began for _, _, began in started] + [began for _, began in missed]
+    if not starts_ms:
+        return None
+    calendar = _Calendar(has_days=all(run.launch == "LOCAL" for run in runs))
+    newest = calendar.newest(now_ns)
+    night = newest
+    if not any(_is_in(night, began) for began in starts_ms):
+        night = calendar.containing(max(starts_ms) * NS_PER_MS)
+    runs_of_night = [(row, run) for row, run, began in started if _is_in(night, began)]
+    missed_of_night = [notice for notice, began in missed if _is_in(night, began)]
+    outcomes = [(run.outcome, run.family) for _, run in runs_of_night]
+    outcomes += [(MISSED, notice.family) for notice in missed_of_night]
+    texts = night_texts(
+        calendar.title(night, newest),
+        count_runs(outcomes),
+        _cost_text([run for _, run in runs_of_night]),
+    )
+    return PageNight(
+        texts=[*_linked(texts, runs_of_night)],
+        start=night.start_ns // NS_PER_MS,
+        end=night.end_ns // NS_PER_MS,
+        begins=format_local(night.start_ns) or "",
+        ends=format_local(night.end_ns) or "",
+        zone=local_zone(),
+    )
+
+
+def _is_in(night: Night, began_ms: int) -> bool:
+    return night.start_ns <= began_ms * NS_PER_MS < night.end_ns
+
+
+def _linked(
+    texts: Iterator[NightText], runs_of_night: Sequence[tuple[int, PageRun]]
+) -> Iterator[PageNightText]:
+    """The pieces, each family's name with the row of its newest run of that outcome."""
+    rows: dict[tuple[str | None, str | None], int] = {}
+    for row, run in runs_of_night:
+        rows.setdefault((run.outcome, run.family), row)
+    for piece in texts:
+        is_number = piece.outcome is not None and piece.family is None
+        yield PageNightText(
+            text=piece.text,
+            is_number=is_number or None,
+            run=rows.get((piece.outcome, piece.family)),
+        )
+
+
+def _cost_text(runs: Sequence[PageRun]) -> str | None:
+    """What the runs cost, "≥ $4.10" with a run on Spot. A task is paid once, however many of its
+    containers have a report.
+    """
+    usd_of_task: dict[str, float] = {}
+    for run in runs:
+        if run.usd is not None:
+            usd_of_task[run.id] = max(usd_of_task.get(run.id, 0.0), run.usd)
+    if not usd_of_task:
+        return None
+    is_least = any(run.spot for run in runs)
+    return marked(AT_LEAST if is_least else "", format_usd(sum(usd_of_task.values())), "USD")

@@ -1,0 +1,172 @@
+"""Conditions and aggregations of searches in the forwarder's documents."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.family_identity import FamilyKey
+from profiler.record.run_outcome import Status
+from profiler.runs.past_runs.run_source import RunFilter
+
+JsonObject = dict[str, Any]
+FAMILY = "task.family"
+CLUSTER = "orchestrator.cluster.name"
+ACCOUNT = "cloud.account.id"
+REGION = "cloud.region"
+START = "event.start"
+STATUS = "task.status"
+TIME = "@timestamp"
+TASK_ID = "task.id"
+CONTAINER = "container.name"
+# The fields of a family's identity, by their names in the buckets of an aggregation.
+FAMILY_FIELDS: Mapping[str, str] = {"name": FAMILY, "account": ACCOUNT, "region": REGION}
+
+
+def term(field: str, value: object) -> JsonObject:
+    """The field has the value."""
+    return {"term": {field: value}}
+
+
+def exists(field: str) -> JsonObject:
+    """The field has any value."""
+    return {"exists": {"field": field}}
+
+
+def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """At least one of the conditions."""
+    return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
+
+
+def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """None of the conditions."""
+    return {"bool": {"must_not": list(conditions)}}
+
+
+def _matches_pattern(field: str, pattern: str) -> JsonObject:
+    """The field matches a shell pattern.
+
+    A set of characters becomes ``?``: filter the result again.
+    """
+    if not any(character in pattern for character in "*?["):
+        return term(field, pattern)
+    text = re.sub(r"\[[!^]?\]?[^\]]*\]", "?", pattern.replace("\\", "\\\\"))
+    return {"wildcard": {field: {"value": text}}}
+
+
+def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
+    """The conditions of a filter, without its ``run``: filter the result by family again."""
+    conditions: list[JsonObject] = []
+    time: JsonObject = {"format": "epoch_millis"}
+    if selection.since_ns is not None:
+        time["gte"] = -(-selection.since_ns // NS_PER_MS)
+    if selection.until_ns is not None:
+        time["lt"] = -(-selection.until_ns // NS_PER_MS)
+    if len(time) > 1:
+        conditions.append({"range": {time_field: time}})
+    if selection.families:
+        families = [_matches_pattern(FAMILY, family) for family in selection.families]
+        conditions.append(any_of(families))
+    for field, values in (
+        (CLUSTER, selection.clusters),
+        (ACCOUNT, selection.accounts),
+        (REGION, selection.regions),
+    ):
+        known_values = [value for value in values if value]
+        if known_values:
+            conditions.append({"terms": {field: known_values}})
+    conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
+    if selection.statuses:
+        conditions.append(_has_status(selection.statuses))
+    return conditions
+
+
+def _has_status(statuses: Sequence[str]) -> JsonObject:
+    """The run has one of the statuses.
+
+    A stopped run has none until ECS's event; a newer word is ``unknown``.
+    """
+    conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
+    if "stopped" in statuses:
+        conditions.append(none_of([exists(STATUS)]))
+    if "unknown" in statuses:
+        is_known = {"terms": {STATUS: get_args(Status)}}
+        conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [is_known]}})
+    return any_of(conditions)
+
+
+def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
+    """The conditions that the search cluster can check.
+
+    Runs without a start are those sorted by ``@timestamp``.
+    """
+    has_start = exists(START)
+    conditions = [has_start if order == START else none_of([has_start])]
+    conditions += filter_conditions(selection, order)
+    if selection.run is not None:
+        task_id = {"prefix": {TASK_ID: selection.run.partition("/")[0]}}
+        conditions.append(any_of([task_id, _matches_pattern(FAMILY, selection.run)]))
+    return conditions
+
+
+def of_own_streams(container_ids: Sequence[str]) -> JsonObject:
+    """A line is from a stream that names the task, or one of its containers."""
+    named_by_task = none_of([exists("task.voucher")])
+    named_by_container = {"terms": {"task.voucher_stream": list(container_ids)}}
+    return any_of([named_by_task, named_by_container])
+
+
+def windows_query(
+    selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None
+) -> JsonObject:
+    """The query for a page of families after the ``after_key`` of another, with the starts of
+    their last runs.
+    """
+    conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
+    composite = composite_of(FAMILY_FIELDS, size)
+    if after is not None:
+        composite["after"] = dict(after)
+    starts = {"terms": {"field": START, "size": last, "order": {"_key": "desc"}}}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": conditions}},
+        "aggs": {"families": {"composite": composite, "aggs": {"starts": starts}}},
+    }
+
+
+def composite_of(fields: Mapping[str, str], size: int) -> JsonObject:
+    """The aggregation of documents that have the same values in all fields, by the fields' names
+    in its buckets; ``size`` buckets a page.
+    """
+    sources: list[JsonObject] = []
+    for name, field in fields.items():
+        sources.append({name: {"terms": {"field": field, "missing_bucket": True}}})
+    return {"size": size, "sources": sources}
+
+
+def has_value(field: str, value: object) -> JsonObject:
+    """The field has the value; it has none if the value is None."""
+    return none_of([exists(field)]) if value is None else term(field, value)
+
+
+def family_conditions(family: FamilyKey) -> list[JsonObject]:
+    """The run is of the family."""
+    return [
+        has_value(FAMILY, family.name),
+        has_value(ACCOUNT, family.account_id),
+        has_value(REGION, family.region),
+    ]
+
+
+def family_of(bucket: Mapping[str, Any]) -> FamilyKey:
+    """The family in the key of a bucket, whose fields are name, account and region."""
+    key = bucket["key"]
+    return FamilyKey(str(key["name"]), key["account"], key["region"])
+
+
+def in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
+    """The condition that a run is of the family, and not older than the oldest of its last runs."""
+    oldest_ms = int(bucket["starts"]["buckets"][-1]["key"])
+    is_last = {"range": {START: {"gte": oldest_ms, "format": "epoch_millis"}}}
+    return {"bool": {"filter": [*family_conditions(family), is_last]}}

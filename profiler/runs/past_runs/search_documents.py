@@ -1,0 +1,231 @@
+"""A document of Elasticsearch or OpenSearch as a past run.
+
+A document has the run's record as text: the forwarder's whole line, or only the line's ``record``.
+ECS's event may have corrected identity, times and status since the report was written, and it also
+makes documents of runs that left no record. A run that no event confirms is not confirmed.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.record.impossible_values import decode_leniently, without_impossible
+from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
+from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
+from profiler.record.spot_price import cost_on
+from profiler.record.units import as_number
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
+
+# By the record's field, or the container's: its field in a document.
+_IDENTITY: Mapping[str, str] = {
+    "family": FAMILY,
+    "revision": "task.revision",
+    "task_arn": "task.arn",
+    "launch_type": "task.launch_type",
+    "cluster": CLUSTER,
+    "account_id": ACCOUNT,
+    "region": REGION,
+    "availability_zone": "cloud.availability_zone",
+    "container_id": "container.id",
+    "image": "container.image.name",
+}
+_EMPTY: Mapping[str, Any] = {}
+_TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
+# The index accepts a value of another type and ignores it.
+_TASK_TYPES = {
+    field.name.removeprefix("task."): _TYPES[field.index_type]
+    for field in IDENTITY_FIELDS
+    if "task." in field.name
+}
+
+
+def run_in(source: Mapping[str, Any]) -> PastRun:
+    """The run of a document."""
+    task = _task_fields(source)
+    event = _task_event(task)
+    is_confirmed = task.get("confirmed") is True
+    read = report_in(source)
+    if read is None:
+        report = _without_record(source, event)
+        return PastRun(report=report, event=event, is_confirmed=is_confirmed)
+    report, line = read
+    record = report.record
+    corrected = replace(
+        _with_identity(record, source),
+        status=task.get("status") or record.status,
+        exit_code=task.get("exit_code", record.exit_code),
+        cost=cost_on(task.get("capacity_provider"), record.cost),
+    )
+    if event is not None and event.out_of_memory:
+        corrected = replace(corrected, likely_out_of_memory=True)
+    if report.type != CHECKPOINT:
+        corrected = _with_times(corrected, source)
+    elif corrected.status != record.status:
+        corrected = _ended(corrected, source)
+    return PastRun(
+        report=replace(report, record=corrected),
+        line=line,
+        event=event,
+        is_confirmed=is_confirmed,
+        container_ids=_texts(source.get("task", _EMPTY).get("runtime_ids")),
+    )
+
+
+def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
+    """The report of a document and its line: the whole line, or restored from its record.
+
+    None: there is no record, or it cannot be read.
+    """
+    text = source.get("record")
+    if not isinstance(text, str):
+        return None
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        return decode(text), text.encode()
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        record = decode_leniently(Record, text)
+        dataset = source.get("event", _EMPTY).get("dataset")
+        report = Report(
+            time=_time(source),
+            type=CHECKPOINT if dataset == CHECKPOINT else "task.report",
+            schema_version=SCHEMA_VERSION,
+            record=without_impossible(record) or record,
+        )
+        return report, msgspec.json.encode(report)
+    return None
+
+
+def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The document's fields of the task by their names; without values of another type, which the
+    index ignores.
+    """
+    fields: Mapping[str, Any] = source.get("task", _EMPTY)
+    return {
+        name: value
+        for name, value in fields.items()
+        if isinstance(value, _TASK_TYPES.get(name, ()))
+    }
+
+
+def _task_event(task: Mapping[str, Any]) -> TaskEvent | None:
+    reported = {name: task[name] for name in TaskEvent.__struct_fields__ if name in task}
+    return TaskEvent(**reported) if reported else None
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        return ()
+    return tuple(value for value in values if isinstance(value, str))
+
+
+def _time(source: Mapping[str, Any]) -> str:
+    text = source.get(TIME)
+    moment_ns = parse_ns(text)
+    return str(text) if moment_ns is None else format_ms(moment_ns)
+
+
+def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
+    """The record with the identity in its document: ECS's, once the task's event has come."""
+    values: dict[str, Any] = {}
+    for name, path in _IDENTITY.items():
+        value = _at(source, path)
+        if isinstance(value, str):
+            values[name] = value
+    container_id = values.pop("container_id", record.container.id)
+    image = values.pop("image", record.container.image)
+    container = replace(record.container, id=container_id, image=image)
+    return replace(record, container=container, **values)
+
+
+def _with_times(record: Record, source: Mapping[str, Any]) -> Record:
+    """A report's record with the start and end in its document, where they differ: within the
+    task's life.
+    """
+    times = source.get("event", _EMPTY)
+    return replace(
+        record,
+        started_at=_corrected_time(record.started_at, times.get("start")),
+        finished_at=_corrected_time(record.finished_at, times.get("end")),
+    )
+
+
+def _corrected_time(recorded: str | None, indexed: object) -> str | None:
+    recorded_ns = parse_ns(recorded)
+    indexed_ns = parse_ns(indexed)
+    if recorded_ns is None or indexed_ns is None:
+        return recorded
+    if recorded_ns // NS_PER_MS == indexed_ns // NS_PER_MS:
+        return recorded
+    return format_ms(indexed_ns)
+
+
+def _ended(record: Record, source: Mapping[str, Any]) -> Record:
+    """A checkpoint's record with the end and the duration that ECS reported."""
+    metrics = record.metrics
+    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
+    if duration_ms is not None:
+        metrics = replace(metrics, duration_ms=duration_ms)
+    return replace(
+        record,
+        finished_at=source.get("event", _EMPTY).get("end") or record.finished_at,
+        metrics=metrics,
+    )
+
+
+def _without_record(source: Mapping[str, Any], event: TaskEvent | None) -> Report:
+    """A report made of the document's fields.
+
+    Where the record could not be read, no other number counts than the duration.
+    """
+    known_fields: Iterable[DocumentField] = FIELDS
+    if isinstance(source.get("record"), str):
+        known_fields = [
+            field
+            for field in FIELDS
+            if field in IDENTITY_FIELDS or field.name == "usage.duration_ms"
+        ]
+    document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
+    for field in known_fields:
+        value = _value_at(source, field)
+        if value is not None and field.record_path is not None:
+            *parents, name = field.record_path.split(".")
+            part = document
+            for parent in parents:
+                part = part.setdefault(parent, {})
+            part[name] = value
+    record = msgspec.convert(document, Record, strict=False)
+    if event is not None and event.out_of_memory is not None:
+        record = replace(record, likely_out_of_memory=event.out_of_memory)
+    return Report(
+        time=_time(source),
+        type="task.report",
+        schema_version=SCHEMA_VERSION,
+        record=without_impossible(record) or record,
+    )
+
+
+def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
+    """The value of a field; None if it has another type, which the index ignores."""
+    value = _at(source, field.name)
+    if field.is_list or value is None:
+        return None
+    known_type = _TYPES.get(field.index_type, int | float)
+    try:
+        known = msgspec.convert(value, known_type, strict=False)
+    except msgspec.ValidationError:
+        return None
+    if isinstance(known, float) and known.is_integer():
+        return int(known)
+    return known
+
+
+def _at(source: Mapping[str, Any], path: str) -> object:
+    """The value at a path such as ``task.size.vcpu``; None if the document has none."""
+    value: object = source
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
