@@ -92,9 +92,8 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
     target = log_target(writer)
     if not has_own_monitor or group is None or prints_report(writer.environment):
         group = target.group
-    is_created = (
-        monitor.state == "missing" and group == planned.log_group
-    )  # --register will create it
+    # --register will create it.
+    is_created = monitor.state == "missing" and group == planned.log_group
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     group_state = LogGroupState(exists=None)

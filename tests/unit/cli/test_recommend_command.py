@@ -318,3 +318,18 @@ MACHINE: dict[str, Any] = {
     "memory_size_mb": 16_000,
     "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1)),
 }
+
+
+def test_the_total_is_a_row_of_the_table(cli: Cli) -> None:
+    source = kept(in_accounts("111122223333", "444455556666"))
+    rows = cli("recommend", "--from", source).out.splitlines()
+    heading = rows[0].index("$ a month")
+    (total,) = [row for row in rows if row.startswith("Total")]
+    amounts = [float(row[heading:].lstrip(" ≈$")) for row in rows if "1111" in row or "4444" in row]
+    assert len(amounts) == 2
+    assert float(total[heading:].lstrip(" ≈$")) == pytest.approx(sum(amounts), abs=0.01)
+    assert re.split("  +", total)[1] == "6", "the runs"
+
+
+def test_one_family_has_no_total(cli: Cli) -> None:
+    assert "Total" not in cli("recommend", "--from", kept([report()])).out

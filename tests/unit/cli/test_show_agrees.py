@@ -325,3 +325,43 @@ def test_on_spot_a_container_without_the_tasks_cost_has_the_same_saving(tmp_path
         found = as_json(present(find_advice(run, source.family_source(run), NONE)))
         assert found["usdPerMonth"] == expected["usdPerMonth"]
         assert found["savingUsdPerMonth"] == expected["savingUsdPerMonth"]
+
+
+@pytest.mark.parametrize("kind", ["file", "history", "logs"])
+def test_a_name_in_two_accounts_is_two_families(tmp_path: Path, kind: str) -> None:
+    needs = {"111122223333": 400, "444455556666": 3000}
+    reports = []
+    for account, peak_mb in needs.items():
+        for number in range(6):
+            task_id = f"{account}-{number}"
+            reports.append(
+                report(number, peak_mb=peak_mb, account_id=account, task_id=task_id, size=(2, 8192))
+            )
+    made = with_task_ids(reports)
+    source = SOURCES[kind](tmp_path, made)
+    expected = {one["accountId"]: one for one in recommended(source, "nightly")}
+    assert set(expected) == set(needs)
+    for one in made:
+        found = as_json(present(shown(source, one.record.task_id)))
+        assert found["recommended"] == expected[str(one.record.account_id)]["recommended"]
+
+
+def test_a_family_that_changed_its_launch_type_is_advised_where_it_is_now(tmp_path: Path) -> None:
+    reports = [report(number, size=(4, 16384), launch_type="FARGATE") for number in range(5)]
+    reports += [report(number, size=(4, 16384), launch_type="EC2") for number in range(5, 8)]
+    source = file_source(tmp_path, with_task_ids(reports))
+    (expected,) = recommended(source, "nightly")
+    found = present(shown(source, "nightly"))
+    assert found.verdict == "less is enough"
+    assert as_json(found)["recommended"] == expected["recommended"]
+
+
+def test_a_family_with_failures_alone_keeps_its_size(tmp_path: Path) -> None:
+    reports = [
+        report(number, size=(4, 16384), status="failure", exit_code=1) for number in range(6)
+    ]
+    source = file_source(tmp_path, with_task_ids(reports))
+    found = present(shown(source, "nightly"))
+    assert found.choice.size == found.choice.current
+    (expected,) = recommended(source, "nightly")
+    assert as_json(found)["recommended"] == expected["recommended"]
