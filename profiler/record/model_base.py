@@ -2,7 +2,6 @@
 Schema.
 """
 
-from inspect import cleandoc  # msgspec imports it, too
 from typing import Any
 
 import msgspec
@@ -28,6 +27,8 @@ def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
 
     A paragraph of a docstring becomes one line.
     """
+    from inspect import cleandoc  # slow to import, and every command imports this module
+
     schema = msgspec.json.schema(described)
     for definition in schema["$defs"].values():
         # Python 3.13 removes the indentation of docstrings, older versions keep it.
