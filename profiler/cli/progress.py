@@ -33,7 +33,8 @@ def progress_row() -> Iterator[ShowProgress]:
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return
     rows = stderr_rows(_write_stderr)
-    start = next_draw = time.perf_counter()
+    start = time.perf_counter()
+    next_draw = start
 
     def show(text: str, share: float | None) -> None:
         nonlocal next_draw

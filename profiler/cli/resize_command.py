@@ -267,9 +267,9 @@ class _Planning(Struct, frozen=True, kw_only=True):
         rollout = _rollout(self.open_client, self.request, plan, reads, account.owners, output)
         families = rollout.families()
         rollout.check_targets()
-        found = self._read(families, NewestDefinitions(families, reads), rollout)
-        runs.update(found.windows)
-        unread_groups.update(found.unread_groups)
+        family_runs = self._read(families, NewestDefinitions(families, reads), rollout)
+        runs.update(family_runs.windows)
+        unread_groups.update(family_runs.unread_groups)
         if not self._is_selected:
             families = self._with_runs(families, runs)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
@@ -297,12 +297,12 @@ class _Planning(Struct, frozen=True, kw_only=True):
         history's families is this account's.
         """
         names = {key.name for key in runs}
-        found = tuple(family for family in families if family in names)
-        if not found and is_local(self.runs.options):
+        with_runs = tuple(family for family in families if family in names)
+        if not with_runs and is_local(self.runs.options):
             raise TaskProfilerError(
                 f"No family of the local history is one of this account: {ELSEWHERE}"
             )
-        return found
+        return with_runs
 
 
 def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:

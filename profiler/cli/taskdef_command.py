@@ -200,9 +200,8 @@ def add_monitor(
     ) -> PlannedFamily:
         planned = plan_addition(family, document, started_by, options=options)
         role = task_role(planned.changed.definition)
-        is_asked = (
-            role is not None and not request.attach_policy
-        )  # else a note has the reason, or a policy allows it
+        # Else a note has the reason, or a policy allows it.
+        is_asked = role is not None and not request.attach_policy
         permission = paths.permission(role, planned.streams) if is_asked else None
         unmet = role_problems(planned.changed.definition, permission, paths, "this command with")
         return replace(

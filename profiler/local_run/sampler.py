@@ -72,7 +72,8 @@ class SamplingPace:
         self._tick_ns: int | None = None
         self._full_ns = started_ns
         self._affordable_ns = started_ns
-        self._ticks = self._left_out = 0
+        self._ticks = 0
+        self._left_out = 0
         self._before_quick_ns: int | None = None
         self._quick_step_ns: int | None = None
 

@@ -192,7 +192,8 @@ def log_target(
     group = settings.log_group
     stream = settings.log_stream
     if settings.report_stream == "monitor" and (stream is None or derived.group is not None):
-        group = stream = None  # the settings are the report's destination
+        group = None  # the settings are the report's destination
+        stream = None
     if group is not None and stream is None and group != derived.group:
         printed = _own_stream(task, own)
         if printed.group == group and printed.stream is not None:

@@ -363,7 +363,8 @@ class TaskSampler:
         return waited_ns > _STALE_STEPS * usual_ns
 
     def _add_samples(self, reading: StatsReading, received_ns: int, jumped_ns: int) -> None:
-        present = self._present = []
+        present: list[ContainerUsage] = []
+        self._present = present
         for followed in self.followed.listed:
             container = followed.container
             sample = reading.get(container.docker_id or "")

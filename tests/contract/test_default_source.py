@@ -276,6 +276,15 @@ def test_the_logs_of_services_are_not_read(account: Account, proxy: AwsProxy) ->
     assert {body["logGroupName"] for body in bodies} == {"/ecs/a"}
 
 
+def test_a_family_that_is_nearly_right_gets_a_suggestion(empty: Account) -> None:
+    empty.family("nightly-etl")
+    for command in ("resize", "add-monitor"):
+        option = () if command == "resize" else ("--family",)
+        done = empty.command("taskdef", command, *option, "nightly-elt")
+        assert done.returncode == 1
+        assert done.stderr.endswith("Did you mean nightly-etl?\n")
+
+
 # Printed commands
 
 

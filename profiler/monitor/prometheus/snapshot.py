@@ -137,7 +137,8 @@ class SnapshotBuilder(Struct, eq=False):
                     sources[collector.name] = False  # the collector has stopped
                 continue
             answers = latest.readings if isinstance(latest, LiveGpus) else latest.reports
-            is_up = sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
+            is_up = self._answers_now(collector.name, answers, now_ns)
+            sources[collector.name] = is_up
             if isinstance(latest, LiveGpus):
                 gpus = latest if is_up else None
             else:
