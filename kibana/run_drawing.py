@@ -308,18 +308,31 @@ def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: st
             {
                 "orient": "left",
                 "scale": name,
-                "title": signal(unit),
+                "title": signal(f"{_HAS_RUN} ? {unit} : ''"),
                 "format": ",.2~f",
                 "tickCount": 4,
                 "grid": True,
                 "minExtent": 52,
                 "maxExtent": 52,
+                "encode": _SHOWN_WITH_A_RUN,
             },
             _time_axis(has_labels=name == "memory"),
         ],
         "marks": _chart_marks(name, field, limit, colour),
     }
     return group
+
+
+def _shown_with_a_run(opacity: float) -> Json:
+    return {"update": {"opacity": signal(f"{_HAS_RUN} ? {opacity:g} : 0")}}
+
+
+_SHOWN_WITH_A_RUN: Final[Json] = {
+    "labels": _shown_with_a_run(1),
+    "domain": _shown_with_a_run(1),
+    "ticks": _shown_with_a_run(1),
+    "grid": _shown_with_a_run(vega.GRID_OPACITY),
+}
 
 
 def _time_axis(*, has_labels: bool) -> Json:
@@ -331,6 +344,7 @@ def _time_axis(*, has_labels: bool) -> Json:
         "ticks": has_labels,
         "labels": has_labels,
         "labelOverlap": True,
+        "encode": _SHOWN_WITH_A_RUN,
     }
     if has_labels:
         unit = f"{_FIRST_RUN}.time_unit"
@@ -365,7 +379,7 @@ def _spec() -> Json:
     first = f"{TILES_PX + 8}"
     second = f"{first} + chart + {_GAP_PX}"
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
-    memory_unit = f"{_HAS_RUN} && {_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB'"
+    memory_unit = f"({_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB')"
     no_curve = (
         "!length(data('run')) ? 'No run in this time range'"
         " : length(data('curve')) ? '' : 'No curve: the run has no measurement'"

@@ -14,10 +14,11 @@ LABEL: Final = "guide-label"
 STRONG_LABEL: Final = "guide-title"
 ROW_HEIGHT: Final = 34
 """The height of a row of a family in pixels, where there is room for it."""
+GRID_OPACITY: Final = 0.25
 _INVISIBLE: Final = 0
 _CONFIG: Final[Json] = {
     "kibana": {"renderer": "canvas", "hideWarnings": True, "tooltips": {"padding": 8}},
-    "axis": {"gridOpacity": 0.25},
+    "axis": {"gridOpacity": GRID_OPACITY},
 }
 
 # Texts of values, as expressions of Vega.
