@@ -351,11 +351,11 @@ def _metrics_until(checkpoint: Report, run: _Run) -> Metrics:
     metrics = checkpoint.record.metrics
     step = run.course.at(_elapsed(checkpoint, run))
     peak = max(run.course.memory[: step + 1])
-    percent = metrics.memory_utilization_percent or Distribution()
     return replace(
         metrics,
         max_memory_used_mb=round(peak * run.batch.memory_mb, 1),
-        memory_utilization_percent=replace(percent, max=round(100 * peak, 1)),
+        memory_used_mb=None,
+        memory_utilization_percent=Distribution(max=round(100 * peak, 1)),
     )
 
 
