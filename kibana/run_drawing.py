@@ -328,7 +328,8 @@ def _shown_with_a_run(opacity: float) -> Json:
 
 
 _SHOWN_WITH_A_RUN: Final[Json] = {
-    "labels": _shown_with_a_run(1),
+    # Vega gives labels that do not overlap their opacity back.
+    "labels": {"update": {"text": signal(f"{_HAS_RUN} ? datum.label : ''")}},
     "domain": _shown_with_a_run(1),
     "ticks": _shown_with_a_run(1),
     "grid": _shown_with_a_run(vega.GRID_OPACITY),
