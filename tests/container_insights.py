@@ -212,7 +212,7 @@ class PlayedLogs(FakeHttpServer):
 class PlayedAccount(PlayedLogs):
     """Also EventBridge Scheduler with these schedules, and EventBridge with timed rules: the
     expressions by the names of families. The target of a schedule in ``universal`` is RunTask's
-    request.
+    request, and one in ``disabled`` is off.
     """
 
     def __init__(self, *clusters: str) -> None:
@@ -220,6 +220,7 @@ class PlayedAccount(PlayedLogs):
         self.schedules: dict[str, str] = {}
         self.rules: dict[str, str] = {}
         self.universal: set[str] = set()
+        self.disabled: set[str] = set()
         self.calls: list[str] = []
 
     def other_answer(self, called: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -250,7 +251,7 @@ class PlayedAccount(PlayedLogs):
             "Name": family,
             "GroupName": "default",
             "Arn": f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/{family}",
-            "State": "ENABLED",
+            "State": "DISABLED" if family in self.disabled else "ENABLED",
             "ScheduleExpression": self.schedules[family],
             "ScheduleExpressionTimezone": "UTC",
             "FlexibleTimeWindow": {"Mode": "OFF"},

@@ -45,9 +45,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     group: str
     cluster_arn: str
     definition_arn: str
-    content: Mapping[
-        str, Any
-    ]  # the rule's target, or the whole schedule, with fields that boto3 does not know
+    # The rule's target, or the whole schedule, with fields that boto3 does not know.
+    content: Mapping[str, Any]
     rule: Mapping[str, Any] = {}  # as ListRules returns it
     request: Mapping[str, Any] | None = None  # RunTask's, of a universal target
 

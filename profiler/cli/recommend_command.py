@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 import click
+from msgspec.structs import replace
 
 from profiler.cli.options import (
     Number,
@@ -27,7 +28,7 @@ from profiler.cli.printing import (
     warn,
     write_json_lines,
 )
-from profiler.cli.recommended_months import basis_note, estimated_months, mark_of, month_text
+from profiler.cli.recommended_months import basis_note, mark_of, month_text, months_of_families
 from profiler.cli.styled_text import (
     EMPTY,
     INDENT,
@@ -42,7 +43,8 @@ from profiler.cli.styled_text import (
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import known_values, sum_known
+from profiler.core.text import did_you_mean
 from profiler.record.family_identity import (
     PROOF_FAMILY,
     FamilyKey,
@@ -52,11 +54,11 @@ from profiler.record.family_identity import (
 )
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
-from profiler.runs.past_runs.families import read_families
+from profiler.runs.past_runs.families import FoundFamilies, read_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
 from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS, Evidence
+from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -102,7 +104,7 @@ _SIZES_COLUMNS = (
 @option(
     "--min-saving-usd",
     "USD",
-    "Also the minimum saving a month for --check.",
+    "Also the minimum measured saving a month for --check.",
     type=Number(0, 1e9),
     default=0,
 )
@@ -128,9 +130,11 @@ def recommend(
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
     source = open_source(options)
-    families_evidence = _read_evidence(source, selection, last, on_fargate)
+    read = _read_families(source, selection, last, on_fargate)
+    families_evidence = known_values(read.families.values())
     advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
-    months = estimated_months(advices, source, options, SystemClock().wall_ns())
+    now_ns = SystemClock().wall_ns()
+    months = months_of_families(advices, read.tasks_read, source, options, now_ns)
     if months:
         advices = [
             advise(evidence, policy, overrides, month=months.get(evidence.family))
@@ -159,13 +163,10 @@ def _has_problem(
     return has_problem
 
 
-def _read_evidence(
+def _read_families(
     source: RunSource, selection: RunFilter, last: int, on_fargate: str | None
-) -> list[Evidence]:
-    """The evidence of the measured families.
-
-    Families without runs or measurements are listed on standard error.
-    """
+) -> FoundFamilies:
+    """The families, of which those without runs or measurements are listed on standard error."""
     read = read_families(source, selection, last, on_fargate)
     for note in (*read.notes, source.reading):
         if note:
@@ -174,7 +175,8 @@ def _read_evidence(
         raise TaskProfilerError(no_run_sentence(source, selection))
     for name in sorted(set(selection.families) - {key.name for key in read.families}):
         if not is_pattern(name):
-            warn(f"No run of {name} in {source.place}.")
+            known = [key.name for key in read.families]
+            warn(f"No run of {name} in {source.place}.{did_you_mean([name], known)}")
     families = {
         key: evidence
         for key, evidence in read.families.items()
@@ -184,7 +186,7 @@ def _read_evidence(
     for family, evidence in families.items():
         if evidence is None:
             warn(f"No run of {labels[family]} was measured, so its size cannot be recommended.")
-    return [evidence for evidence in families.values() if evidence is not None]
+    return replace(read, families=families)
 
 
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:
@@ -261,7 +263,8 @@ def _below_the_table(
 
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
-    return [advice for advice in advices if advice.verdict in ("saves", "too small")]
+    changed = [advice for advice in advices if advice.choice.changes]
+    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
 
 
 def _total_row(

@@ -3,12 +3,10 @@ marks of these.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from profiler.aws_account.scheduled_targets import Schedules
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN
-from profiler.cli.schedules_command import warn_unread
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known_values
@@ -19,11 +17,9 @@ from profiler.runs.past_runs.run_source import RunSource
 from profiler.schedules.due_times import due_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
-from profiler.sizing.evidence import Evidence
-from profiler.sizing.month import Month, MonthBasis, estimated_month
+from profiler.sizing.evidence import Evidence, TasksRead
+from profiler.sizing.month import Month, MonthBasis, estimated_month, month_of_tasks
 
-# The tasks a month of a family that schedules start; None: none is known.
-DueAMonth = Callable[[FamilyKey], float | None]
 _BASES: Mapping[MonthBasis, str] = {
     "schedule": "by the schedules of {}",
     "window": "as many runs a day as seen of {}",
@@ -31,31 +27,51 @@ _BASES: Mapping[MonthBasis, str] = {
 }
 
 
-def estimated_months(
-    advices: Sequence[Advice], source: RunSource, options: SourceOptions, now_ns: int
+def months_of_families(
+    advices: Sequence[Advice],
+    read: Mapping[FamilyKey, TasksRead],
+    source: RunSource,
+    options: SourceOptions,
+    now_ns: int,
 ) -> Mapping[FamilyKey, Month]:
-    """The months of families with a price whose runs do not show how many there are.
+    """The months of families with a price whose last runs do not show how many there are: of all
+    runs that were read, else estimates.
 
     The schedules are read once, if such a family is there, and if the runs are AWS's, too: what
     cannot be read is a warning.
     """
+    months: dict[FamilyKey, Month] = {}
     lacking = []
     for advice in advices:
-        if advice.month is None and advice.usd_per_run is not None:
-            lacking.append(advice.evidence)
+        if advice.month is not None or advice.usd_per_run is None:
+            continue
+        family = advice.evidence.family
+        month = month_of_tasks(read[family].tasks, read[family].window_ns)
+        if month is None:
+            lacking.append(family)
+        else:
+            months[family] = month
     if not lacking:
-        return {}
-    schedules: Sequence[Schedule] = ()
-    if reads_aws(options):
-        found = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
-        warn_unread(found)
-        schedules = found.schedules
+        return months
+    schedules = _read_schedules(options) if reads_aws(options) else ()
     covered_days = _covered_days(source, [advice.evidence for advice in advices], now_ns)
-    months = {}
-    for evidence in lacking:
-        due = due_a_month(_schedules_of(evidence.family, schedules), now_ns)
-        months[evidence.family] = estimated_month(evidence, due, covered_days)
+    for family in lacking:
+        due = due_a_month(_schedules_of(family, schedules), now_ns)
+        months[family] = estimated_month(read[family], due, covered_days)
     return months
+
+
+def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
+    """All schedules and timed rules of the account's Region; a part that cannot be read is a
+    warning.
+    """
+    # Other sources do without the commands of AWS.
+    from profiler.aws_account.scheduled_targets import Schedules
+    from profiler.cli.schedules_command import warn_unread
+
+    found = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
+    warn_unread(found)
+    return found.schedules
 
 
 def _schedules_of(family: FamilyKey, schedules: Sequence[Schedule]) -> list[Schedule]:

@@ -191,12 +191,12 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         """
         peak = {"size": 0, "aggs": {"peak": {"max": {"field": "usage.memory.used_mb.max"}}}}
         try:
-            found = self._search(ended.task.arn, peak, _of_family(ended), _SUCCESS)
+            answer = self._search(ended.task.arn, peak, _of_family(ended), _SUCCESS)
         except SearchClusterError as error:
             if error.is_retryable:
                 raise
             return None
-        return number(field_at(found, "aggregations.peak.value"))
+        return number(field_at(answer, "aggregations.peak.value"))
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None

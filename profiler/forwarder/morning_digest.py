@@ -95,7 +95,7 @@ def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
     """The families whose newest success of the night took much longer, or used much more memory,
     than the median of their successes before.
     """
-    found: list[tuple[float, SummaryLine]] = []
+    by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
         before = [run for run in successes if run.ended_ns < night.start_ns]
@@ -106,14 +106,14 @@ def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
         if duration is not None and newest.duration_ms is not None:
             taken = format_duration(newest.duration_ms)
             text = f"{family}: took {taken}, {duration:.1f}× its usual time"
-            found.append((duration, SummaryLine(text=text)))
+            by_ratio.append((duration, SummaryLine(text=text)))
         memory = _ratio(newest.peak_mb, [run.peak_mb for run in before])
         if memory is not None and newest.peak_mb is not None:
             used = format_memory(newest.peak_mb)
             text = f"{family}: used {used} of memory, {memory:.1f}× its usual peak"
-            found.append((memory, SummaryLine(text=text)))
-    found.sort(key=lambda ratio_and_line: -ratio_and_line[0])
-    return [line for _, line in found[:_MAX_UNUSUAL]]
+            by_ratio.append((memory, SummaryLine(text=text)))
+    by_ratio.sort(key=lambda ratio_and_line: -ratio_and_line[0])
+    return [line for _, line in by_ratio[:_MAX_UNUSUAL]]
 
 
 def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
@@ -127,7 +127,7 @@ def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
 
 def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
     """The families whose memory peak grows to its limit within 30 nights."""
-    found: list[tuple[int, SummaryLine]] = []
+    by_nights: list[tuple[int, SummaryLine]] = []
     for family, runs in history.runs.items():
         peaks = _peaks_at_the_newest_size(runs)
         if len(peaks) < MIN_RUNS:
@@ -145,9 +145,9 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
             f"{family}: memory {before:.0f} → {format_percent(trend.now)} in {nights} nights, "
             f"full in {nights_left} nights"
         )
-        found.append((nights_left, SummaryLine(text=text)))
-    found.sort(key=lambda nights_and_line: nights_and_line[0])
-    return [line for _, line in found[:_MAX_GROWING]]
+        by_nights.append((nights_left, SummaryLine(text=text)))
+    by_nights.sort(key=lambda nights_and_line: nights_and_line[0])
+    return [line for _, line in by_nights[:_MAX_GROWING]]
 
 
 def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, float]]:

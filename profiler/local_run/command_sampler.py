@@ -158,7 +158,8 @@ class CommandSampler:
         self._shares = MemoryShares(
             budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
         )
-        self._bound_bytes = self._unsure_bound_bytes = 0
+        self._bound_bytes = 0
+        self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
@@ -240,7 +241,8 @@ class CommandSampler:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
         processes reaped so far.
         """
-        processes = self.processes = self._shares.divide(self._tree.read())
+        processes = self._shares.divide(self._tree.read())
+        self.processes = processes
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))

@@ -273,7 +273,8 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 def _read_expression(expression: str) -> _Expression:
     try:
         match = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
-        name = inner = ""
+        name = ""
+        inner = ""
         if match is not None:
             name, inner = match.groups()
         if name == "cron":

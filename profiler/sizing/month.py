@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY
 from profiler.record.unusual import MIN_RUNS
-from profiler.sizing.evidence import Evidence
+from profiler.sizing.evidence import Evidence, TasksRead
 
 # ``measured``: from five tasks or more in a day or more. ``schedule``: the due times of the
 # family's schedules. ``window``: as many tasks a day as a window shows that is too short for that.
@@ -31,14 +31,18 @@ def measured_month(evidence: Evidence) -> Month | None:
     """The tasks per month from the window; None for fewer than 5 tasks or a window shorter than a
     day.
     """
-    steps = evidence.usage.window_tasks - 1
-    if steps < MIN_RUNS - 1 or evidence.usage.window_ns < NS_PER_DAY:
+    return month_of_tasks(evidence.usage.window_tasks, evidence.usage.window_ns)
+
+
+def month_of_tasks(tasks: int, window_ns: int) -> Month | None:
+    """As above, of so many tasks from the first to the last start."""
+    if tasks < MIN_RUNS or window_ns < NS_PER_DAY:
         return None
-    per_day = steps / (evidence.usage.window_ns / NS_PER_DAY)
+    per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
     return Month(runs=per_day * DAYS_PER_MONTH, basis="measured")
 
 
-def estimated_month(evidence: Evidence, due_a_month: float | None, covered_days: float) -> Month:
+def estimated_month(read: TasksRead, due_a_month: float | None, covered_days: float) -> Month:
     """The tasks per month where the window is too short to measure them.
 
     ``due_a_month``: of the family's schedules; None: they are not known. ``covered_days``: the
@@ -47,13 +51,12 @@ def estimated_month(evidence: Evidence, due_a_month: float | None, covered_days:
     """
     if due_a_month is not None:
         return Month(runs=due_a_month, basis="schedule")
-    tasks = evidence.usage.window_tasks
-    days = evidence.usage.window_ns / NS_PER_DAY
-    per_day: float = tasks
-    if tasks > 1 and days > 0:
-        per_day = min(tasks, (tasks - 1) / days)
-    elif tasks <= 1 and covered_days < _MIN_COVERED_DAYS:
+    days = read.window_ns / NS_PER_DAY
+    per_day: float = read.tasks
+    if read.tasks > 1 and days > 0:
+        per_day = min(read.tasks, (read.tasks - 1) / days)
+    elif read.tasks <= 1 and covered_days < _MIN_COVERED_DAYS:
         return Month(runs=DAYS_PER_MONTH, basis="nightly")
-    elif tasks <= 1:
+    elif read.tasks <= 1:
         per_day = 1 / covered_days
     return Month(runs=per_day * DAYS_PER_MONTH, basis="window")

@@ -23,9 +23,9 @@ def account() -> Iterator[PlayedAccount]:
         yield account
 
 
-def put_run(logs: PlayedLogs, family: str, started_ms: int = START_MS) -> None:
+def put_run(logs: PlayedLogs, family: str, started_ms: int = START_MS, **own: Any) -> None:
     """A run of twelve minutes that uses little of its 2 vCPU and 8 GB."""
-    task = {"TaskDefinitionFamily": family, "TaskId": f"{family}-{started_ms}"}
+    task = {"TaskDefinitionFamily": family, "TaskId": f"{family}-{started_ms}", **own}
     logs.put(PERFORMANCE, minutes(started_ms, 12, cpu=200, memory=900, size=(2048, 8192), **task))
 
 
@@ -61,6 +61,15 @@ def test_without_a_schedule_the_window_shows_how_often_a_day(account: PlayedAcco
     found = months(account)["each-quarter"]
     assert found["monthBasis"] == "window"
     assert found["runsPerMonth"] == pytest.approx(16 * DAYS_PER_MONTH, 0.01)
+
+
+def test_all_runs_of_a_day_count_not_only_the_last_fifty(account: PlayedAccount) -> None:
+    for number in range(70):
+        put_run(account, "each-quarter", START_MS - number * 15 * MINUTE_MS)
+    found = months(account)["each-quarter"]
+    assert found["runs"] == 50
+    assert found["monthBasis"] == "window"
+    assert found["runsPerMonth"] == pytest.approx(70 * DAYS_PER_MONTH, 0.01)
 
 
 def test_one_listing_serves_forty_families(account: PlayedAccount) -> None:
@@ -102,10 +111,34 @@ def test_measured_months_need_no_call(account: PlayedAccount) -> None:
     assert account.calls == []
 
 
-def test_a_schedule_of_another_account_or_family_does_not_count(account: PlayedAccount) -> None:
+def test_a_schedule_of_another_family_does_not_count(account: PlayedAccount) -> None:
     put_run(account, "nightly-etl")
     account.schedules = {"nightly": "rate(1 hour)", "nightly-etl-2": "rate(1 hour)"}
     assert months(account)["nightly-etl"]["monthBasis"] == "nightly"
+
+
+@pytest.mark.parametrize("place", [{"AccountID": "444455556666"}, {"Region": "eu-west-1"}])
+def test_a_schedule_of_another_account_or_region_does_not_count(
+    account: PlayedAccount, place: Mapping[str, Any]
+) -> None:
+    put_run(account, "nightly-etl", **place)
+    account.schedules = {"nightly-etl": "rate(1 hour)"}
+    assert months(account)["nightly-etl"]["monthBasis"] == "nightly"
+
+
+def test_a_schedule_that_is_off_does_not_count(account: PlayedAccount) -> None:
+    put_run(account, "nightly-etl")
+    account.schedules = {"nightly-etl": "rate(1 hour)"}
+    account.disabled = {"nightly-etl"}
+    assert months(account)["nightly-etl"]["monthBasis"] == "nightly"
+
+
+def test_one_run_in_a_longer_retention_is_no_nightly_one(account: PlayedAccount) -> None:
+    put_run(account, "other", START_MS - 10 * 24 * HOUR_MS)
+    put_run(account, "monthly")
+    found = months(account, "monthly")["monthly"]
+    assert found["monthBasis"] == "window"
+    assert found["runsPerMonth"] == pytest.approx(DAYS_PER_MONTH / 10, 0.05)
 
 
 def test_a_universal_target_is_a_schedule_in_its_account(account: PlayedAccount) -> None:

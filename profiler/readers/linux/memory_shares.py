@@ -141,7 +141,8 @@ class MemoryShares:
         shared_files = 0
         unread_files = 0
         largest_bytes = 0
-        mapping = largest = next(iter(living))
+        mapping = next(iter(living))
+        largest = mapping
         most_mapped = 0
         for identity, process in living.items():
             base = self._bases[identity]
@@ -189,7 +190,8 @@ class MemoryShares:
             known = self._bases.get(identity)
             if known is not None and known.is_forked == process.is_forked and not is_alone:
                 continue
-            own_bytes = anonymous_bytes = _anonymous(process)
+            own_bytes = _anonymous(process)
+            anonymous_bytes = own_bytes
             mapped_bytes = 0
             faults = process.faults
             if is_alone:
@@ -210,7 +212,8 @@ class MemoryShares:
                 faults=faults,
                 is_forked=process.is_forked,
             )
-        self._inheritance = inheritance = dict[int, int]()
+        inheritance = dict[int, int]()
+        self._inheritance = inheritance
         for process in living.values():
             if process.is_forked:
                 base = self._bases[process.identity]

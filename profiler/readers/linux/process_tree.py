@@ -372,7 +372,8 @@ class QuickMemory:
         if not self._has_children_files or threads > _MAX_THREADS:
             return None
         sizes: dict[int, tuple[int, ...]] = {}
-        total_bytes = new_processes = 0
+        total_bytes = 0
+        new_processes = 0
         pending: list[tuple[int, tuple[int, ...]]] = [
             (pid, ()) for pid in list_children(self._root_pid, 1)
         ]

@@ -84,6 +84,10 @@ class ContainerInsightsRuns(RunSource):
         self._unseen_selected: list[PastRun] = []
         self.place = f"Container Insights of {' and '.join(clusters)}"
 
+    def family_names(self) -> frozenset[str]:
+        """None: the values of all tasks would be read again."""
+        return frozenset()
+
     @property
     def notes(self) -> Sequence[str]:
         durations_ms = [run.report.record.metrics.duration_ms for run in self._unseen_selected]

@@ -4,10 +4,10 @@ CloudWatch Logs.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,7 @@ from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
-from profiler.core.text import first_names
+from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
     from profiler.runs.step_series import StepSeries
 
+_MAX_RUNS_FOR_NAMES = 500
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
@@ -277,6 +278,14 @@ class RunSource(ABC):
 
         Raises TaskProfilerError if the source cannot be read.
         """
+
+    def family_names(self) -> frozenset[str]:
+        """The families of the newest runs, of which a wrong name may be similar to one.
+
+        Raises TaskProfilerError.
+        """
+        runs = islice(self.runs(RunFilter(reads_checkpoints=True)), _MAX_RUNS_FOR_NAMES)
+        return frozenset(family_key(run.report.record).name for run in runs)
 
     # For sources that know them.
     def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002
@@ -536,6 +545,23 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
+    return f"{_no_run_sentence(source, selection)}{_similar_families(source, selection)}"
+
+
+def _similar_families(source: RunSource, selection: RunFilter) -> str:
+    """The families of the source that may be meant, as a sentence; "" if there are none."""
+    names = [] if selection.run is None else [selection.run.partition("@")[0]]
+    names += selection.families
+    exact = [name for name in names if not is_pattern(name)]
+    if not exact:
+        return ""
+    known: frozenset[str] = frozenset()
+    with suppress(TaskProfilerError):  # what was not found matters more
+        known = source.family_names()
+    return did_you_mean([name for name in exact if name not in known], known)
+
+
+def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"

@@ -242,6 +242,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     assert first["savingUsdPerMonth"] == 18.78
 
 
+def test_an_estimate_of_the_month_is_no_saving_of_a_minimum(cli: Cli) -> None:
+    long = {"duration_ms": 59_000_000, "billed_duration_ms": 60_000_000}
+    source = kept([report(metrics=long)])
+    check = ("recommend", "--from", source, "--check")
+    found = cli(*check, "--min-saving-usd", "1")
+    assert "≈ $18.78" in found.out
+    assert found.code == 0
+    assert cli(*check).code == 3
+
+
 def test_the_last_runs_are_those_that_the_filters_leave(cli: Cli) -> None:
     source = kept(report(n, cluster="a" if n % 2 else "b") for n in range(6))
     (found,) = cli("recommend", "--json", "--from", source, "--cluster", "a", "--last", "2").objects
@@ -308,3 +318,30 @@ MACHINE: dict[str, Any] = {
     "memory_size_mb": 16_000,
     "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1)),
 }
+
+
+def test_the_total_is_a_row_of_the_table(cli: Cli) -> None:
+    source = kept(in_accounts("111122223333", "444455556666"))
+    rows = cli("recommend", "--from", source).out.splitlines()
+    heading = rows[0].index("$ a month")
+    (total,) = [row for row in rows if row.startswith("Total")]
+    amounts = [float(row[heading:].lstrip(" ≈$")) for row in rows if "1111" in row or "4444" in row]
+    assert len(amounts) == 2
+    assert float(total[heading:].lstrip(" ≈$")) == pytest.approx(sum(amounts), abs=0.01)
+    assert re.split("  +", total)[1] == "6", "the runs"
+
+
+def test_one_family_has_no_total(cli: Cli) -> None:
+    assert "Total" not in cli("recommend", "--from", kept([report()])).out
+
+
+def test_a_family_without_a_size_is_no_changed_one(cli: Cli) -> None:
+    killed: dict[str, Any] = {"status": "failure", "exit_code": 137, "likely_out_of_memory": True}
+    largest = [
+        report(n, family="huge", size=(32, 244 * 1024), peak_mb=244 * 1024, **killed)
+        for n in range(6)
+    ]
+    found = cli("recommend", "--from", kept([*largest, *(report(n) for n in range(6))]))
+    assert "1 of 2 families, $0.19 a month of " in found.out
+    (row,) = [line for line in found.out.splitlines() if "huge" in line]
+    assert re.split("  +", row.strip()) == ["huge", "6", "32 vCPU, 244 GB", "-", "-", "-"]

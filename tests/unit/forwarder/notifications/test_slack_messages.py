@@ -305,8 +305,7 @@ SMALLER = [
         ),
         (
             recorded(NOTICE, recommendation=HALF),
-            "• Half would do.\ntask-profiler taskdef resize etl_daily --from logs:/ecs/jobs "
-            "--region eu-west-1\n",
+            "• Half would do.\ntask-profiler taskdef resize etl_daily --from logs:/ecs/jobs",
         ),
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),
