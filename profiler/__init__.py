@@ -29,7 +29,8 @@ if not TYPE_CHECKING:  # a checker would accept any name from a module that has 
             from profiler.core import version as module
         else:
             from profiler.record import record_model as module
-        globals()[name] = value = getattr(module, name)
+        value = getattr(module, name)
+        globals()[name] = value
         return value
 
     def __dir__() -> list[str]:

@@ -126,7 +126,7 @@ class PlayedLogs(FakeHttpServer):
     """FilterLogEvents and ListClusters. Each page has few events, and every other page is empty.
 
     ``refused`` groups may not be read, ``throttled`` ones only their first page. Other than
-    ``groups`` there are none.
+    ``groups`` there are none. EventBridge and EventBridge Scheduler refuse every call.
     """
 
     def __init__(self, *clusters: str) -> None:
@@ -157,7 +157,9 @@ class PlayedLogs(FakeHttpServer):
     def answer(
         self, request: BaseHTTPRequestHandler, body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        operation = request.headers["X-Amz-Target"].rpartition(".")[2]
+        # EventBridge Scheduler's are paths.
+        called = request.headers["X-Amz-Target"] or f"scheduler.{request.path}"
+        operation = called.rpartition(".")[2]
         self.operations.add(operation)
         if operation == "ListClusters":
             arns = [
@@ -165,9 +167,7 @@ class PlayedLogs(FakeHttpServer):
             ]
             return _answered(200, {"clusterArns": arns})
         if operation != "FilterLogEvents":
-            return _answered(
-                400, {"__type": "AccessDeniedException", "message": f"not allowed: {operation}"}
-            )
+            return self.other_answer(called, body)
         asked = json.loads(body)
         group, (token, _, kind) = (
             asked["logGroupName"],
@@ -194,6 +194,82 @@ class PlayedLogs(FakeHttpServer):
         end = int(token) + self.page_size
         more = {"nextToken": f"{end}/full"} if end < len(found) else {}
         return _answered(200, {"events": found[int(token) : end], **more})
+
+    def other_answer(self, called: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """The answer of another operation: ``TARGET.NAME``, or ``scheduler.PATH``."""
+        if not called.startswith("scheduler."):
+            name = called.rpartition(".")[2]
+            return _answered(
+                400, {"__type": "AccessDeniedException", "message": f"not allowed: {name}"}
+            )
+        message = (
+            "User: arn:aws:iam::1:user/a is not authorized to perform: scheduler:ListSchedules"
+        )
+        error = {"X-Amzn-ErrorType": "AccessDeniedException"}
+        return 403, error, json.dumps({"Message": message}).encode()
+
+
+class PlayedAccount(PlayedLogs):
+    """Also EventBridge Scheduler with these schedules, and EventBridge with timed rules: the
+    expressions by the names of families. The target of a schedule in ``universal`` is RunTask's
+    request, and one in ``disabled`` is off.
+    """
+
+    def __init__(self, *clusters: str) -> None:
+        super().__init__(*clusters)
+        self.schedules: dict[str, str] = {}
+        self.rules: dict[str, str] = {}
+        self.universal: set[str] = set()
+        self.disabled: set[str] = set()
+        self.calls: list[str] = []
+
+    def other_answer(self, called: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.calls.append(called)
+        if called.startswith("scheduler."):
+            name = called.removeprefix("scheduler./schedules").partition("?")[0].strip("/")
+            if name:
+                return 200, {}, json.dumps(self._schedule(name)).encode()
+            listed = [self._schedule(one) for one in self.schedules]
+            return 200, {}, json.dumps({"Schedules": listed}).encode()
+        if called.endswith(".ListRules"):
+            rules = []
+            for family, expression in self.rules.items():
+                rules.append({"Name": family, "ScheduleExpression": expression, "State": "ENABLED"})
+            return _answered(200, {"Rules": rules})
+        if called.endswith(".ListTargetsByRule"):
+            target = {"Id": "1", **_target(json.loads(body)["Rule"])}
+            return _answered(200, {"Targets": [target]})
+        return super().other_answer(called, body)
+
+    def _schedule(self, family: str) -> dict[str, Any]:
+        target = _target(family)
+        if family in self.universal:
+            request = {"Cluster": "jobs", "TaskDefinition": family, "Count": 2}
+            arn = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
+            target = {"Arn": arn, "RoleArn": target["RoleArn"], "Input": json.dumps(request)}
+        return {
+            "Name": family,
+            "GroupName": "default",
+            "Arn": f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/{family}",
+            "State": "DISABLED" if family in self.disabled else "ENABLED",
+            "ScheduleExpression": self.schedules[family],
+            "ScheduleExpressionTimezone": "UTC",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "LastModificationDate": 1_700_000_000,
+            "CreationDate": 1_700_000_000,
+            "Target": target,
+        }
+
+
+def _target(family: str) -> dict[str, Any]:
+    """A target that starts a task of a family in the cluster jobs."""
+    arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}"
+    started = {"TaskDefinitionArn": f"{arn}:task-definition/{family}", "TaskCount": 1}
+    return {
+        "Arn": f"{arn}:cluster/jobs",
+        "RoleArn": "arn:aws:iam::1:role/a",
+        "EcsParameters": started,
+    }
 
 
 def _answered(status: int, document: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:

@@ -50,7 +50,16 @@ from profiler.record.record_model import (
     SlowdownBounds,
     encode,
 )
-from tools.example_fleet import FLEET, NEURON_FAMILY, RESIZED, Course, course, series, steps_of
+from tools.example_fleet import (
+    FLEET,
+    NEURON_FAMILY,
+    RESIZED,
+    Course,
+    course,
+    series,
+    steps_of,
+    with_course,
+)
 from tools.example_runs import Batch
 from tools.fleet import Fleet, draw_profile, families
 from tools.fleet_record import RunProfile, checkpoints, report
@@ -184,7 +193,9 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
     record = replace(
         record,
         metrics=replace(
-            metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns
+            with_course(metrics, drawn, batch),
+            vcpu_saturated_percent=round(saturated, 1),
+            slowdown_at_vcpu=slowdowns,
         ),
         series=series(drawn, batch, record.started_at or "", profile.duration_ms),
         time_breakdown=_time_breakdown(batch, profile),

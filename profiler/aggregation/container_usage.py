@@ -260,7 +260,8 @@ class ContainerUsage:
             self._carried_ns = 0
         carried_ns = self._carried_ns
         carried_cpu_ns = self._carried_cpu_ns
-        self._carried_ns = self._carried_cpu_ns = 0
+        self._carried_ns = 0
+        self._carried_cpu_ns = 0
         if growth_ns is None or step_ns is None or carried_ns is None:
             return
         step_ns += carried_ns

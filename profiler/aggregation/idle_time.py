@@ -3,6 +3,7 @@ polled nothing.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -52,6 +53,43 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
     disk_size_mb: float | None = None
 
 
+class _Counters(NamedTuple):
+    """The counters of a reading that has all of them; between two readings, what they grew by."""
+
+    time_ns: int
+    cpu_ns: int
+    network_bytes: int
+    block_bytes: int
+
+    @property
+    def vcpu(self) -> float:
+        return self.cpu_ns / self.time_ns
+
+    def since(self, before: "_Counters") -> "_Counters":
+        return _Counters(
+            time_ns=self.time_ns - before.time_ns,
+            cpu_ns=self.cpu_ns - before.cpu_ns,
+            network_bytes=self.network_bytes - before.network_bytes,
+            block_bytes=self.block_bytes - before.block_bytes,
+        )
+
+
+class _Steps(Struct):
+    """Quiet steps in a row that are judged as one; ``used_bytes``: of network and disk."""
+
+    length_ns: int = 0
+    used_bytes: int = 0
+    cpu_ns: int = 0
+
+    @property
+    def bytes_per_second(self) -> float:
+        return NS_PER_SECOND * self.used_bytes / self.length_ns
+
+    @property
+    def vcpu(self) -> float:
+        return self.cpu_ns / self.length_ns
+
+
 class IdleTime:
     """The time for which a batch has been idle, from its counters, in constant memory.
 
@@ -76,15 +114,16 @@ class IdleTime:
             window_ns // 2,
             _OWN_LINE_NS + _BURST_STEP_NS,
         )
-        self._before: tuple[int, int, int, int] | None = None
-        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
+        self._before: _Counters | None = None
+        self._steps = _Steps()
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
         self._usual_vcpu: deque[float] = deque(maxlen=_USUAL_STEPS)
-        self._unseen_ns: int | None = (
-            None  # the end of the last step whose network the monitor's own lines hide
-        )
+        # The end of the last step whose network the monitor's own lines hide.
+        self._unseen_ns: int | None = None
         self.since_ns: int | None = None
-        self.vcpu = self.network = self.block = 0.0
+        self.vcpu = 0.0
+        self.network = 0.0
+        self.block = 0.0
 
     def add(self, reading: NoticeReading) -> bool:
         """Add the counters of a moment; returns whether the batch is stuck."""
@@ -94,20 +133,21 @@ class IdleTime:
         network_bytes = reading.network_bytes
         block_bytes = reading.block_bytes
         if cpu_ns is None or network_bytes is None or block_bytes is None:
-            self._before = self.since_ns = None
+            self._before = None
+            self.since_ns = None
             return False
         before = self._before
-        now = (at_ns, cpu_ns, network_bytes, block_bytes)
-        if before is not None and at_ns <= before[0]:
+        if before is not None and at_ns <= before.time_ns:
             return False
+        now = _Counters(at_ns, cpu_ns, network_bytes, block_bytes)
         self._before = now
-        if before is None or at_ns - before[0] > self._max_step_ns:
+        if before is None or at_ns - before.time_ns > self._max_step_ns:
             self._restart(at_ns)
         else:
-            is_seen = own_line_ns is None or own_line_ns + _OWN_LINE_NS <= before[0]
+            is_seen = own_line_ns is None or own_line_ns + _OWN_LINE_NS <= before.time_ns
             if not is_seen:
                 self._unseen_ns = at_ns
-            if not self._is_quiet(before, now, is_seen=is_seen):
+            if not self._is_quiet(now.since(before), is_seen=is_seen):
                 self._restart(at_ns)
         if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
             return False
@@ -115,52 +155,54 @@ class IdleTime:
 
     def wants_silence(self, now_ns: int) -> bool:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
-        if (
-            self.since_ns is None
-            or self._before is None
-            or now_ns - self._before[0] > self._max_step_ns
-        ):
+        if self.since_ns is None or self._before is None:
+            return False
+        if now_ns - self._before.time_ns > self._max_step_ns:
             return False
         return now_ns - self.since_ns >= self._silence_from_ns
 
     def _restart(self, at_ns: int) -> None:
         self.since_ns = at_ns
-        self.vcpu = self.network = self.block = 0.0
-        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
+        self.vcpu = 0.0
+        self.network = 0.0
+        self.block = 0.0
+        self._steps = _Steps()
 
-    def _is_quiet(
-        self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool
-    ) -> bool:
-        step_ns = now[0] - before[0]
-        vcpu = (now[1] - before[1]) / (now[0] - before[0])
-        if vcpu >= QUIET_VCPU:
+    def _is_quiet(self, step: _Counters, *, is_seen: bool) -> bool:
+        """Whether the batch was idle in a step. ``is_seen``: no line of the monitor hides its
+        network.
+        """
+        if step.vcpu >= QUIET_VCPU:
             return False
-        network_bytes = now[2] - before[2] if is_seen else 0
-        block_bytes = now[3] - before[3]
-        network = NS_PER_SECOND * network_bytes / step_ns
-        block = NS_PER_SECOND * block_bytes / step_ns
+        network_bytes = step.network_bytes if is_seen else 0
+        network = NS_PER_SECOND * network_bytes / step.time_ns
+        block = NS_PER_SECOND * step.block_bytes / step.time_ns
         if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
-        self.vcpu = max(self.vcpu, vcpu)
+        self.vcpu = max(self.vcpu, step.vcpu)
         self.network = max(self.network, network)
         self.block = max(self.block, block)
-        self._burst_ns += step_ns
-        self._burst_bytes += network_bytes + block_bytes
-        self._burst_cpu_ns += now[1] - before[1]
-        if self._burst_ns < _BURST_STEP_NS:
+        steps = self._steps
+        steps.length_ns += step.time_ns
+        steps.used_bytes += network_bytes + step.block_bytes
+        steps.cpu_ns += step.cpu_ns
+        if steps.length_ns < _BURST_STEP_NS:
             return True
-        rate = NS_PER_SECOND * self._burst_bytes / self._burst_ns
-        vcpu = self._burst_cpu_ns / self._burst_ns
-        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
+        self._steps = _Steps()
         if is_seen:
-            self._usual.append(rate)
-        if self._is_burst(rate, vcpu, is_seen=is_seen):
+            self._usual.append(steps.bytes_per_second)
+        if self._is_burst(steps, is_seen=is_seen):
             return False
         if is_seen:
-            self._usual_vcpu.append(vcpu)
+            self._usual_vcpu.append(steps.vcpu)
         return True
 
-    def _is_burst(self, rate: float, vcpu: float, *, is_seen: bool) -> bool:
+    def _is_burst(self, steps: _Steps, *, is_seen: bool) -> bool:
+        """Whether the steps have a request: more bytes, or hidden ones with more CPU time, than
+        usual.
+        """
+        rate = steps.bytes_per_second
+        vcpu = steps.vcpu
         if vcpu > _BURST_VCPU:
             if rate > _BURST_BYTES_PER_SECOND:
                 return True

@@ -154,7 +154,8 @@ class SeriesByCommand(Generic[_Key]):
 
     def _add_memory(self, read_ns: int, memory_bytes: Mapping[_Key, int], held_ns: int) -> None:
         rest_bytes = 0
-        least_bytes = most_bytes = 0
+        least_bytes = 0
+        most_bytes = 0
         for key, command in self._commands.items():
             size_bytes = memory_bytes.get(key)
             least_bytes += min(command.held_bytes, size_bytes or 0)

@@ -5,18 +5,19 @@ a CPU, which may have begun before the step in which they end.
 of each part of a step.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from profiler.aggregation.plausible_waits import plausible_waits
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.time_parts import ShownWait, TimeParts, TimeStep, shown_wait
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
+from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Record
 from profiler.record.units import format_percent
@@ -35,12 +36,6 @@ _MAX_UNREAD_SHARE = 0.05
 # The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the
 # same step.
 _MAX_REMEMBERED = 512
-# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
-# machine with much to do. So where many threads have waited, the wait of a thread that has hardly
-# run does not count if it is this many times as long as the wait of nine in ten threads.
-_MIN_THREADS = 16
-_MAX_TIMES_OTHERS = 4
-_MAX_WAIT_PER_RUN = 1000
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
 IdleBetween = Callable[[int, int], int]
@@ -74,7 +69,8 @@ class TimeAccount:
         self._idle_ns = idle_ns
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
-        self._wait_ns = self._run_ns = 0  # of the threads that were read
+        self._wait_ns = 0  # of the threads that were read
+        self._run_ns = 0
         self._pressure: CpuPressure | None = None  # as of the last sample
         self._has_waits = False
         self._sees_calls = False
@@ -172,6 +168,11 @@ class TimeAccount:
     def _add_step(
         self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None
     ) -> TimeStep | None:
+        """Add the step that ends with a reading, and the waits in it; None without a new step.
+
+        ``cpu_ns``: the CPU time since the start. With more than a few open steps, the oldest is
+        summed up.
+        """
         growth = sample.growth or ()
         self._is_sampled = True
         self._sees_calls = self._sees_calls or sample.sees_calls
@@ -223,16 +224,9 @@ class TimeAccount:
 
         The excess of a wait belongs to the steps before.
         """
-        # The longest wait in one step that the waits of the other threads make plausible.
         sum_ns = 0
-        limit_ns = math.inf
-        waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
-        if len(waits_ns) >= _MIN_THREADS:
-            limit_ns = _MAX_TIMES_OTHERS * waits_ns[len(waits_ns) * 9 // 10]
         late: list[tuple[ThreadGrowth, int]] = []
-        for grown in growth:
-            if grown.wait_ns > max(limit_ns * grown.steps, _MAX_WAIT_PER_RUN * grown.run_ns):
-                continue
+        for grown in plausible_waits(growth, step.length_ns):
             if grown.steps > 1:
                 self._spread_wait(grown)
                 continue

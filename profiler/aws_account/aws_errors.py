@@ -44,11 +44,8 @@ def aws_errors(
     ``permission`` has the names in IAM; None: only AWS's own sentence has one. ``not_found`` is the
     sentence for a missing resource.
     """
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        ParamValidationError,
-    )  # see the module's docstring
+    # See the module's docstring.
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
     from botocore.parsers import ResponseParserError
 
     try:

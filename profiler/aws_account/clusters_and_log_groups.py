@@ -15,7 +15,9 @@ from profiler.aws_account.registered_definitions import (
     read_items,
 )
 from profiler.core.aws_clients import AwsClient
+from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import did_you_mean
 
 # The class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents.
 STANDARD = "STANDARD"
@@ -36,6 +38,30 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
             f"No ECS cluster matches {name!r}: check the name, --region and --profile."
         )
     return matching
+
+
+def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
+    """Raise TaskProfilerError if one of the clusters does not exist, as far as ECS says so."""
+    missing: list[str] = []
+    listed: tuple[str, ...] = ()
+    region = ""
+    with suppress(TaskProfilerError), aws_errors("The clusters"):  # each step says what is refused
+        ecs = open_client("ecs")
+        region = ecs.meta.region_name
+        for start in range(0, len(names), _MAX_CLUSTERS):
+            asked = names[start : start + _MAX_CLUSTERS]
+            answer = ecs.describe_clusters(clusters=asked)
+            known = [one for one in answer["clusters"] if one.get("status") != "INACTIVE"]
+            found = {one["clusterName"] for one in known}
+            found |= {one.get("clusterArn") for one in known}
+            missing += [name for name in asked if name not in found]
+        if missing:
+            listed = TaskDefinitions(ecs).clusters()
+    if missing:
+        raise TaskProfilerError(
+            f"There is no ECS cluster {' or '.join(missing)} in {region}: check the name, --region "
+            f"and --profile.{did_you_mean(missing, listed)}"
+        )
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
@@ -125,26 +151,29 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
     """
     on: list[str] = []
     off: list[str] = []
+    region = None
     with suppress(TaskProfilerError), aws_errors("Container Insights"):
-        described = open_client("ecs").describe_clusters(
-            clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"]
-        )
+        ecs = open_client("ecs")
+        region = str(ecs.meta.region_name)
+        described = ecs.describe_clusters(clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"])
         for cluster in described["clusters"]:
             clusters_of_setting = off
             for setting in cluster.get("settings", ()):
                 if setting.get("name") == "containerInsights":
                     is_on = setting.get("value") in ("enabled", "enhanced")
                     clusters_of_setting = on if is_on else off
-            clusters_of_setting.append(quote(cluster["clusterName"]))
+            clusters_of_setting.append(cluster["clusterName"])
     if on:
-        options = " ".join(f"--from insights:{name}" for name in on)
-        yield f"Container Insights is on: task-profiler recommend {options} answers now."
+        words = ["recommend"]
+        for name in on:
+            words += ["--from", f"insights:{name}"]
+        yield f"Container Insights is on: {command_line(*words, region=region)} answers now."
     if off:
         # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
         yield (
             f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but "
             "short peaks are not seen. Turning it on (aws ecs update-cluster-settings --cluster "
-            f"{off[0]} --settings name=containerInsights,value=enabled) costs about 3 USD a month "
-            "for each task family that runs all day (10 metrics at 0.30 USD, charged by the "
+            f"{quote(off[0])} --settings name=containerInsights,value=enabled) costs about 3 USD a "
+            "month for each task family that runs all day (10 metrics at 0.30 USD, charged by the "
             "hour), and 0.50 USD per GB of events."
         )

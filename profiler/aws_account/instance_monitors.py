@@ -76,9 +76,8 @@ class InstanceMonitors:
         """
         try:
             services = [*read_services(self._ecs, cluster, schedulingStrategy="DAEMON")]
-        except (
-            self._ecs.exceptions.ClusterNotFoundException
-        ):  # a schedule can name a deleted cluster
+        except self._ecs.exceptions.ClusterNotFoundException:
+            # A schedule can name a deleted cluster.
             return ()
         families = []
         for service in services:

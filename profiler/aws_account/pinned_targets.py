@@ -13,6 +13,8 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.core.command_lines import command_line
+from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
@@ -101,7 +103,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return None
         if any(fnmatchcase(planned.family, glob) for glob in self.globs):
             return None
-        name_it = f"name the family to move it: task-profiler taskdef resize {planned.family}"
+        words = ("taskdef", "resize", planned.family, "--register", "--update-schedules")
+        command = command_line(*words, region=arn_region(planned.revision_arn))
+        name_it = f"name the family to move it: {command}"
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
         number = (target.pinned_revision or "").rpartition(":")[2]

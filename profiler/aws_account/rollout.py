@@ -16,7 +16,7 @@ from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
-from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
+from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import (
@@ -25,6 +25,7 @@ from profiler.aws_account.started_tasks import (
 )
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.task_definitions.containers import (
     read_containers,
@@ -203,7 +204,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         unselected = (
             f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the names"
         )
-        sentence = f"No task definition family with an active revision{unselected} and the Region."
+        exact = [glob for glob in unmatched if glob_prefix(glob) == glob]
+        known = definitions.families("*") if exact else ()
+        sentence = (
+            f"No task definition family with an active revision{unselected} and the Region."
+            f"{did_you_mean(exact, known)}"
+        )
         if not selected:
             raise TaskProfilerError(sentence)
         if unmatched:

@@ -17,7 +17,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import count, mapping, text
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
@@ -45,9 +45,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     group: str
     cluster_arn: str
     definition_arn: str
-    content: Mapping[
-        str, Any
-    ]  # the rule's target, or the whole schedule, with fields that boto3 does not know
+    # The rule's target, or the whole schedule, with fields that boto3 does not know.
+    content: Mapping[str, Any]
     rule: Mapping[str, Any] = {}  # as ListRules returns it
     request: Mapping[str, Any] | None = None  # RunTask's, of a universal target
 
@@ -198,14 +197,21 @@ class Schedules:
             except self._events.exceptions.ResourceNotFoundException:
                 return None
 
-    def timed(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
+    def timed(
+        self, may_continue: Callable[[], bool] = lambda: True, *, with_universal: bool = False
+    ) -> FoundSchedules:
         """The schedules and timed rules.
 
         ``may_continue``: whether there is time to read another changed schedule.
+        ``with_universal``: also schedules with a universal target.
         """
         problems: list[str] = []
         unread: list[str] = []
-        targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))
+        summaries = self.summaries(with_universal=with_universal)
+        targets = (
+            *self._of_rules(problems),
+            *self._of_schedules(summaries, problems, unread, may_continue),
+        )
         return FoundSchedules(
             schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread)
         )
@@ -223,7 +229,11 @@ class Schedules:
                     yield from self.targets_of_rule(rule)
 
     def _of_schedules(
-        self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
+        self,
+        summaries: Iterator[Mapping[str, Any]],
+        problems: list[str],
+        unread: list[str],
+        may_continue: Callable[[], bool],
     ) -> Iterator[ScheduledTarget]:
         """The targets of the schedules; one that has not changed is not read again."""
         known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
@@ -232,7 +242,7 @@ class Schedules:
             "The schedules of EventBridge Scheduler could not be read",
             LIST_SCHEDULES,
         ):
-            for summary in self.summaries():
+            for summary in summaries:
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
                 if key in self._known:
                     known[key] = self._known[key]
@@ -306,6 +316,11 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     content = target.content
     started = content if is_rule else content["Target"]
     settings = target.rule if is_rule else content
+    cluster_arn = target.cluster_arn
+    task_count = started.get(_PARAMETERS, {}).get("TaskCount", 1)
+    if target.request is not None:
+        cluster_arn = _whole_cluster_arn(cluster_arn, str(content.get("Arn")))
+        task_count = count(target.request.get("Count")) or 1
     return Schedule(
         kind=target.kind,
         name=target.name,
@@ -318,8 +333,17 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         modified_ns=json_moment_ns(content.get("LastModificationDate")),
         starts_ns=json_moment_ns(content.get("StartDate")),
         ends_ns=json_moment_ns(content.get("EndDate")),
-        cluster_arn=target.cluster_arn,
+        cluster_arn=cluster_arn,
         definition_arn=target.definition_arn,
-        task_count=started.get(_PARAMETERS, {}).get("TaskCount", 1),
+        task_count=task_count,
         dead_letter_arn=started.get("DeadLetterConfig", {}).get("Arn"),
     )
+
+
+def _whole_cluster_arn(cluster: str, schedule_arn: str) -> str:
+    """The ARN of a cluster of RunTask's request: in the account and the Region of the schedule."""
+    if cluster.startswith("arn:"):
+        return cluster
+    head, _, place = schedule_arn.partition(":scheduler:")
+    region, _, rest = place.partition(":")
+    return f"{head}:ecs:{region}:{rest.partition(':')[0]}:cluster/{cluster}"

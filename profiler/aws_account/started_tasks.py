@@ -19,10 +19,8 @@ from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
-ALL_STATUSES = (
-    "RUNNING",
-    "STOPPED",
-)  # in this order, so that a task that stops meanwhile is in one of the lists
+# In this order, so that a task that stops meanwhile is in one of the lists.
+ALL_STATUSES = ("RUNNING", "STOPPED")
 AIRFLOW = "Airflow"
 DAGSTER = "Dagster"
 PREFECT = "Prefect"

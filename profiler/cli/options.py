@@ -14,11 +14,12 @@ from typing import Any
 import click
 
 from profiler.cli.run_options import joined_stacks
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 
 _WHOLE_SENTENCE = 1_000  # characters
 Decorated = Callable[..., int | None]
 Decorator = Callable[[Decorated], Decorated]
+FROM_VARIABLE = "TASK_PROFILER_FROM"
 SOURCE_FAILED = "profiler.source_failed"  # in the meta of click's context
 
 
@@ -105,13 +106,13 @@ class CommandGroup(click.Group):
         """Find the command; for an unknown name, suggest a similar one."""
         if ctx.resilient_parsing or args[0] in self.list_commands(ctx) or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        from difflib import get_close_matches  # only for a wrong command
+        from profiler.core.text import similar_name  # only for a wrong command
 
-        similar = get_close_matches(args[0], self.list_commands(ctx), n=1)
+        similar = similar_name(args[0], self.list_commands(ctx))
         path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
         advice = f"{path} --help lists the commands."
-        if similar:
-            advice = f"did you mean {similar[0]}?"
+        if similar is not None:
+            advice = f"did you mean {similar}?"
         raise UsageError(f"Unknown command {args[0]!r}: {advice}")
 
 
@@ -298,10 +299,30 @@ class PastRunsCommand(click.Command):
     def invoke(self, ctx: click.Context) -> int | None:
         """Run the command.
 
-        The exit code is 1 if a source failed, unless the command has its own.
+        The exit code is 1 if a source failed, unless the command has its own. An error about a word
+        of TASK_PROFILER_FROM names the variable.
         """
-        result: int | None = super().invoke(ctx)
+        try:
+            result: int | None = super().invoke(ctx)
+        except TaskProfilerError as error:
+            hint = variable_hint(str(error), ctx)
+            if hint:
+                raise type(error)(f"{error}{hint}") from error
+            raise
         return result or (1 if SOURCE_FAILED in ctx.meta else None)
+
+
+def variable_hint(sentence: str, ctx: click.Context) -> str:
+    """A sentence that names TASK_PROFILER_FROM, if the first one is about a word of it."""
+    source = ctx.get_parameter_source("sources")
+    if source is not click.core.ParameterSource.ENVIRONMENT:
+        return ""
+    for word in ctx.params["sources"]:
+        kind, _, name = word.partition(":")
+        is_kind = kind in ("history", "logs", "insights")
+        if word in sentence or (is_kind and name and name in sentence):
+            return f" {FROM_VARIABLE} has this source."
+    return ""
 
 
 # Click's type of the function.
@@ -336,7 +357,7 @@ from_option = repeatable(
     "forwarder's documents), logs:GLOB (log groups in CloudWatch) or insights:CLUSTER (Container "
     "Insights). Default: $TASK_PROFILER_FROM, else the log groups of families in AWS that the "
     "command line names, else history.",
-    envvar="TASK_PROFILER_FROM",
+    envvar=FROM_VARIABLE,
     shell_complete=_complete_source,
 )
 past_run_options = add_options(from_option, aws_options)

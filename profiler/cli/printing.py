@@ -50,17 +50,20 @@ def size_text(size: "TaskSize") -> str:
     return format_task_size(size.vcpu, size.memory_mb) or UNKNOWN
 
 
-def total_saving(changes: Sequence[float | None], families: Sequence[float | None]) -> str:
+def total_saving(
+    changes: Sequence[float | None], families: Sequence[float | None], mark: str = ""
+) -> str:
     """What the changed families save in a month, and what all families cost then.
 
-    No cost is known: the numbers.
+    No cost is known: the numbers. ``mark``: of estimated amounts.
     """
     from profiler.record.units import format_count, format_usd  # not for `run`
 
     money = ""
     usd = sum_known(*families)
     if usd is not None:
-        money = f", {format_usd(sum_known(*changes) or 0)} a month of {format_usd(usd)}"
+        saved = mark + format_usd(sum_known(*changes) or 0)
+        money = f", {saved} a month of {mark}{format_usd(usd)}"
     return f"{len(changes)} of {format_count(len(families), 'family')}{money}."
 
 

@@ -3,14 +3,16 @@ one of them.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import terminal_size
 
-from profiler.cli.printing import STDERR
+from profiler.cli.printing import STDERR, warn
 from profiler.local_run.terminal_rows import BottomRows, Part, bar
 
+SILENT_SECONDS = 3.0
 _MIN_SECONDS_BETWEEN_DRAWS = 0.1
 
 ShowProgress = Callable[[str, float | None], None]
@@ -25,6 +27,23 @@ def stderr_rows(write: Callable[[str], None]) -> BottomRows:
 
 
 @contextmanager
+def sign_of_life(sentence: str) -> Iterator[None]:
+    """Print a sentence once if the block lasts for some seconds, unless standard error is a
+    terminal, which shows the progress.
+    """
+    if os.isatty(STDERR):
+        yield
+        return
+    timer = threading.Timer(SILENT_SECONDS, warn, (sentence,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
 def progress_row() -> Iterator[ShowProgress]:
     """Yield the function that shows the progress; it does nothing if standard error is not a
     terminal.
@@ -33,7 +52,8 @@ def progress_row() -> Iterator[ShowProgress]:
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return
     rows = stderr_rows(_write_stderr)
-    start = next_draw = time.perf_counter()
+    start = time.perf_counter()
+    next_draw = start
 
     def show(text: str, share: float | None) -> None:
         nonlocal next_draw

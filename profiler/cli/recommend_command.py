@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 import click
+from msgspec.structs import replace
 
 from profiler.cli.options import (
     Number,
@@ -27,6 +28,7 @@ from profiler.cli.printing import (
     warn,
     write_json_lines,
 )
+from profiler.cli.recommended_months import basis_note, mark_of, month_text, months_of_families
 from profiler.cli.styled_text import (
     EMPTY,
     INDENT,
@@ -39,7 +41,10 @@ from profiler.cli.styled_text import (
     write_lines,
 )
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
+from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values, sum_known
+from profiler.core.text import did_you_mean
 from profiler.record.family_identity import (
     PROOF_FAMILY,
     FamilyKey,
@@ -49,12 +54,12 @@ from profiler.record.family_identity import (
 )
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
-from profiler.runs.past_runs.families import read_families
+from profiler.runs.past_runs.families import FoundFamilies, read_families
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
 from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import LAST_RUNS, Evidence
-from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month, runs_per_month
+from profiler.sizing.evidence import LAST_RUNS
+from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
     Column("Runs", is_right=True, rank=2),
@@ -99,7 +104,7 @@ _SIZES_COLUMNS = (
 @option(
     "--min-saving-usd",
     "USD",
-    "Also the minimum saving a month for --check.",
+    "Also the minimum measured saving a month for --check.",
     type=Number(0, 1e9),
     default=0,
 )
@@ -124,8 +129,17 @@ def recommend(
     """
     selection = run_filter(options)
     overrides = price_overrides(on_fargate)
-    families_evidence = _read_evidence(open_source(options), selection, last, on_fargate)
+    source = open_source(options)
+    read = _read_families(source, selection, last, on_fargate)
+    families_evidence = known_values(read.families.values())
     advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
+    now_ns = SystemClock().wall_ns()
+    months = months_of_families(advices, read.tasks_read, source, options, now_ns)
+    if months:
+        advices = [
+            advise(evidence, policy, overrides, month=months.get(evidence.family))
+            for evidence in families_evidence
+        ]
     advices.sort(key=lambda advice: -(advice.saving_usd_per_month or 0))
     if as_lines:
         write_json_lines(map(as_json, advices))
@@ -149,13 +163,10 @@ def _has_problem(
     return has_problem
 
 
-def _read_evidence(
+def _read_families(
     source: RunSource, selection: RunFilter, last: int, on_fargate: str | None
-) -> list[Evidence]:
-    """The evidence of the measured families.
-
-    Families without runs or measurements are listed on standard error.
-    """
+) -> FoundFamilies:
+    """The families, of which those without runs or measurements are listed on standard error."""
     read = read_families(source, selection, last, on_fargate)
     for note in (*read.notes, source.reading):
         if note:
@@ -164,7 +175,8 @@ def _read_evidence(
         raise TaskProfilerError(no_run_sentence(source, selection))
     for name in sorted(set(selection.families) - {key.name for key in read.families}):
         if not is_pattern(name):
-            warn(f"No run of {name} in {source.place}.")
+            known = [key.name for key in read.families]
+            warn(f"No run of {name} in {source.place}.{did_you_mean([name], known)}")
     families = {
         key: evidence
         for key, evidence in read.families.items()
@@ -174,7 +186,7 @@ def _read_evidence(
     for family, evidence in families.items():
         if evidence is None:
             warn(f"No run of {labels[family]} was measured, so its size cannot be recommended.")
-    return [evidence for evidence in families.values() if evidence is not None]
+    return replace(read, families=families)
 
 
 def _headers(advices: Sequence[Advice]) -> Iterator[str]:
@@ -199,7 +211,8 @@ def _table(
         yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (Column("Family", is_cut=True), *(Column(title) for title, _ in places), *_COLUMNS)
-    yield from table(columns, _rows(advices, places), width=width)
+    rows = [*_rows(advices, places), *_total_row(advices, places)]
+    yield from table(columns, rows, width=width)
     labels = family_labels([advice.evidence.family for advice in advices])
     yield from _below_the_table(advices, labels, width)
     for advice in explained:
@@ -229,15 +242,14 @@ def _below_the_table(
 ) -> Iterator[Line]:
     """The saving of all families, and the hours of idle GPUs."""
     if len(advices) > 1:
-        changed = [
-            advice.saving_usd_per_month
-            for advice in advices
-            if advice.verdict in ("saves", "too small")
-        ]
+        changed = [advice.saving_usd_per_month for advice in _changed(advices)]
+        usd = [advice.usd_per_month for advice in advices]
         yield EMPTY
-        yield from wrapped(
-            total_saving(changed, [advice.usd_per_month for advice in advices]), width
-        )
+        yield from wrapped(total_saving(changed, usd, mark_of(advices)), width)
+    for note in basis_note(advices):
+        if len(advices) == 1:
+            yield EMPTY
+        yield from wrapped(note, width)
     for advice in advices:
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours:
@@ -247,6 +259,30 @@ def _below_the_table(
             yield from wrapped(
                 f"{labels[advice.evidence.family]}: {format_gpu_hours(hours)} a month{whose}", width
             )
+
+
+def _changed(advices: Sequence[Advice]) -> list[Advice]:
+    """The families whose recommended size is no mere margin."""
+    changed = [advice for advice in advices if advice.choice.changes]
+    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
+
+
+def _total_row(
+    advices: Sequence[Advice], places: Sequence[PlaceColumn]
+) -> Iterator[tuple[str | Span, ...]]:
+    """The sums of several families; without a known saving, none."""
+    changed = _changed(advices)
+    saved_usd = sum_known(*(advice.saving_usd_per_month for advice in changed))
+    if len(advices) == 1 or saved_usd is None:
+        return
+    usd = sum_known(*(advice.usd_per_month for advice in advices))
+    runs = sum(advice.evidence.outcomes.runs for advice in advices)
+    percent = UNKNOWN
+    if usd:
+        percent = format_percent(100 * saved_usd / usd)
+    money = mark_of(changed) + format_usd(saved_usd)
+    blank = [""] * len(places)
+    yield Span("Total", "bold"), *blank, str(runs), "", "", percent, Span(money, "bold")
 
 
 def _rows(
@@ -276,7 +312,6 @@ def _rows(
 def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     """One row per size, with the upper bounds of its costs."""
     choice = advice.choice
-    monthly_runs = runs_per_month(advice.evidence)
     rows = []
     if not choice.options:
         yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
@@ -293,9 +328,7 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
         if not sized.acceptable:
             names.append(_why_not(sized))
         money = value_text(usd, format_usd)
-        monthly = UNKNOWN
-        if usd is not None and monthly_runs is not None:
-            monthly = format_usd(usd * monthly_runs)
+        monthly = month_text(advice, advice.in_a_month(usd))
         saving = value_text(sized.saving_percent, format_percent)
         factors = UNKNOWN
         if factor is not None:
@@ -324,4 +357,4 @@ def _saving(advice: Advice) -> tuple[str, str]:
     if advice.verdict == "less is enough":
         return advice.verdict, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)
-    return saving, value_text(advice.saving_usd_per_month, format_usd)
+    return saving, month_text(advice, advice.saving_usd_per_month)

@@ -213,9 +213,8 @@ def _with_series(
         show_progress(format_count(len(past), "run"), number / len(past))
         steps = next(stored) if left_points > 0 else StepSeries()
         left_points -= len(steps.ends_ms)
-        if (
-            not steps.ends_ms
-        ):  # the series of the record, or of the checkpoints if they have more steps
+        # The series of the record, or of the checkpoints if they have more steps.
+        if not steps.ends_ms:
             both = steps_of_record(run.report.record), steps_of_checkpoints(run.checkpoints)
             steps = max(both, key=lambda steps: len(steps.ends_ms))
         yield Run(past=run, steps=downsample(steps, max_steps))

@@ -36,6 +36,7 @@ from profiler.cli.options import (
     repeatable,
 )
 from profiler.cli.printing import STDERR, say, warn
+from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_rows import (
     decision_of,
     new_revisions,
@@ -53,6 +54,7 @@ from profiler.cli.resize_runs import (
     unread_group,
 )
 from profiler.cli.rollout_progress import (
+    READING_ACCOUNT,
     check_update_schedules,
     done_text,
     exit_code,
@@ -190,7 +192,8 @@ def resize(
         _check_revert(request)
         return _revert(open_client, request, output)
     plan = _Planning(open_client=open_client, request=request, limits=limits, runs=runs)
-    rollout, planned = plan.planned(output)
+    with sign_of_life(READING_ACCOUNT):
+        rollout, planned = plan.planned(output)
     if is_advice:
         warn(_NO_ENDS)
     return _finish(rollout, planned, first, output)
@@ -267,9 +270,9 @@ class _Planning(Struct, frozen=True, kw_only=True):
         rollout = _rollout(self.open_client, self.request, plan, reads, account.owners, output)
         families = rollout.families()
         rollout.check_targets()
-        found = self._read(families, NewestDefinitions(families, reads), rollout)
-        runs.update(found.windows)
-        unread_groups.update(found.unread_groups)
+        family_runs = self._read(families, NewestDefinitions(families, reads), rollout)
+        runs.update(family_runs.windows)
+        unread_groups.update(family_runs.unread_groups)
         if not self._is_selected:
             families = self._with_runs(families, runs)
         planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
@@ -297,12 +300,12 @@ class _Planning(Struct, frozen=True, kw_only=True):
         history's families is this account's.
         """
         names = {key.name for key in runs}
-        found = tuple(family for family in families if family in names)
-        if not found and is_local(self.runs.options):
+        with_runs = tuple(family for family in families if family in names)
+        if not with_runs and is_local(self.runs.options):
             raise TaskProfilerError(
                 f"No family of the local history is one of this account: {ELSEWHERE}"
             )
-        return found
+        return with_runs
 
 
 def _bounded_reads(open_client: OpenClient, request: RolloutRequest) -> BoundedReads:

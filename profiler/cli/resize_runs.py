@@ -102,11 +102,11 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         options = dataclasses.replace(self.options, since=f"{self.span.days}d")
         is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
         source = open_source(options)
-        found = self._read(source, families, places, reads_older=not is_by_time)
-        if is_local(options) and not found.windows:
+        runs = self._read(source, families, places, reads_older=not is_by_time)
+        if is_local(options) and not runs.windows:
             names = f" of {first_names(families)}" if families else ""
             raise TaskProfilerError(f"There is no run{names} in {source.place}: {ELSEWHERE}")
-        return found
+        return runs
 
     def read_defined(self, families: Sequence[str], definitions: NewestDefinitions) -> FoundRuns:
         """The runs of the families from the log groups that their definitions name."""

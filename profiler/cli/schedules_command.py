@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import (
     PastRunsCommand,
@@ -35,7 +35,7 @@ from profiler.cli.styled_text import (
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
+from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
 from profiler.core.timestamps import (
@@ -122,12 +122,12 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     judged = judge_account(schedules, open_client, events, clock, now_ns)
     usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
-        usual.read(map(family_key_of, schedules))
+        usual.read(schedule.family_key for schedule in schedules)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     rows = []
     for schedule in judged:
-        duration = usual.of(family_key_of(schedule.schedule))
+        duration = usual.of(schedule.schedule.family_key)
         rows.append(schedule_row(schedule, duration, now_ns))
     rows.sort(key=order_of)
     if as_lines:
@@ -146,11 +146,7 @@ def read_schedules(
     listed = Schedules(open_client).timed()
     if listed.problems and not listed.schedules:
         raise TaskProfilerError(listed.problems[0])
-    for problem in listed.problems[:_MAX_PROBLEMS]:
-        warn(problem)
-    more = len(listed.problems) - _MAX_PROBLEMS
-    if more > 0:
-        warn(f"{format_count(more, 'more schedule')} could not be read.")
+    warn_unread(listed)
     schedules = []
     for schedule in listed.schedules:
         clusters = (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
@@ -168,10 +164,13 @@ def read_schedules(
     )
 
 
-def family_key_of(schedule: Schedule) -> FamilyKey:
-    """The family that a schedule starts, in the account and the Region of its cluster."""
-    arn = schedule.cluster_arn
-    return FamilyKey(schedule.family, arn_account(arn), arn_region(arn))
+def warn_unread(listed: FoundSchedules) -> None:
+    """Print the first sentences about what could not be read, and the number of the others."""
+    for problem in listed.problems[:_MAX_PROBLEMS]:
+        warn(problem)
+    more = len(listed.problems) - _MAX_PROBLEMS
+    if more > 0:
+        warn(f"{format_count(more, 'more schedule')} could not be read.")
 
 
 def judge_account(
@@ -222,7 +221,7 @@ def _with_past_tasks(
 
     ``known_ids``: the ids of the tasks that they have.
     """
-    families = {family_key_of(judged.schedule) for judged in forgotten}
+    families = {judged.schedule.family_key for judged in forgotten}
     due_times = chain.from_iterable(judged.due_times for judged in forgotten)
     oldest_ns = min(due.due_ns for due in due_times) - SKEW_NS
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))

@@ -77,10 +77,8 @@ def pages_backwards(
         page = read_page(**position)
         yield page
         token = page.get("nextBackwardToken")
-        if token in (
-            None,
-            position.get("nextToken"),
-        ):  # an empty page alone is not the beginning of the stream
+        # An empty page alone is not the beginning of the stream.
+        if token in (None, position.get("nextToken")):
             return
         position = {"nextToken": token}
 

@@ -114,9 +114,8 @@ class ClockJumpDetector(Struct):
         else:
             moved_ns = offset_ns - self._offset_ns
         self._offset_ns = offset_ns
-        if (
-            abs(moved_ns) < 5 * NS_PER_SECOND
-        ):  # a clock that NTP slews drifts by far less between two checks
+        # A clock that NTP slews drifts by far less between two checks.
+        if abs(moved_ns) < 5 * NS_PER_SECOND:
             return 0
         self.jumped_ns += moved_ns
         return moved_ns

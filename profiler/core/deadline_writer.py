@@ -110,9 +110,8 @@ class Output:
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except (
-                    BlockingIOError
-                ):  # the caller of this program made the descriptor non-blocking
+                except BlockingIOError:
+                    # The caller of this program made the descriptor non-blocking.
                     poll = select.poll()
                     poll.register(self._descriptor, select.POLLOUT)
                     poll.poll()

@@ -59,6 +59,21 @@ def listed(texts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def similar_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most similar to a name; None if none is similar."""
+    from difflib import get_close_matches  # only after an error
+
+    return next(iter(get_close_matches(name, list(known), n=1)), None)
+
+
+def did_you_mean(names: Iterable[str], known: Iterable[str]) -> str:
+    """A sentence with the names that may be meant, after a space; "" without a similar one."""
+    listed_known = list(known)
+    similar = [similar_name(name, listed_known) for name in names]
+    meant = [name for name in dict.fromkeys(similar) if name is not None]
+    return f" Did you mean {listed(meant)}?" if meant else ""
+
+
 def as_sentence(text: str) -> str:
     """``text`` with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."

@@ -104,8 +104,8 @@ def identify_containers(
             TaskContainer(name=container.name, image=container.image)
             for container in task.containers
         ]
-        found = container_roles(listed)
-        return TaskContainers(batch=found.batch, monitor=found.monitor, candidates=found.candidates)
+        roles = container_roles(listed)
+        return TaskContainers(batch=roles.batch, monitor=roles.monitor, candidates=roles.candidates)
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(container, essential=None) for container in containers]
@@ -113,15 +113,14 @@ def identify_containers(
         container.name: _with_container_id(log_target(container, task.arn), container.name, task)
         for container in containers
     }
+    monitors = [container for container in containers if container.name == roles.monitor]
     return TaskContainers(
         batch=roles.batch,
         monitor=roles.monitor,
         candidates=roles.candidates,
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
-        prints_report=any(
-            one.name == roles.monitor and not needs_put(one.environment) for one in containers
-        ),
+        prints_report=any(not needs_put(monitor.environment) for monitor in monitors),
         logs={
             name: LogTarget(group=target.group, stream=target.stream, region=target.region)
             for name, target in targets.items()
@@ -403,10 +402,8 @@ class EcsDefinitions(Struct, frozen=True):
 
         ``wait``: before a throttled call. Raises DeliveryError.
         """
-        from botocore.exceptions import (
-            BotoCoreError,
-            ClientError,
-        )  # slow to import, and forward_logs does not need it
+        # Slow to import, and forward_logs does not need it.
+        from botocore.exceptions import BotoCoreError, ClientError
 
         while arn not in self._known:
             try:

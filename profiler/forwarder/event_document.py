@@ -183,5 +183,5 @@ def find_indexed_report(
     report = read_line(line)
     if not isinstance(report, Report):
         return None
-    found = ReportLine(report, line, is_indexed=True, claim=claim)
-    return found if found.is_final else None
+    report_line = ReportLine(report, line, is_indexed=True, claim=claim)
+    return report_line if report_line.is_final else None

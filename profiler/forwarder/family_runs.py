@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import Json, field_at, mappings, number, text
+from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
@@ -29,7 +30,6 @@ MAX_RUNS = 40
 # As `recommend`: of fewer tasks, or of less than a day, nothing is extrapolated.
 _MIN_TASKS_OF_RATE = 5
 _MS_PER_DAY = 86_400_000
-_DAYS_PER_MONTH = 365.25 / 12
 _MAX_KEPT_RATES = 10_000
 _MAX_DURATIONS = 20
 
@@ -182,7 +182,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             last_ms = number(field_at(family, "last.value")) or 0
             days = (last_ms - first_ms) / _MS_PER_DAY
             if tasks >= _MIN_TASKS_OF_RATE and days >= 1:
-                rates[str(family.get("key"))] = (tasks - 1) / days * _DAYS_PER_MONTH
+                rates[str(family.get("key"))] = (tasks - 1) / days * DAYS_PER_MONTH
         return rates
 
     def highest_peak_mb(self, ended: EndedTask) -> float | None:
@@ -191,12 +191,12 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         """
         peak = {"size": 0, "aggs": {"peak": {"max": {"field": "usage.memory.used_mb.max"}}}}
         try:
-            found = self._search(ended.task.arn, peak, _of_family(ended), _SUCCESS)
+            answer = self._search(ended.task.arn, peak, _of_family(ended), _SUCCESS)
         except SearchClusterError as error:
             if error.is_retryable:
                 raise
             return None
-        return number(field_at(found, "aggregations.peak.value"))
+        return number(field_at(answer, "aggregations.peak.value"))
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None

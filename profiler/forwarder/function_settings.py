@@ -174,10 +174,8 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
 
 def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
     """Read the zone in which the night of the morning message lasts from noon to noon."""
-    from profiler.schedules.due_times import (
-        ScheduleExpressionError,
-        read_zone,
-    )  # only for the morning message
+    # Only for the morning message.
+    from profiler.schedules.due_times import ScheduleExpressionError, read_zone
 
     try:
         return read_zone(_text(environment, "DIGEST_TIME_ZONE") or "UTC")
@@ -201,7 +199,7 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
         )
     if "all" in named or not named:
         return ALL_SUBJECTS
-    return frozenset(one for one in ALL_SUBJECTS if one in named)
+    return frozenset(subject for subject in ALL_SUBJECTS if subject in named)
 
 
 def _choice(environment: Mapping[str, str], name: str, default: _Choice, other: _Choice) -> _Choice:
@@ -393,9 +391,8 @@ def fetch_secret(name: str, *, is_renewed: bool = False) -> str:
     """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for
     ``ssm:NAME``.
     """
-    from aws_lambda_powertools.utilities import (
-        parameters,
-    )  # slow to import, and needed only for secrets
+    # Slow to import, and needed only for secrets.
+    from aws_lambda_powertools.utilities import parameters
     from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
 
     options: Any = {"max_age": _SECRET_CACHE_SECONDS, "force_fetch": is_renewed}

@@ -4,8 +4,8 @@ before, and a sentence about a run that was killed for memory after it was reduc
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from shlex import quote
 
+from profiler.core.command_lines import command_line
 from profiler.core.json_fields import mappings, text
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.units import format_memory
@@ -35,8 +35,9 @@ def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) ->
     if not is_at_size or before.size.memory_mb <= memory_mb:
         return None
     change = f"from {format_memory(before.size.memory_mb)} to {format_memory(memory_mb)}"
-    command = (
-        f"task-profiler taskdef resize {quote(ended.family)} --revert --register --update-schedules"
+    command = command_line(
+        *("taskdef", "resize", ended.family, "--revert", "--register", "--update-schedules"),
+        region=ended.task.region,
     )
     return (
         f"Its memory was reduced {change}{_on_day(definition.get('registeredAt'))}. "

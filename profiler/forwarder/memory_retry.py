@@ -380,10 +380,10 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
     answer, was_started = _called("ECS did not start it", call)
     started = next((task_id(task["taskArn"]) for task in answer.get("tasks", ())), None)
     if started is None and not was_started:
-        reasons = ", ".join(
-            str(one.get("reason") or one.get("detail")) for one in answer.get("failures", ())
-        )
-        raise RetryRefusedError(_reason(f"ECS did not start it ({reasons or 'it gave no reason'})"))
+        failures = answer.get("failures", ())
+        reasons = [str(failure.get("reason") or failure.get("detail")) for failure in failures]
+        reason = ", ".join(reasons) or "it gave no reason"
+        raise RetryRefusedError(_reason(f"ECS did not start it ({reason})"))
     name = "" if started is None else f": task {started[:_SHORT_ID_LENGTH]}"
     return MemoryRetry(
         sentence=f"Started again with {'more memory' if was_started else change}{name}.",
@@ -395,11 +395,8 @@ def _called(what: str, call: Callable[[], _Result]) -> _Result:
     """Call AWS. An answer that a later attempt can change raises DeliveryError, any other
     RetryRefusedError.
     """
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        ParamValidationError,
-    )  # slow to import
+    # Slow to import.
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
     try:
         return call()

@@ -2,11 +2,11 @@
 what a resize saves.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from profiler.core.command_lines import command_line
 from profiler.core.timestamps import NS_PER_SECOND, parse_datetime
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
@@ -36,13 +36,6 @@ class DigestPlace(Struct, frozen=True, kw_only=True):
     source: str | None = None
     stack: str = "STACK"
 
-    def command(self, *words: str) -> str:
-        """A command that runs from any shell with credentials."""
-        where: list[str] = []
-        if self.region is not None:
-            where += ["--region", self.region]
-        return shlex.join(["task-profiler", *words, *where])
-
 
 def summarize(
     night: Night,
@@ -63,7 +56,7 @@ def summarize(
     if not runs.families:
         sentence = f"{night.title}: no run has left a report."
     if not runs.reports:
-        command = place.command("doctor", "--deployed", place.stack)
+        command = command_line("doctor", "--deployed", place.stack, region=place.region)
         lines.append(
             SummaryLine(
                 text="If tasks ran, their reports did not arrive. Look for the reason:",
@@ -102,7 +95,7 @@ def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
     """The families whose newest success of the night took much longer, or used much more memory,
     than the median of their successes before.
     """
-    found: list[tuple[float, SummaryLine]] = []
+    by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
         before = [run for run in successes if run.ended_ns < night.start_ns]
@@ -113,14 +106,14 @@ def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
         if duration is not None and newest.duration_ms is not None:
             taken = format_duration(newest.duration_ms)
             text = f"{family}: took {taken}, {duration:.1f}× its usual time"
-            found.append((duration, SummaryLine(text=text)))
+            by_ratio.append((duration, SummaryLine(text=text)))
         memory = _ratio(newest.peak_mb, [run.peak_mb for run in before])
         if memory is not None and newest.peak_mb is not None:
             used = format_memory(newest.peak_mb)
             text = f"{family}: used {used} of memory, {memory:.1f}× its usual peak"
-            found.append((memory, SummaryLine(text=text)))
-    found.sort(key=lambda ratio_and_line: -ratio_and_line[0])
-    return [line for _, line in found[:_MAX_UNUSUAL]]
+            by_ratio.append((memory, SummaryLine(text=text)))
+    by_ratio.sort(key=lambda ratio_and_line: -ratio_and_line[0])
+    return [line for _, line in by_ratio[:_MAX_UNUSUAL]]
 
 
 def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
@@ -134,7 +127,7 @@ def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
 
 def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
     """The families whose memory peak grows to its limit within 30 nights."""
-    found: list[tuple[int, SummaryLine]] = []
+    by_nights: list[tuple[int, SummaryLine]] = []
     for family, runs in history.runs.items():
         peaks = _peaks_at_the_newest_size(runs)
         if len(peaks) < MIN_RUNS:
@@ -152,9 +145,9 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
             f"{family}: memory {before:.0f} → {format_percent(trend.now)} in {nights} nights, "
             f"full in {nights_left} nights"
         )
-        found.append((nights_left, SummaryLine(text=text)))
-    found.sort(key=lambda nights_and_line: nights_and_line[0])
-    return [line for _, line in found[:_MAX_GROWING]]
+        by_nights.append((nights_left, SummaryLine(text=text)))
+    by_nights.sort(key=lambda nights_and_line: nights_and_line[0])
+    return [line for _, line in by_nights[:_MAX_GROWING]]
 
 
 def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, float]]:
@@ -184,7 +177,7 @@ def _saving_lines(history: FamilyHistory, place: DigestPlace) -> Iterator[Summar
         families = "1 family" if len(savings) == 1 else f"{len(savings)} families"
         yield SummaryLine(
             text=f"Other sizes of {families} would save {format_usd(sum(savings))} a month:",
-            command=place.command("taskdef", "resize", "--from", place.source),
+            command=command_line("taskdef", "resize", source=place.source, region=place.region),
         )
     saved_usd = sum(_saved_usd(history))
     if saved_usd >= _MIN_USD_PER_MONTH:

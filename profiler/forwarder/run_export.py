@@ -30,9 +30,8 @@ class RunExport(Struct, frozen=True):
     exporter: OtlpExporter
     keep: KeepFailures | None
     warn: Callable[[str], None]
-    warn_once: Callable[
-        [str], None
-    ]  # of a signal that the backend does not take at all: it would fill the queue
+    # Of a signal that the backend does not take at all: it would fill the queue.
+    warn_once: Callable[[str], None]
     now_ns: Callable[[], int]
 
     def export(
@@ -57,9 +56,8 @@ class RunExport(Struct, frozen=True):
             nonlocal is_begun
             is_begun = True
             reason = self._export(run, left_seconds())
-            if (
-                reason is not None and self.exporter.is_unauthorized
-            ):  # perhaps the secret was changed
+            # Perhaps the secret was changed.
+            if reason is not None and self.exporter.is_unauthorized:
                 reason = self._export(run, left_seconds(), partial(fetch_secret, is_renewed=True))
             if reason is not None and self.exporter.lacks_signals:
                 self.warn_once(f"All runs are exported without a part. {reason}")
@@ -73,9 +71,8 @@ class RunExport(Struct, frozen=True):
         except Exception as error:
             if is_begun:
                 raise
-            self._store(
-                run, _sentence(error)
-            )  # only the export may need the table: Lambda may not retry the event
+            # Only the export may need the table: Lambda may not retry the event.
+            self._store(run, _sentence(error))
 
     def _export(
         self, run: ExportedRun, max_seconds: float, fetch: FetchSecret = fetch_secret

@@ -21,9 +21,8 @@ from profiler.record.record_model import Record, Report
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
 
-_REGION = re.compile(
-    r"(?!.*-iso[a-z]?-)[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII
-)  # isolated ones have no such console
+# Isolated ones have no such console.
+_REGION = re.compile(r"(?!.*-iso[a-z]?-)[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)
 # The other partitions with a console on the public internet, by the beginning of their Regions.
 _CONSOLE_DOMAINS = {
     "cn-": "console.amazonaws.cn",

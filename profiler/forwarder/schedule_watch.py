@@ -142,24 +142,24 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
 
         Returns what ``watch_schedules`` does.
         """
-        found = self.schedules()
-        self.rules.add(found.schedules, self.now_ns)
-        self._errors.extend(map(ReadError, found.problems))
+        read = self.schedules()
+        self.rules.add(read.schedules, self.now_ns)
+        self._errors.extend(map(ReadError, read.problems))
         counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
-        if found.unread:
+        if read.unread:
             # Tasks are matched with all schedules. The next invocation continues, and looks at the
             # same day.
             raise_errors(self._errors)
             return {
-                "schedules": len(found.schedules) + found.unread,
-                "unknown": found.unread,
+                "schedules": len(read.schedules) + read.unread,
+                "unknown": read.unread,
                 **counts,
             }
-        clusters = self._clusters(found.schedules)
-        longest = max((schedule.window_minutes for schedule in found.schedules), default=0)
+        clusters = self._clusters(read.schedules)
+        longest = max((schedule.window_minutes for schedule in read.schedules), default=0)
         since_ns = self.now_ns - _JUDGED_NS - longest * NS_PER_MINUTE
         judged = judge_schedules(
-            [schedule for schedule in found.schedules if schedule.family != PROOF_FAMILY],
+            [schedule for schedule in read.schedules if schedule.family != PROOF_FAMILY],
             clusters,
             now_ns=self.now_ns,
             since_ns=since_ns,
@@ -172,8 +172,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True
         raise_errors(self._errors)
-        unknown = sum(one.problem is not None for one in judged)
-        return {"schedules": len(found.schedules), "unknown": unknown, **counts}
+        unknown = sum(item.problem is not None for item in judged)
+        return {"schedules": len(read.schedules), "unknown": unknown, **counts}
 
     def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
@@ -197,9 +197,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
 
         The notices of slow tasks need a search, and come last.
         """
-        for one in judged:
-            for due in one.due_times:
-                schedule = one.schedule
+        for item in judged:
+            schedule = item.schedule
+            for due in item.due_times:
                 kind = _KINDS.get(due.outcome)
                 was_seen = self.rules.was_seen_before(schedule, due.due_ns)
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
@@ -208,7 +208,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                         self._due_line(schedule, due, kind),
                         partial(self._completed, schedule, due),
                     )
-        slow = attempt(lambda: self._slow([one.schedule for one in judged], clusters), self._errors)
+        schedules = [item.schedule for item in judged]
+        slow = attempt(lambda: self._slow(schedules, clusters), self._errors)
         for line in slow or ():
             yield line, lambda line: line
 
@@ -313,10 +314,9 @@ def _running(
         by_family.setdefault((schedule.cluster_arn, schedule.family), []).append(schedule)
     for arn, cluster in clusters.items():
         for task in cluster.tasks or ():
-            if task.stopped_ns is None and task.started_ns is not None:
-                starters = (
-                    one for one in by_family.get((arn, task.family), ()) if did_start(one, task)
-                )
-                starter = next(starters, None)
-                if starter is not None:
-                    yield starter, task
+            if task.stopped_ns is not None or task.started_ns is None:
+                continue
+            for schedule in by_family.get((arn, task.family), ()):
+                if did_start(schedule, task):
+                    yield schedule, task
+                    break

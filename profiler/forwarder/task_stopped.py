@@ -75,20 +75,17 @@ class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks. ``settings`` and ``index`` may raise SettingsError."""
 
     settings: Callable[[], NoticeSettings]
-    describe: Callable[
-        [str], Mapping[str, object] | None
-    ]  # by ARN; None if it does not exist or may not be read
+    # By ARN; None if it does not exist or may not be read.
+    describe: Callable[[str], Mapping[str, object] | None]
     run_log: Callable[[StoppedTask, str | None], ReportFinder]
     index: Callable[[], Index | None]
     channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
     print_line: Callable[[str], None]  # into the function's log, the list of all ended runs
     once: Idempotently = lambda _key, work: work()
-    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: (
-        False
-    )  # a monitor of its instance reports the task
-    export: Callable[[EndedTask], None] = lambda _ended: (
-        None
-    )  # after everything else; raises nothing
+    # A monitor of its instance reports the task.
+    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False
+    # After everything else; raises nothing.
+    export: Callable[[EndedTask], None] = lambda _ended: None
     warn: Callable[[str], None] = lambda _sentence: None
 
     def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
@@ -135,7 +132,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             if is_read and log is not None
         ]
         is_expected = bool(streams) and self._has_monitor(ended, containers)
-        found = run_log.find(
+        report_line = run_log.find(
             streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed
         )
         if not run_log.has_time:
@@ -143,7 +140,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
                 "looked for everywhere."
             )
-        ended = replace(ended, report_line=found, report_log=containers.log_of(found))
+        ended = replace(ended, report_line=report_line, report_log=containers.log_of(report_line))
         other_runs = _other_runs(task, containers)
         if other_runs and self._has_monitor(ended, containers):
             ended = replace(ended, also_reported=other_runs)
@@ -153,7 +150,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
         ended = ended.confirmed
-        ended = notice = replace(ended, report_line=_priced(ended, containers, run_log))
+        ended = replace(ended, report_line=_priced(ended, containers, run_log))
+        notice = ended
         if settings is not None:
             if should_notify(notice, settings, if_unusual=True):
                 if outcome.status == "failure":

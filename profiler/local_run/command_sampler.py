@@ -158,7 +158,8 @@ class CommandSampler:
         self._shares = MemoryShares(
             budget, os.sysconf("SC_PAGE_SIZE"), monotonic_ns, time.thread_time_ns
         )
-        self._bound_bytes = self._unsure_bound_bytes = 0
+        self._bound_bytes = 0
+        self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
@@ -166,6 +167,17 @@ class CommandSampler:
         self._memory = TreeMemory()
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
+        self._unmapped = None
+        if prepared.shared_memory is not None:
+            # Not with a group.
+            from profiler.local_run.unmapped_memory import UnmappedMemory
+            from profiler.readers.linux.memory_files import MemoryFiles, memory_devices
+
+            files = MemoryFiles(started.started_wall_ns, memory_devices)
+            self._unmapped = UnmappedMemory(
+                prepared.shared_memory, files, monotonic_ns, time.thread_time_ns
+            )
+        self._with_unmapped_peak_bytes: int | None = None
         self._usable_cpus = len(os.sched_getaffinity(0))
         self._startup_cpu_ns = started.startup_cpu_ns
         self._read_ns = started.started_wall_ns
@@ -179,7 +191,23 @@ class CommandSampler:
     @property
     def peak_bytes(self) -> int | None:
         of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
-        return max_known(of_processes, self.group_memory.bounded(self._memory.peak_bytes))
+        return max_known(
+            of_processes,
+            self.group_memory.bounded(self._memory.peak_bytes),
+            self._with_unmapped_peak_bytes,
+        )
+
+    @property
+    def shared_bound_bytes(self) -> int | None:
+        """The most that the command can have held, if other programs made none of the new shared
+        memory; None if all of it is assigned.
+        """
+        return None if self._unmapped is None else self._unmapped.bound_bytes or None
+
+    @property
+    def has_hidden_processes(self) -> bool:
+        """Whether there was a process of which this user sees nothing in ``/proc``."""
+        return self._tree.has_hidden
 
     def take_pages_cpu_ns(self) -> int:
         """The CPU time that reading pages has taken since the last call; it has its own limit."""
@@ -213,22 +241,25 @@ class CommandSampler:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
         processes reaped so far.
         """
-        processes = self.processes = self._shares.divide(self._tree.read())
+        processes = self._shares.divide(self._tree.read())
+        self.processes = processes
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
         tree_bytes = self._memory.add(processes)
         group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
+        memory_bytes = tree_bytes
         if group is None:
             self._add_bound((tree_bytes or 0) + self._shares.unsure_bytes)
+            memory_bytes = self._with_unmapped(tree_bytes, processes)
         self._quick_memory.follow(processes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
         blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
         sample = ContainerSample(
             read_ns=read_ns,
             cpu_ns=cpu_ns,
-            memory_used_bytes=tree_bytes,
+            memory_used_bytes=memory_bytes,
             pids=sum(process.threads for process in processes),
         )
         if blocks is not None:
@@ -248,9 +279,11 @@ class CommandSampler:
         used_bytes = None
         if group is None:
             used_bytes = self._quick_memory.read()
-            self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
             if used_bytes is None:
                 return None
+            if self._unmapped is not None:
+                used_bytes += self._unmapped.read_quickly(used_bytes, self._quick_memory.pids)
+            self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
         self.last_read_ns = read_ns
         cpu_ns = None
         if read_ns - self._read_ns >= MIN_CPU_STEP_NS:
@@ -260,6 +293,20 @@ class CommandSampler:
             cpu_ns = self._clamp_to_capacity(cpu_ns, read_ns)
         sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used_bytes)
         return _with_group(sample, group)
+
+    def _with_unmapped(
+        self, tree_bytes: int | None, processes: Sequence[ProcessReading]
+    ) -> int | None:
+        """The memory of the processes with the shared memory that none of them maps."""
+        if tree_bytes is None or self._unmapped is None:
+            return tree_bytes
+        mapped_shmem = self._shares.mapped_shmem(processes)
+        pids = {process.pid for process in processes}
+        unmapped_bytes = self._unmapped.read(tree_bytes, mapped_shmem, pids)
+        memory_bytes = tree_bytes + unmapped_bytes
+        if unmapped_bytes:
+            self._with_unmapped_peak_bytes = max_known(self._with_unmapped_peak_bytes, memory_bytes)
+        return memory_bytes
 
     def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
         """The CPU time now: of the group, else of the processes if they are the same ones as at

@@ -253,7 +253,8 @@ class LiveView:
         self._read_usual = read_usual
         self._usual: UsualDuration | None = None
         self._course = RunSeries(started_ns, NS_PER_SECOND // 50, MAX_PICTURE_WIDTH)
-        self._last = self._drawn = ContainerSample(read_ns=started_ns, cpu_ns=0)
+        self._last = ContainerSample(read_ns=started_ns, cpu_ns=0)
+        self._drawn = self._last
         self._drawn_cpu_ns: Mapping[tuple[int, int], int] = {}
         self._notices: tuple[str, ...] = ()
 

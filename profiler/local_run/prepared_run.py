@@ -15,7 +15,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from msgspec import Struct
 
@@ -25,6 +25,9 @@ from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cg
 from profiler.readers.cgroup.hierarchy import Cgroups, read_own_cgroups
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessTree, list_children
+
+if TYPE_CHECKING:
+    from profiler.readers.cgroup.shared_memory import SharedMemory
 
 # The limit of a task definition's family.
 MAX_NAME_CHARS = 255
@@ -311,13 +314,15 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
     ``preexisting_children`` are the descendants of this process that are not the command's.
     ``floor_bytes`` is the high-water mark of this process's memory at the fork.
-    ``oom_kills_before`` counts the kills in this process's group.
+    ``oom_kills_before`` counts the kills in this process's group. ``shared_memory`` has what there
+    was before the start; None if a group counts the command's.
     """
 
     run_id: str
     cgroups: Cgroups
     own_cgroup: CommandCgroup
     oom_kills_before: int | None
+    shared_memory: "SharedMemory | None"
     preexisting_children: tuple[int, ...]
     floor_bytes: int | None
     held: HeldCommand
@@ -396,6 +401,11 @@ def prepare_run(
     run_id = str(uuid.uuid4())
     cgroups = read_own_cgroups()
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
+    shared_memory = None
+    if not own_cgroup.counts_memory:
+        from profiler.readers.cgroup.shared_memory import SharedMemory  # only where it is needed
+
+        shared_memory = SharedMemory(cgroups)
 
     def measure() -> bytes:
         counted = own_cgroup.start_counting()
@@ -420,6 +430,7 @@ def prepare_run(
                 cgroups=cgroups,
                 own_cgroup=own_cgroup,
                 oom_kills_before=oom_kills_before,
+                shared_memory=shared_memory,
                 preexisting_children=preexisting_children,
                 floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,
                 held=held,
@@ -430,6 +441,8 @@ def prepare_run(
                 session = make_session()
             yield prepared, session
     finally:
+        if shared_memory is not None:
+            shared_memory.close()
         own_cgroup.remove(clock.sleep)
 
 

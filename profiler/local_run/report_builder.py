@@ -47,6 +47,14 @@ _MEMORY_IS_UNSURE = (
     "The memory peak may have been {} or more: how many pages the processes share could not be "
     "read often enough."
 )
+_SHARED_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
+    "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
+)
+_PROCESSES_ARE_HIDDEN = (
+    "The memory peak and average are lower bounds: /proc hides processes of another user from "
+    "this one (mount option hidepid)."
+)
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and "
     "the command may have run on."
@@ -89,6 +97,7 @@ class ReportBuilder(Struct, eq=False):
         return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
 
     def _observed_so_far(self) -> RunObservation:
+        """What the sampler has seen of a command that still runs."""
         sampler = self._sampler
         observation = RunObservation(
             started_ns=self._sampler.started.started_wall_ns,
@@ -127,9 +136,10 @@ class ReportBuilder(Struct, eq=False):
                 command.peak_bytes,
                 ending,
                 group_peak,
-                had_several_processes=command.max_processes > 1,
+                had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
                 floor_bytes=prepared.floor_bytes,
-            ),
+            )
+            + observed("shared memory", command.shared_bound_bytes, "unsure"),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,
@@ -147,19 +157,14 @@ class ReportBuilder(Struct, eq=False):
     def result(self, observation: RunObservation, ending: CommandExit) -> RunResult:
         """The result of the ended command."""
         plan = self._sampler.plan
-        bound_bytes = self._sampler.command.memory_bound_bytes
-        is_unsure = observation.peak.source == "sampled" and lacks_memory(
-            observation.peak.size_bytes or 0, bound_bytes
-        )
-        warnings = self._warnings(ending)
-        if is_unsure:
-            warnings += (_MEMORY_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
+        doubts = self._memory_doubts(observation)
+        warnings = self._warnings(ending) + doubts
         placement = None if self._request is None else self._request.result()
         # A limit may have changed during the run.
         self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         record = self._record(observation, placement, warnings)
         now_ns = self._sampler.prepared.clock.wall_ns()
-        if self._has_evidence(record) and not is_unsure:
+        if self._has_evidence(record) and not doubts:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
 
             record = with_recommendation(record, plan.prices, time=format_ms(now_ns))
@@ -177,7 +182,25 @@ class ReportBuilder(Struct, eq=False):
             memory_bound_mb=bound_mb,
         )
 
+    def _memory_doubts(self, observation: RunObservation) -> tuple[str, ...]:
+        """Why the memory peak may have been notably larger: one sentence for each reason."""
+        peak = observation.peak
+        if peak.source != "sampled":
+            return ()
+        command = self._sampler.command
+        doubts: tuple[str, ...] = ()
+        for bound_bytes, sentence in (
+            (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
+            (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
+        ):
+            if lacks_memory(peak.size_bytes or 0, bound_bytes):
+                doubts += (sentence.format(format_memory(bound_bytes / MIB)),)
+        if command.has_hidden_processes and not self._sampler.prepared.own_cgroup.counts_memory:
+            doubts += (_PROCESSES_ARE_HIDDEN,)
+        return doubts
+
     def _warnings(self, ending: CommandExit) -> tuple[str, ...]:
+        """What is missing in the record, and why."""
         warnings = self._notices.warnings
         if self._sampler.samples.failures:
             warnings += ("The command's processes could not be read in /proc.",)

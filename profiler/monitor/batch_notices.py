@@ -42,9 +42,8 @@ class BatchNotices(Struct, eq=False):
                 expected_seconds=self._settings.expected_seconds,
                 interval_ns=self._sampler.interval_ns,
             )
-            state = batch.notices = NoticeState(
-                notices, self._clock.wall_ns() - self._clock.monotonic_ns()
-            )
+            state = NoticeState(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
+            batch.notices = state
         usage = batch.usage
         if usage is not None and usage.last_sample is not None and usage.samples != state.samples:
             state.samples = usage.samples

@@ -14,6 +14,7 @@ from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
 AT_LEAST: Final = "≥"
+APPROXIMATELY: Final = "≈ "
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60

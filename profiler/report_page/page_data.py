@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
 from profiler.core.timestamps import parse_ns
@@ -236,7 +237,8 @@ def size_rows(
             sizes.append(size | {"holdsMemory": option.holds_memory})
         resize = None
         if choice.changes and choice.is_fargate and not evidence.is_moved:
-            resize = evidence.family.name
+            family = evidence.family
+            resize = command_line("taskdef", "resize", family.name, region=family.region)
         yield without_none(
             {
                 "current": advised["current"],

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from heapq import merge
@@ -23,7 +24,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND
+from profiler.core.timestamps import (
+    DAYS_PER_MONTH,
+    NS_PER_DAY,
+    NS_PER_MINUTE,
+    NS_PER_MS,
+    NS_PER_SECOND,
+)
 from profiler.record.units import format_duration
 from profiler.schedules.schedule_model import Schedule
 
@@ -38,6 +45,8 @@ _AHEAD_NS = 366 * NS_PER_DAY
 # Where the shortest time between two due times is looked for: each day of a month.
 _MAX_GAPS = 2_000
 _GAPS_AHEAD_NS = 40 * NS_PER_DAY
+# Of a schedule that is due more often, four weeks are enough to count.
+_OFTEN_A_DAY = 8
 _MINUTE = timedelta(minutes=1)
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -264,7 +273,8 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
 def _read_expression(expression: str) -> _Expression:
     try:
         match = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
-        name = inner = ""
+        name = ""
+        inner = ""
         if match is not None:
             name, inner = match.groups()
         if name == "cron":
@@ -316,6 +326,30 @@ def shortest_gap_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
             gaps_ns += _gaps_ns(islice(ahead, 2))
     gaps_ns += _gaps_ns(islice(merge(*dues), _MAX_GAPS))
     return min(gaps_ns) / NS_PER_MS if gaps_ns else None
+
+
+def due_a_month(schedules: Sequence[Schedule], now_ns: int) -> float | None:
+    """The mean number of tasks that schedules start in a month; None if nothing is due.
+
+    What happens once, an ``at(…)``, is no rate, and an expression that cannot be read is unknown.
+    """
+    total = 0.0
+    for schedule in schedules:
+        with suppress(ScheduleExpressionError):
+            total += _due_a_day(schedule, now_ns) * schedule.task_count
+    return total * DAYS_PER_MONTH or None
+
+
+def _due_a_day(schedule: Schedule, now_ns: int) -> float:
+    """Counted in four weeks, or in a year if the schedule is not due every hour."""
+    if isinstance(_read_expression(schedule.expression), datetime):
+        return 0
+    known = schedule if are_times_known(schedule) else replace(schedule, created_ns=now_ns)
+    for days in (28, 364):
+        due = sum(1 for _ in due_times(known, now_ns, now_ns + days * NS_PER_DAY))
+        if due > days * _OFTEN_A_DAY:
+            break
+    return due / days
 
 
 def _start_windows(schedule: Schedule, dues_ns: Iterable[int]) -> Iterator[tuple[int, int]]:

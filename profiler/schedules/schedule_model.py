@@ -10,8 +10,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import family_of
+from profiler.core.ecs_terms import arn_account, arn_region, family_of
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND
+from profiler.record.family_identity import FamilyKey
 
 ScheduleKind = Literal["schedule", "rule"]
 # ``refused``: AWS did not start the task. ``due``: within the grace period or the window. ``none``:
@@ -68,6 +69,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def family(self) -> str:
         return family_of(self.definition_arn)
+
+    @property
+    def family_key(self) -> FamilyKey:
+        """The family that it starts, in the account and the Region of its cluster."""
+        return FamilyKey(self.family, arn_account(self.cluster_arn), arn_region(self.cluster_arn))
 
     @property
     def started_by(self) -> str:

@@ -105,9 +105,8 @@ def open_session(
     if signature is not None:
         session.auth = signature
     elif key:
-        if not (
-            key.isascii() and key.isprintable()
-        ):  # the HTTP client's error would contain the key
+        # The HTTP client's error would contain the key.
+        if not (key.isascii() and key.isprintable()):
             raise UsageError(
                 "The API key contains an invalid character: check it for line ends and quotes."
             )

@@ -20,6 +20,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.units import (
+    APPROXIMATELY,
     VCPU_DIGITS,
     as_number,
     format_count,
@@ -30,21 +31,26 @@ from profiler.record.units import (
 from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
+from profiler.sizing.month import Month, measured_month
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.reasons import reasons
 from profiler.sizing.run_facts import facts_of
-from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month, usd_per_month
+from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 # What the runs say about the current size.
 AdviceVerdict = Literal["saves", "too small", "less is enough", "fits", "not known"]
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """The recommended size for a family, with the evidence and the reasons."""
+    """The recommended size for a family, with the evidence and the reasons.
+
+    ``month``: None if neither a measurement nor an estimate was asked for or possible.
+    """
 
     evidence: Evidence
     choice: SizeDecision
     reasons: tuple[str, ...]
+    month: Month | None = None
 
     @property
     def risk(self) -> str | None:
@@ -105,7 +111,7 @@ class Advice(Struct, frozen=True, kw_only=True):
     @property
     def usd_per_month(self) -> float | None:
         """What the runs cost in a month at the current size."""
-        return usd_per_month(self.usd_per_run, self.evidence)
+        return self.in_a_month(self.usd_per_run)
 
     @property
     def saving_usd_per_month(self) -> float | None:
@@ -115,36 +121,58 @@ class Advice(Struct, frozen=True, kw_only=True):
         chosen = self.choice.chosen
         if chosen is None:
             return None
-        return usd_per_month(chosen.usd_saved_at(self.choice.factor.max), self.evidence)
+        return self.in_a_month(chosen.usd_saved_at(self.choice.factor.max))
+
+    def in_a_month(self, usd_per_run: float | None) -> float | None:
+        """The price of a run × the runs a month; None if one of them is unknown."""
+        if usd_per_run is None or self.month is None:
+            return None
+        return usd_per_run * self.month.runs
+
+    @property
+    def has_estimated_month(self) -> bool:
+        return self.month is not None and self.month.is_estimate
 
     def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str | None:
         """A sentence if the recommended size saves at least ``min_saving_percent``, and in a
-        month the USD.
+        month the USD, which an estimate of the runs a month does not prove.
         """
         saving_percent = self.choice.saving_percent
         usd = self.saving_usd_per_month
         if not self.choice.changes or saving_percent is None or saving_percent < min_saving_percent:
             return None
-        if min_saving_usd and (usd is None or usd < min_saving_usd):
+        if min_saving_usd and (usd is None or usd < min_saving_usd or self.has_estimated_month):
             return None
         text = f"the recommended size saves {format_percent(saving_percent)}"
         if usd is not None:
-            text += f", {format_usd(usd)} a month"
+            mark = APPROXIMATELY if self.has_estimated_month else ""
+            text += f", {mark}{format_usd(usd)} a month"
         return text
 
 
 def advise(
-    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, *, brief: bool = False
+    evidence: Evidence,
+    policy: Policy,
+    price_overrides: PriceOverrides,
+    *,
+    brief: bool = False,
+    month: Month | None = None,
 ) -> Advice:
-    """Recommend a size for a family where its latest run was. ``brief``: no other sizes."""
+    """Recommend a size for a family where its latest run was.
+
+    ``brief``: no other sizes. ``month``: an estimate, for a window too short to measure it.
+    """
     choice = recommend_size(evidence, policy, price_overrides)
-    return Advice(evidence=evidence, choice=choice, reasons=reasons(evidence, choice, brief=brief))
+    month = measured_month(evidence) or month
+    sentences = reasons(evidence, choice, month, brief=brief)
+    return Advice(evidence=evidence, choice=choice, reasons=sentences, month=month)
 
 
 def as_json(advice: Advice) -> Mapping[str, Any]:
     """Build the object that ``recommend --json`` prints; unknown values are null."""
     evidence = advice.evidence
     choice = advice.choice
+    month = advice.month
     return {
         "family": evidence.family.name,
         "accountId": evidence.family.account_id,
@@ -156,6 +184,8 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
         "savingPercent": choice.saving_percent,
         "usdPerMonth": rounded_usd(advice.usd_per_month),
         "savingUsdPerMonth": rounded_usd(advice.saving_usd_per_month),
+        "runsPerMonth": None if month is None else round(month.runs, 2),
+        "monthBasis": None if month is None else month.basis,
         "idleGpuHoursPerMonth": idle_gpu_hours_per_month(evidence),
         "sizes": [_option(option) for option in choice.options],
         "reasons": list(advice.reasons),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import known_values, max_known, mean_known
+from profiler.core.optional_math import known_values, max_known, mean_known, min_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
 from profiler.record.record_model import (
@@ -158,16 +158,30 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return size_of(self.latest)
 
 
+class TasksRead(Struct, frozen=True, kw_only=True):
+    """The tasks of a family that were read, of which only the last ones are evidence."""
+
+    tasks: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def window_ns(self) -> int:
+        """The time from the first to the last start."""
+        return (self.last_ns or 0) - (self.first_ns or 0)
+
+
 class Families:
     """Collects the ``last`` runs of each family.
 
-    Memory is bounded: older runs are dropped on the way.
+    Memory is bounded: older runs are dropped on the way, and only counted.
     """
 
     def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
         self._last = last
         self._on_fargate = on_fargate
         self._families: dict[FamilyKey, dict[tuple[str, str, str], RunFacts]] = {}
+        self._dropped: dict[FamilyKey, TasksRead] = {}
 
     def add(self, report: Report, *, is_confirmed: bool = True) -> None:
         """Add the run of a final report to its family; a repeated line of the same run is
@@ -177,7 +191,12 @@ class Families:
         runs = self._families.setdefault(run.family, {})
         runs.setdefault(run.key, run)
         if len(runs) >= 2 * self._last + 100:
-            self._families[run.family] = {run.key: run for run in self._newest(runs)}
+            kept = {run.key: run for run in self._newest(runs)}
+            self._families[run.family] = kept
+            tasks = {run.record.task_id for run in runs.values()}
+            tasks -= {run.record.task_id for run in kept.values()}
+            dropped = self._dropped.get(run.family, TasksRead())
+            self._dropped[run.family] = _with_runs(dropped, runs.values(), len(tasks))
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
         """Aggregate the last runs of each family, in the order of the families; None if none of
@@ -189,12 +208,31 @@ class Families:
             evidence[key] = evidence_of_runs(key, runs, self._on_fargate)
         return evidence
 
+    def tasks_read(self) -> Mapping[FamilyKey, TasksRead]:
+        """The tasks that were added; one whose lines came far apart may count twice."""
+        read = {}
+        for key, runs in self._families.items():
+            tasks = {run.record.task_id for run in runs.values()}
+            dropped = self._dropped.get(key, TasksRead())
+            read[key] = _with_runs(dropped, runs.values(), len(tasks))
+        return read
+
     def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
         """The last runs of each family, in the order of time."""
         return {key: self._newest(runs) for key, runs in self._families.items()}
 
     def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
         return in_order(runs.values())[-self._last :]
+
+
+def _with_runs(read: TasksRead, runs: Iterable[RunFacts], tasks: int) -> TasksRead:
+    """Add so many tasks, within the time of these runs."""
+    starts_ns = [run.began_ns for run in runs]
+    return TasksRead(
+        tasks=read.tasks + tasks,
+        first_ns=min_known(read.first_ns, *starts_ns),
+        last_ns=max_known(read.last_ns, *starts_ns),
+    )
 
 
 def evidence_of_runs(

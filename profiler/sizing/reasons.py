@@ -1,7 +1,7 @@
 """The sentences that explain a recommended size."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import first_names
@@ -10,6 +10,7 @@ from profiler.record.record_model import SlowdownBounds
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
+    APPROXIMATELY,
     format_count,
     format_duration,
     format_memory,
@@ -24,14 +25,22 @@ from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.month import Month, MonthBasis
 from profiler.sizing.trend import Growth, growth
-from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month, usd_per_month
+from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
 _MIN_PERCENT = 0.5
+_MONTH_BASES: Mapping[MonthBasis, str] = {
+    "schedule": " by its schedules",
+    "window": ", as many a day as its runs show",
+    "nightly": ", if it runs nightly",
+}
 
 
-def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
+def reasons(
+    evidence: Evidence, choice: SizeDecision, month: Month | None, *, brief: bool = False
+) -> tuple[str, ...]:
     """Return the sentences, the most important first.
 
     ``brief`` leaves out the sizes that were not chosen.
@@ -43,8 +52,8 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(evidence, choice),
-        *_price_on_fargate(evidence, choice),
-        *_cost(evidence, choice),
+        *_price_on_fargate(evidence, choice, month),
+        *_cost(evidence, choice, month),
         *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
         *_growth(evidence, choice),
         *_spike_and_devices(evidence),
@@ -209,7 +218,7 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
-def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
     saving_percent = choice.saving_percent
     chosen = choice.chosen
     if saving_percent is None or chosen is None or not choice.changes:
@@ -236,21 +245,25 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     at_least = "at least " if is_on_spot(evidence.latest.cost) else ""
     yield (
         f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), evidence)}{duration}."
+        f"run{_monthly(abs(saved_usd), month)}{duration}."
     )
 
 
-def _monthly(usd_per_run: float, evidence: Evidence) -> str:
-    runs = runs_per_month(evidence)
-    usd = usd_per_month(usd_per_run, evidence)
-    if runs is None or usd is None:
+def _monthly(usd_per_run: float, month: Month | None) -> str:
+    if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
-    count = f"{runs:.0f}" if runs >= _MANY_RUNS else f"{runs:.2g}"
-    return f", about {format_usd(usd)} a month at {count} {'run' if count == '1' else 'runs'}"
+    runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
+    count = f"{runs} {'run' if runs == '1' else 'runs'}"
+    money = format_usd(usd_per_run * month.runs)
+    if month.basis == "measured":
+        return f", about {money} a month at {count}"
+    return f", {APPROXIMATELY}{money} a month at {count}{_MONTH_BASES[month.basis]}"
 
 
-def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _price_on_fargate(
+    evidence: Evidence, choice: SizeDecision, month: Month | None
+) -> Iterator[str]:
     """The cost on Fargate of a run of another place, or why it is unknown."""
     chosen = choice.chosen
     region = evidence.on_fargate
@@ -269,7 +282,7 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
-            f"{most}{format_usd(usd)}{_monthly(usd, evidence)}."
+            f"{most}{format_usd(usd)}{_monthly(usd, month)}."
         )
 
 

@@ -5,13 +5,12 @@ is chosen from.
 from msgspec import Struct
 
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
-from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.month import Month, measured_month
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 
@@ -210,13 +209,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
 
 def runs_per_month(evidence: Evidence) -> float | None:
-    """Estimate the tasks per month from the window; None for fewer than 5 tasks or a window
-    shorter than a day.
-    """
-    steps = evidence.usage.window_tasks - 1
-    if steps < MIN_RUNS - 1 or evidence.usage.window_ns < NS_PER_DAY:
-        return None
-    return steps / (evidence.usage.window_ns / NS_PER_DAY) * (365.25 / 12)
+    """The tasks per month, if the window is long enough to measure them."""
+    return known(_runs_of, measured_month(evidence))
+
+
+def _runs_of(month: Month) -> float:
+    return month.runs
 
 
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:

@@ -119,7 +119,8 @@ def planned_policy(
             changed[statements.index(own)] = {**own, "Resource": new["Resource"]}
         return {**(existing or policy(())), "Statement": changed}
 
-    exact = resources = _without_covered(sorted(allowed | streams))
+    exact = _without_covered(sorted(allowed | streams))
+    resources = exact
     exact_characters = characters(document(exact))
     while characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
         prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")

@@ -184,7 +184,8 @@ class _YamlReader:
         begin = start.start_mark.index
         at = begin
         while not type(event := next(self._events)).__name__.endswith("EndEvent"):
-            first = node = self._node(event)
+            first = self._node(event)
+            node = first
             key = ""
             mark = "-"
             if kind == "mapping":

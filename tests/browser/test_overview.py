@@ -37,6 +37,17 @@ def bars(tab: Page) -> Counter[str]:
     return Counter(name.rpartition(", ")[2] for name in tab.evaluate(BARS))
 
 
+@pytest.mark.parametrize("width", [390, 700, 1040, 1440])
+def test_every_tile_has_room_for_its_texts(opened: Opener, ecs_dashboard: Path, width: int) -> None:
+    tab = opened(ecs_dashboard, width=width)
+    assert tab.locator("#tiles .tile").count() > 7
+    cut = tab.evaluate(
+        "[...document.querySelectorAll('#tiles .tile')].filter((one) => one.scrollWidth > "
+        "one.clientWidth).map((one) => one.textContent)"
+    )
+    assert cut == []
+
+
 def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
     opened: Opener, ecs_dashboard: Path
 ) -> None:
@@ -109,7 +120,7 @@ def test_arrow_keys_move_between_the_bars_and_enter_opens_one(
     before = "nightly-etl, 2026-11-19"
     for key, expected in (
         ("ArrowLeft", before),
-        ("ArrowDown", "infer, "),
+        ("ArrowDown", "laptop, "),
         ("ArrowDown", "invoices"),
     ):
         tab.keyboard.press(key)

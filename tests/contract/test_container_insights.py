@@ -207,7 +207,8 @@ def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
     assert done.returncode == 1
     assert "No ECS cluster matches 'x*'" in done.stderr
     assert "Container Insights is off for jobs-old: " in done.stderr
-    assert logs.operations == {"FilterLogEvents", "ListClusters"}
+    schedules = {"ListRules", "/schedules"}
+    assert logs.operations == {"FilterLogEvents", "ListClusters", *schedules}
     for glob, sentence in (
         ("x*", "No ECS cluster matches 'x*'"),
         ("web", "Container Insights is off for web"),

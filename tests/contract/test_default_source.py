@@ -3,6 +3,11 @@ the families' newest definitions, on moto. Each is attacked in its own test.
 """
 
 import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +15,13 @@ from typing import Any
 import boto3
 import pytest
 
+from profiler.core.command_lines import command_line
 from tests.aws_proxy import AwsProxy
 from tests.resize_account import BATCH, LOG_GROUP, MONITOR, Account, logs_to
 from tests.runs import history_of, report
 from tools.moto_server import fake_aws
 
+LISTED = "ListTaskDefinitionFamilies"
 SAID = "task-profiler: Runs are read from the log group"
 
 
@@ -272,6 +279,51 @@ def test_the_logs_of_services_are_not_read(account: Account, proxy: AwsProxy) ->
     assert "/ecs/web" not in done.stderr
     bodies = [json.loads(body) for name, body in proxy.bodies if name == "FilterLogEvents"]
     assert {body["logGroupName"] for body in bodies} == {"/ecs/a"}
+
+
+def test_a_family_that_is_nearly_right_gets_a_suggestion(empty: Account) -> None:
+    empty.family("nightly-etl")
+    for command in ("resize", "add-monitor"):
+        option = () if command == "resize" else ("--family",)
+        done = empty.command("taskdef", command, *option, "nightly-elt")
+        assert done.returncode == 1
+        assert done.stderr.endswith("Did you mean nightly-etl?\n")
+
+
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
+    empty: Account, proxy: AwsProxy, command: str
+) -> None:
+    empty.logging_to("/ecs/a", "a", count=1)
+    words = ("taskdef", command, *(() if command == "resize" else ("--family",)), "a")
+    environment = {**os.environ, **empty.aws.environment(), "AWS_ENDPOINT_URL": proxy.url}
+    said = threading.Event()
+
+    def wait(operation: str, _body: bytes) -> None:
+        if operation == LISTED:
+            said.wait(60)
+
+    proxy.before = wait
+    process = subprocess.Popen(
+        (sys.executable, "-m", "profiler", *words), env=environment, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline().decode()
+    said.set()
+    process.communicate(timeout=60)
+    assert line == "task-profiler: Reading task definitions, schedules and tasks …\n"
+
+
+# Printed commands
+
+
+def test_a_printed_command_runs_in_a_shell_with_credentials_alone(account: Account) -> None:
+    line = command_line("taskdef", "resize", "a", log_group="/ecs/a", region="us-east-1")
+    _, *words = shlex.split(line)
+    elsewhere = {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "", "TASK_PROFILER_FROM": "none"}
+    done = account.command(*words, "--json", **elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert rows(done.stdout)["a"]["runs"] == 25
 
 
 # Reading commands with --cluster

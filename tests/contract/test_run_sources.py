@@ -395,3 +395,33 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     assert "task.stacks" not in done.stdout
     # Those of the fixture, and the call stacks of another task are not its.
     assert "not of their log stream's task" in done.stderr
+
+
+def test_show_from_log_groups_saves_what_recommend_saves(aws: FakeAws) -> None:
+    """Two families share the group, and another prefix has runs of the same name elsewhere."""
+    group = "/ecs/shared"
+    aws.create_log_group(group)
+    logs = aws.client("logs")
+    made = []
+    for number in range(12):
+        for family, peak_mb in (("load", 900), ("check", 1900)):
+            started_ns = NOW_NS - number * 20 * 3_600_000 * NS_PER_MS
+            run = report(
+                family=family,
+                task_id=f"{peak_mb:016x}{number:016x}",
+                started_at=format_ms(started_ns),
+                finished_at=None,
+                peak_mb=peak_mb if number else peak_mb / 2,
+                size=(2, 4096),
+                log_group=group,
+            )
+            made.append(replace(run, time=format_ms(started_ns + 600_000 * NS_PER_MS)))
+    put_in_own_streams(logs, group, *map(text, made), prefix="etl/jobs")
+    source = ("--from", f"logs:{group}")
+    for family in ("load", "check"):
+        found = run_here(aws.environment(), "recommend", family, "--json", *source)
+        advice = json.loads(found.stdout)
+        size = advice["recommended"]
+        shown = run_here(aws.environment(), "show", family, *source).stdout
+        vcpu = f"{size['vcpu']:g} vCPU, {size['memoryMB'] / 1024:g} GB"
+        assert f"{vcpu}, saves {advice['savingPercent']:.0f} % (based on 12 runs)" in shown

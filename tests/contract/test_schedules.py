@@ -135,9 +135,8 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     assert one.window_minutes == 5
     assert one.task_count == 2
     assert one.cluster_arn == CLUSTER
-    assert (one.starts_ns, one.ends_ns) == tuple(
-        int(day.timestamp()) * NS_PER_SECOND for day in (start, end)
-    )
+    assert one.starts_ns == int(start.timestamp()) * NS_PER_SECOND
+    assert one.ends_ns == int(end.timestamp()) * NS_PER_SECOND
     assert began <= (one.created_ns or 0) <= time.time_ns()
     assert one.modified_ns == one.created_ns
     assert one.dead_letter_arn == "arn:aws:sqs:us-east-1:123456789012:dead"

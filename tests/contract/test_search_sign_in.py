@@ -234,9 +234,9 @@ def test_https_on_a_port_without_tls() -> None:
         (200, b'{"status": "ok"}', "no reason given"),
         (200, b"[]", "no reason given"),
         (200, b'{"hits": []}', "no reason given"),
-        (200, b"<html>Sign in</html>", "no reason given"),
-        (404, b"<html>nothing here</html>", "no reason given"),
+        (401, b"<html>Sign in</html>", "no reason given"),
         (401, b"", "no reason given"),
+        (502, b"<html>Bad gateway</html>", "no reason given"),
         (400, b'{"error": {"root_cause": [{"reason": "no mapping"}]}}', "no mapping"),
     ],
 )
@@ -248,3 +248,11 @@ def test_a_refusal_and_something_else_are_named_with_the_address(
     assert isinstance(result.exception, TaskProfilerError)
     refused = f"{server.url} rejected the search (HTTP {status}: {reason}): "
     assert str(result.exception).startswith(refused)
+
+
+@pytest.mark.parametrize("status", [200, 404, 405])
+def test_an_address_that_answers_with_a_page_is_no_search_cluster(status: int) -> None:
+    with OneAnswer(status, b"<html>Welcome</html>") as server:
+        result = CliRunner().invoke(group, ["history", "--from", server.url])
+    assert isinstance(result.exception, TaskProfilerError)
+    assert str(result.exception).startswith(f"{server.url} is no Elasticsearch or OpenSearch: ")

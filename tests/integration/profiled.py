@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler.record.record_model import Record, Report, decode
 from tests.values import present
+from tools.waiting import READINGS
 
 LIMIT_SECONDS = 120
 PROGRAM = (sys.executable, "-m", "profiler")
@@ -58,3 +59,18 @@ def profiled(
     done = run(*words, options=("--interval", "0.1"), env={**os.environ, **environment, **own})
     assert done.returncode == 0, done.stderr
     return report_of(done.stderr).record, done.stderr.decode().splitlines()[:-1]
+
+
+_NOBODY = 65534
+# Runs the program as another user, in a process that has loaded everything before: that user may
+# not see the interpreter's files.
+AS_NOBODY = f"""
+import os
+from profiler.cli import main, run_without_click
+command = {python(f"{READINGS}wait_for_readings(10)")!r}
+run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])
+os.setgroups([])
+os.setgid({_NOBODY})
+os.setuid({_NOBODY})
+main()
+"""

@@ -21,11 +21,18 @@ from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, PYTHON, RUN, python, report_of, run
+from tests.integration.profiled import (
+    AS_NOBODY,
+    LIMIT_SECONDS,
+    PYTHON,
+    RUN,
+    python,
+    report_of,
+    run,
+)
 from tests.values import present, without_lost_waits
 from tools.waiting import READINGS, wait_until
 
-_NOBODY = 65534
 _MIB = 2**20
 
 
@@ -290,16 +297,6 @@ def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
 
 
 _BURN_IN_SHELL = ("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
-_AS_NOBODY = f"""
-import os
-from profiler.cli import main, run_without_click
-command = {python(f"{READINGS}wait_for_readings(10)")!r}
-run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])
-os.setgroups([])
-os.setgid({_NOBODY})
-os.setuid({_NOBODY})
-main()
-"""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
@@ -311,7 +308,7 @@ def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
     report.touch(0o666)
     report.chmod(0o666)
     with report.open("wb") as file:
-        command = (sys.executable, "-c", _AS_NOBODY, "run", "--json", "--", *_BURN_IN_SHELL)
+        command = (sys.executable, "-c", AS_NOBODY, "run", "--json", "--", *_BURN_IN_SHELL)
         finished = subprocess.run(command, stderr=file, check=False, timeout=LIMIT_SECONDS)
     lines = [line for line in report.read_bytes().splitlines() if line.startswith(b"{")]
     assert finished.returncode == 0, report.read_bytes()

@@ -130,6 +130,18 @@ test("advice says what a change saves, or why there is none", () => {
   assert.equal(adviceText(undefined), "–");
 });
 
+test("a reservation that is larger than needed has the word of the other outputs", () => {
+  const advice = {
+    current: { vcpu: 4, memoryMB: 16384 },
+    recommended: { vcpu: 0.5, memoryMB: 896 },
+    changes: true,
+    fits: false,
+  };
+  assert.equal(adviceText(advice, []), "less is enough");
+  const run = runAt(0, { outcome: "success", taskSize: [4, 16384] });
+  assert.equal(runAdviceText(run, advice), "0.5 vCPU, 896 MB recommended: less is enough.");
+});
+
 test("a size fits where a run has succeeded and none was killed for memory", () => {
   const advice = { ...ADVICE, changes: false, fits: true };
   const fitting = runAt(0, { taskSize: [1, 2048] });
@@ -155,7 +167,13 @@ test("a killed run names the memory that was too little and the one that is reco
     runAdviceText({ ...killed, taskSize: undefined, size: 4096 }, { ...ADVICE, recommended }),
     "Ran out of memory with 4 GB; 5 GB recommended.",
   );
+  const largest = { ...killed, taskSize: [32, 249856] };
+  assert.equal(
+    runAdviceText(largest, { ...ADVICE, recommended: {} }),
+    "Ran out of memory with 32 vCPU, 244 GB; no size has enough.",
+  );
   const success = runAt(0, { outcome: "success", taskSize: [1, 2048] });
+  assert.equal(runAdviceText(success, { recommended: {}, risk: "a run was killed" }), "No size has enough memory.");
   assert.equal(runAdviceText(success, ADVICE), "0.5 vCPU, 1 GB recommended: saves 50 %, $10.00 a month.");
   assert.equal(runAdviceText(success, { recommended: { vcpu: 1, memoryMB: 832 } }), "1 vCPU, 832 MB recommended.");
   assert.equal(runAdviceText(success, { ...ADVICE, changes: false, fits: true }), "1 vCPU, 2 GB fits.");

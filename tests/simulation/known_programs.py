@@ -370,13 +370,18 @@ def _sleep_until(moment: float) -> None:
 
 
 def _compute_together(began: float, seconds: float) -> list[int]:
+    """Compute for a moment once a second; returns how long each time waited for a CPU.
+
+    From the wake-up until the end of its work, a process either computes or waits. The kernel's
+    own count is no witness of the first wait, as it sometimes includes a part of the sleep.
+    """
     waits = []
     for number in range(1, int(seconds)):
         _sleep_until(began + number)
-        before_ns, until = cpu_wait_ns(), time.process_time() + _WORKER_SECONDS
+        until = time.process_time() + _WORKER_SECONDS
         while time.process_time() < until:
             sum(range(1000))
-        waits.append(cpu_wait_ns() - before_ns)
+        waits.append(round(1e9 * (time.monotonic() - began - number - _WORKER_SECONDS)))
     return waits
 
 

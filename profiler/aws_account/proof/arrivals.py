@@ -138,24 +138,24 @@ class EvidenceReader(Struct, kw_only=True):
             described = self.open_client("ecs").describe_tasks(
                 cluster=self.plan.cluster, tasks=arns
             )
-        for found in described["tasks"]:
-            task = started[task_id(found["taskArn"])]
-            task.state = found["lastStatus"]
-            task.platform = found.get("platformVersion")
-            task.instance_arn = found.get("containerInstanceArn")
-            task.end = parse_stopped_task({"detail": _with_texts(found)})
+        for description in described["tasks"]:
+            task = started[task_id(description["taskArn"])]
+            task.state = description["lastStatus"]
+            task.platform = description.get("platformVersion")
+            task.instance_arn = description.get("containerInstanceArn")
+            task.end = parse_stopped_task({"detail": _with_texts(description)})
 
     def _read_group(self, started: Mapping[str, ProofTask]) -> None:
         """The lines of the batches' own streams alone: others can write into the group, too."""
         streams = {task.stream: task for task in started.values()}
-        found: dict[str, list[WitnessLine]] = {stream: [] for stream in streams}
+        lines: dict[str, list[WitnessLine]] = {stream: [] for stream in streams}
         for page in self.read_pages(logGroupName=self.plan.group, startTime=self._since_ms):
             for event in page["events"]:
                 line = decoded(_DECODER.decode, event["message"])
-                if line is not None and line.type == TYPE and event["logStreamName"] in found:
-                    found[event["logStreamName"]].append(line)
+                if line is not None and line.type == TYPE and event["logStreamName"] in lines:
+                    lines[event["logStreamName"]].append(line)
         for stream, task in streams.items():
-            task.witness = tuple(sorted(found[stream], key=lambda line: line.time))
+            task.witness = tuple(sorted(lines[stream], key=lambda line: line.time))
         group = (self.plan.group,)
         now_ns = self.clock.wall_ns()
         reports = LogGroupRuns(self.read_pages, group, now_ns, trust=self.trust)
@@ -201,13 +201,13 @@ class EvidenceReader(Struct, kw_only=True):
         """Those of the queues that have a message about one of the tasks. All messages stay."""
         ids = [task.id for task in tasks if task.arn is not None]
         permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
-        found = []
+        queues: list[str] = []
         with self._noted(QUEUES), aws_errors("A queue cannot be read", permission):
             for name in names:
                 with hidden_messages(self.open_client("sqs"), self._queues[name]) as messages:
                     if _is_about(messages, ids):
-                        found.append(name)
-        return found
+                        queues.append(name)
+        return queues
 
     @contextmanager
     def _noted(self, what: str) -> Iterator[None]:
@@ -232,7 +232,7 @@ def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:
     while received := messages.receive():
         for message in received:
             text = _text_of(message["Body"])
-            if any(one in text for one in ids):
+            if any(task in text for task in ids):
                 return True
     return False
 

@@ -226,13 +226,12 @@ def _memory_peak(_plan: ProofPlan, task: ProofTask) -> Verdict:
     if not needed:
         return _unknown("the batch cannot read its control group")
     metrics = _record(task).metrics
-    found = _close(
-        metrics.max_memory_used_mb, max(needed) / MIB, _TOLERANCE * max(needed) / MIB, "MB"
-    )
+    needed_mb = max(needed) / MIB
+    verdict = _close(metrics.max_memory_used_mb, needed_mb, _TOLERANCE * needed_mb, "MB")
     if metrics.memory_peak_source == "sampled" and metrics.max_memory_used_mb is not None:
-        is_below = metrics.max_memory_used_mb <= (1 + _TOLERANCE) * max(needed) / MIB
-        return Verdict(is_below, found.expected, f"≥{found.seen}")
-    return found
+        is_below = metrics.max_memory_used_mb <= (1 + _TOLERANCE) * needed_mb
+        return Verdict(is_below, verdict.expected, f"≥{verdict.seen}")
+    return verdict
 
 
 def _written_bytes(_plan: ProofPlan, task: ProofTask) -> Verdict:
@@ -292,9 +291,9 @@ def _members(_plan: ProofPlan, task: ProofTask) -> Verdict:
         return _NO_WITNESS
     differences = []
     for kind, read in _READ.items():
-        found = seen.get(kind, set())
-        differences += [f"new {kind}.{name}" for name in found - read - _KNOWN[kind]]
-        differences += [f"no {kind}.{name}" for name in read - found]
+        names_seen = seen.get(kind, set())
+        differences += [f"new {kind}.{name}" for name in names_seen - read - _KNOWN[kind]]
+        differences += [f"no {kind}.{name}" for name in read - names_seen]
     return Verdict(
         not differences, "those that are known", ", ".join(sorted(differences)) or "the same"
     )
@@ -523,17 +522,17 @@ def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
     row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
     if "ForwardLogsFunctionName" not in plan.stack.outputs:
         return replace(row, expected="", seen="the stack has no forward_logs")
-    if group.exists is None:
+    if group.exists is None or not group.is_forwarding_known:
         return replace(row, expected="", seen="it cannot be read")
     if group.forwarded_to:
         return replace(row, state="ok", seen="it delivers reports")
     return replace(row, state="differs", seen="none delivers reports")
 
 
-def with_remedies(found: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
+def with_remedies(rows: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
     """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
     topics = {check.name: check.topics for check in CHECKS}
-    for row in found:
+    for row in rows:
         if row.state != "differs" or row.remedy is not None:
             yield row
             continue

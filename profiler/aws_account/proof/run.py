@@ -226,8 +226,8 @@ class Proof(Struct, kw_only=True):
             self._stop_ns = self.clock.monotonic_ns() + round(_STOP_SECONDS * NS_PER_SECOND)
         with aws_errors("Whether the proof's tasks stopped is unknown", "ecs:DescribeTasks"):
             while listed:
-                found = ecs.describe_tasks(cluster=cluster, tasks=listed)["tasks"]
-                listed = [one["taskArn"] for one in found if one["lastStatus"] != _STOPPED]
+                tasks = ecs.describe_tasks(cluster=cluster, tasks=listed)["tasks"]
+                listed = [task["taskArn"] for task in tasks if task["lastStatus"] != _STOPPED]
                 if listed and self.clock.monotonic_ns() >= self._stop_ns:
                     raise TaskProfilerError("The proof's tasks did not stop within 3 minutes.")
                 if listed:
@@ -235,19 +235,19 @@ class Proof(Struct, kw_only=True):
 
     def rows(self) -> Sequence[Row]:
         """Compare what arrived. Where a row differs, ask doctor for the remedies."""
-        found = [*rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
+        compared = [*rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
         paths = ReportPaths(self.open_client)
-        found.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
+        compared.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
         after = self.reader.queue_counts()
         grown = [name for name, count in after.items() if count > self.queues_before.get(name, 0)]
         with_own = self.reader.queues_with(self.tasks, grown)
-        found += queue_rows(self.queues_before, after, with_own)
+        compared += queue_rows(self.queues_before, after, with_own)
         if QUEUES in self.reader.problems:
             row = Row(task="all", check=QUEUES, state="not checked")
-            found.append(unreadable(row, self.reader.problems[QUEUES]))
-        if any(row.state == "differs" for row in found):
-            return [*with_remedies(found, self._findings(paths))]
-        return found
+            compared.append(unreadable(row, self.reader.problems[QUEUES]))
+        if any(row.state == "differs" for row in compared):
+            return [*with_remedies(compared, self._findings(paths))]
+        return compared
 
     def _findings(self, paths: ReportPaths) -> Sequence[Finding]:
         """What doctor finds about the family and the stack."""

@@ -46,8 +46,8 @@ def metadata(path: str) -> dict[str, Any]:
     address = os.environ.get("ECS_CONTAINER_METADATA_URI_V4", "")
     try:
         with urlopen(f"{address}{path}", timeout=2) as answer:  # noqa: S310  ECS's own address
-            found: dict[str, Any] = json.load(answer)
-            return found
+            document: dict[str, Any] = json.load(answer)
+            return document
     except (OSError, ValueError):
         return {}
 
@@ -58,6 +58,7 @@ def say(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
     containers = task.get("Containers", [])
     statistics = metadata("/task/stats").values()
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    started = [container for container in containers if "StartedAt" in container]
     line = {
         "type": TYPE,
         "step": step,
@@ -66,7 +67,7 @@ def say(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
         "neededBytes": needed_bytes(),
         "heldBytes": held_bytes,
         "writtenBytes": written_bytes,
-        "startedAt": {one["Name"]: one["StartedAt"] for one in containers if "StartedAt" in one},
+        "startedAt": {container["Name"]: container["StartedAt"] for container in started},
         "members": {
             "task": sorted(task),
             "container": sorted(set().union(*containers)),

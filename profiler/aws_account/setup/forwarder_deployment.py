@@ -154,9 +154,8 @@ class CodeBucket:
         """
         s3 = self._s3.meta
         endpoint = f"https://s3.{s3.region_name}.{service_domain(s3.partition)}"
-        if (
-            s3.endpoint_url == self._open("cloudformation").meta.endpoint_url
-        ):  # one emulator serves both
+        # One emulator serves both.
+        if s3.endpoint_url == self._open("cloudformation").meta.endpoint_url:
             endpoint = s3.endpoint_url
         return f"{endpoint}/{self.name}/{key}"
 

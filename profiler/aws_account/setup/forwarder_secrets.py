@@ -39,9 +39,8 @@ def store_secret(
     with aws_errors(f"The secret {name} cannot be stored", actions):
         try:
             present = _read(client, name)
-        except (
-            client.exceptions.InvalidRequestException
-        ):  # to this call, only because the secret is deleted
+        except client.exceptions.InvalidRequestException:
+            # The answer to this call only if the secret is deleted.
             client.restore_secret(SecretId=name)
             client.put_secret_value(SecretId=name, SecretString=json.dumps(values))
             return "restored"

@@ -280,9 +280,8 @@ class Docker:
         own = self._environment.get("DOCKER_CONFIG") or Path(
             self._environment.get("HOME", "/"), ".docker"
         )
-        previous = signal.signal(
-            signal.SIGTERM, lambda *_: sys.exit(143)
-        )  # by default, the password's file would stay
+        # By default, the password's file would stay.
+        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             with TemporaryDirectory(prefix="task-profiler-docker-") as name:
                 _copy_configuration(Path(own), Path(name), registry)

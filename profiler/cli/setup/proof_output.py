@@ -155,7 +155,8 @@ def _platform(proof: Proof, open_client: OpenClient) -> str:
                 cluster=proof.plan.cluster, containerInstances=instances[:1]
             )
             for instance in described["containerInstances"]:
-                types = {one["name"]: one.get("value") for one in instance.get("attributes", ())}
+                attributes = instance.get("attributes", ())
+                types = {attribute["name"]: attribute.get("value") for attribute in attributes}
                 agent = instance.get("versionInfo", {}).get("agentVersion", "unknown")
                 versions.add(f"ECS agent {agent} on {types.get('ecs.instance-type', 'EC2')}")
     return ", ".join(sorted(versions)) or "unknown platform"

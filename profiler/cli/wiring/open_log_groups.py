@@ -12,7 +12,7 @@ import click
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
-from profiler.cli.options import SOURCE_FAILED, SourceOptions
+from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
@@ -32,8 +32,9 @@ def report_failure(error: TaskProfilerError) -> None:
 
     The command's exit code becomes 1: see PastRunsCommand.
     """
-    warn(str(error))
-    click.get_current_context().meta[SOURCE_FAILED] = True
+    context = click.get_current_context()
+    warn(f"{error}{variable_hint(str(error), context)}")
+    context.meta[SOURCE_FAILED] = True
 
 
 def log_groups(options: SourceOptions, patterns: Iterable[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@ environment.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from profiler.runs.past_runs.search_runs import IndexedRuns
 
 
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
+
+
 class Source(NamedTuple):
     """A source of runs: its kind, and its file, address, pattern or cluster; "" for the default
     history.
@@ -47,7 +51,7 @@ class Source(NamedTuple):
 
 
 def parse_source(text: str) -> Source:
-    """Parse what ``--from`` takes. Raises UsageError for a kind without a name."""
+    """Parse what ``--from`` takes. Raises UsageError for what is no source."""
     kind, colon, name = text.partition(":")
     if not text or (colon and not name and kind in ("history", "logs", "insights")):
         raise UsageError(
@@ -60,7 +64,23 @@ def parse_source(text: str) -> Source:
             return Source(kind, name)
         case "history":
             return Source("history", name)
+    if not os.path.lexists(text):
+        _check_no_address(text)
     return Source("file", text)
+
+
+def _check_no_address(text: str) -> None:
+    """Raise UsageError for an address that is not one of a web server."""
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        raise UsageError(
+            f"--from {text!r}: {scheme.lower()}:// is not supported: copy the lines into a file, "
+            "and name it."
+        )
+    if _HOST_AND_PORT.fullmatch(text):
+        raise UsageError(
+            f"--from {text!r} is an address without a scheme: write https://{text}, or http://."
+        )
 
 
 def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
@@ -75,6 +95,13 @@ def is_local(options: SourceOptions) -> bool:
     if not options.sources:
         return not options.clusters
     return len(names_of(options, "history")) == len(options.sources)
+
+
+def reads_aws(options: SourceOptions) -> bool:
+    """Whether runs are CloudWatch Logs', read with the account's credentials."""
+    if not options.sources:
+        return bool(options.clusters)
+    return any(parse_source(text).kind in ("logs", "insights") for text in options.sources)
 
 
 def open_source(

@@ -259,7 +259,8 @@ class NeuronMonitorSource:
         """
         if self._thread is None and self._stop_deadline_ns is None:
             self._on_report = on_report
-            wake = self._wake = WakeEvent()
+            wake = WakeEvent()
+            self._wake = wake
             self._thread = StoppableThread(
                 self.name, lambda: self._run(wake), wake.set, self._clock
             )
@@ -356,6 +357,5 @@ class NeuronMonitorSource:
         self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
 
     def _seconds_until(self, moment_ns: int) -> float:
-        return min(
-            (moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, 1.0
-        )  # then the clock is read again
+        # Then the clock is read again.
+        return min((moment_ns - self._clock.monotonic_ns()) / NS_PER_SECOND, 1.0)

@@ -241,7 +241,8 @@ class _GpuAggregate:
     def __init__(self, facts: GpuFacts) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
-        self._read_ns = self._gpm_read_ns = 0
+        self._read_ns = 0
+        self._gpm_read_ns = 0
         self._last_gpm: dict[str, Any] = {}
         self.xids: dict[int, None] = {}
         self.recent_percent = RecentByBatch()

@@ -56,8 +56,10 @@ class SourceComparison:
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._last_cpu_ns: tuple[int, int] | None = None
-        self._stats_cpu_ns = self._processes_cpu_ns = 0
-        self._stats_bytes = self.lacking_bytes = 0
+        self._stats_cpu_ns = 0
+        self._processes_cpu_ns = 0
+        self._stats_bytes = 0
+        self.lacking_bytes = 0
         self.lacking_in_stats_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
@@ -72,10 +74,8 @@ class SourceComparison:
         """
         self._readings.append(reading)
         if machine_bytes is not None:
-            sums = self._machine_bytes[reading.read_ns] = (
-                machine_bytes,
-                machine_bytes + mapped_bytes,
-            )
+            sums = (machine_bytes, machine_bytes + mapped_bytes)
+            self._machine_bytes[reading.read_ns] = sums
             self._outside_bytes = self._outside_bytes or tuple(
                 size - (reading.memory_used_bytes or 0) for size in sums
             )
@@ -254,6 +254,12 @@ class BatchProcesses:
         *,
         machine_bytes: int | None = None,
     ) -> None:
+        """Add a reading of the batch's processes, at ``read_ns``.
+
+        ``group``: its control group's counters; without them, memory is the processes' sum, or lies
+        between it and ``machine_bytes``. ``host_kills``: the machine's kills for lack of memory so
+        far. ``threads``: None if their waits were not read.
+        """
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
@@ -338,7 +344,8 @@ class BatchProcesses:
         self._group_cpu.restart()
         self._largest_bytes = 0
         self.kills.restart()
-        self._is_end_observed = self._is_mark_current = False
+        self._is_end_observed = False
+        self._is_mark_current = False
 
     def _add_group(
         self,
@@ -396,6 +403,7 @@ class BatchProcesses:
         self._add_usage(self.comparison.ended())
 
     def _add_usage(self, samples: Iterable[ContainerSample]) -> None:
+        """Add samples, but for those that come too soon after the last one."""
         for sample in samples:
             read_ns = sample.read_ns
             if self._last_added_ns is None or read_ns - self._last_added_ns >= self._min_step_ns:

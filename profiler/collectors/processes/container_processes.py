@@ -115,9 +115,8 @@ class ContainerProcesses:
                 # From its exit on, cgroup v1 shows a process in no container.
                 stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
                 ending += stat is None or stat.is_exiting
-        if (
-            is_full_scan
-        ):  # again in a minute: a process that is moved into the container's group gets no new id
+        # Again in a minute: a process that is moved into the container's group gets no new id.
+        if is_full_scan:
             self._next_full_scan_ns = now_ns + 60 * NS_PER_SECOND
         self._known_pids = listed
         self._last_pid = last_pid
@@ -156,8 +155,10 @@ class ContainerProcesses:
             if process.reading is not None and process.reading.rss_bytes:
                 living[pid] = process.reading
         shares: dict[int, int] = {}
-        mapping_pid = largest_pid = 0
-        most_mapped_bytes = largest_bytes = -1
+        mapping_pid = 0
+        largest_pid = 0
+        most_mapped_bytes = -1
+        largest_bytes = -1
         for pid, reading in living.items():
             process = self._tracked[pid]
             shares[pid] = process.allocated_bytes(living.get(process.parent_pid))

@@ -229,7 +229,9 @@ class _TrackedContainer(Struct):
         for source in (self.source, self.group, self.threads):
             if source is not None:
                 source.close()
-        self.source = self.group = self.threads = None
+        self.source = None
+        self.group = None
+        self.threads = None
 
 
 class ProcessCollector:
@@ -251,7 +253,8 @@ class ProcessCollector:
         self._machine = machine
         self._clock = clock
         # Wall-clock time that is not set during the run.
-        self._wall_offset_ns = offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._wall_offset_ns = offset_ns
         self._new_batch = partial(BatchProcesses, interval_ns, show_arguments, series_points)
         self._idle_ns: IdleOfBatch = lambda batch, start_ns, end_ns: idle_ns(
             batch, start_ns - offset_ns, end_ns - offset_ns
@@ -287,6 +290,7 @@ class ProcessCollector:
         sample: ContainerSample,
         sizes: ResourceLimits,  # noqa: ARG002
     ) -> None:
+        """Compare the statistics of the container with the sum of its processes."""
         with self._lock:
             tracked = self._tracked.get(batch)
             if tracked is not None:

@@ -193,9 +193,8 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
         return send_once(target, message, timeout_seconds)
     # slack_sdk, for an invalid address, token or response; the text may quote it.
     except Exception as error:  # noqa: BLE001
-        if isinstance(error, OSError | HTTPException) and not isinstance(
-            error, InvalidURL
-        ):  # urllib, http.client
+        # Errors of urllib and http.client.
+        if isinstance(error, OSError | HTTPException) and not isinstance(error, InvalidURL):
             return _Failure(code=f"no answer ({type(error).__name__})")
         return _Failure(status=0)
 
@@ -257,10 +256,8 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
     """
 
     def post(notification: Notification, _kind: ChannelKind) -> None:
-        from botocore.exceptions import (
-            BotoCoreError,
-            ClientError,
-        )  # slow to import, and not always needed
+        # Slow to import, and not always needed.
+        from botocore.exceptions import BotoCoreError, ClientError
 
         detail_type, detail = bus_event(notification, kibana_url=kibana_url)
         task_arn = getattr(detail, "task_arn", None)

@@ -26,9 +26,8 @@ def run_idempotently(
     """
     if table is None:
         return work()
-    from aws_lambda_powertools.utilities import (
-        idempotency,
-    )  # slow to import, and needed only with a table
+    # Slow to import, and needed only with a table.
+    from aws_lambda_powertools.utilities import idempotency
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(

@@ -197,12 +197,10 @@ class NoticeChannel(Struct):
     """Posts stopped tasks, and notices of running tasks and of schedules."""
 
     name: str  # a part of the idempotency key: never change it
-    post: Callable[
-        [Notification, ChannelKind], None
-    ]  # raises DeliveryError if the notification was not accepted
-    accepts: Callable[[ChannelKind], bool] = lambda _kind: (
-        True
-    )  # whether it is configured; may raise SettingsError
+    # Raises DeliveryError if the notification was not accepted.
+    post: Callable[[Notification, ChannelKind], None]
+    # Whether it is configured; may raise SettingsError.
+    accepts: Callable[[ChannelKind], bool] = lambda _kind: True
 
 
 def notify(

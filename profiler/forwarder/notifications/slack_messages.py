@@ -4,7 +4,6 @@ escaped texts.
 
 import math
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate, takewhile
@@ -13,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence, on_one_line
@@ -277,10 +277,17 @@ def _command(notice: EndedTask) -> JsonObject | None:
     """
     if notice.outcome.status == "success" or notice.record is None or notice.report_log is None:
         return None
-    words = ("task-profiler", "show", notice.task.id, "--from", f"logs:{notice.report_log.group}")
     # Three backticks would end the block.
-    text = shlex.join(on_one_line(word).replace("`", "") for word in words)
+    text = _command_of(notice, "show", notice.task.id).replace("`", "")
     return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
+
+
+def _command_of(notice: EndedTask, *words: str) -> str:
+    """A command about the run or its family, which reads the log group of the definition."""
+    log = notice.report_log or notice.log
+    if log is None:
+        return command_line(*words, region=notice.task.region)
+    return command_line(*words, log_group=log.group, region=log.region or notice.task.region)
 
 
 def _log(lines: Sequence[str]) -> JsonObject | None:
@@ -351,7 +358,8 @@ def _advice(notice: EndedTask) -> list[str]:
             return []
         size = value_formats.recommended_size(advice)
         if size and record.launch_type in (FARGATE, None):
-            command = f"task-profiler taskdef resize {escape_text(notice.family, MAX_NAME_LENGTH)}"
+            resize = _command_of(notice, "taskdef", "resize", notice.family)
+            command = escape_text(resize, MAX_SENTENCE_LENGTH)
     lines = [size]
     for reason in advice.reasons[:5]:
         text = escape_text(reason, MAX_SENTENCE_LENGTH)

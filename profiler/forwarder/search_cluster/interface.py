@@ -112,8 +112,8 @@ class SearchCluster(ABC):
         """
         with self._checked_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
-        found = next(mappings(mapping(response).get("docs")), {})
-        return mapping(found.get("_source")) or None
+        document = next(mappings(mapping(response).get("docs")), {})
+        return mapping(document.get("_source")) or None
 
     def indices_of_runs(
         self, searched: str, document_ids: Sequence[str], timeout_seconds: float

@@ -37,12 +37,13 @@ class AccountingCgroup(GroupCounters):
     def __init__(
         self, above: CgroupLocation, name: str, *, counts_cpu: bool, counts_memory: bool
     ) -> None:
-        self.folder = folder = f"{above.folder}/{name}"
-        self.hierarchy = hierarchy = above.hierarchy
+        folder = f"{above.folder}/{name}"
+        self.folder = folder
+        hierarchy = above.hierarchy
+        self.hierarchy = hierarchy
         self.path = f"{above.group.rstrip('/')}/{name}"  # as in /proc/PID/cgroup
-        self._lock_descriptor = try_lock(
-            folder
-        )  # first, because another profiler removes a group without a lock
+        # First, because another profiler removes a group without a lock.
+        self._lock_descriptor = try_lock(folder)
         try:
             # In version 1 a process with one thread that writes to ``tasks`` is moved at once
             # (since Linux 5.5). If it writes to cgroup.procs, the kernel first waits some 10 ms
@@ -189,9 +190,8 @@ class CgroupDelegation:
         if self._helper is not None:
             pid, writer = self._helper
             self._helper = None
-            with suppress(
-                ChildProcessError
-            ):  # the helper was killed, and reaped with the command's orphans
+            # The helper was killed, and reaped with the command's orphans.
+            with suppress(ChildProcessError):
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

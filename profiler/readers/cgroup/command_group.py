@@ -108,6 +108,10 @@ class CommandCgroup:
         return self._memory_group() is not None and UNIFIED not in hierarchies
 
     @property
+    def counts_memory(self) -> bool:
+        return self._memory_group() is not None
+
+    @property
     def has_cpu_accounting(self) -> bool:
         return any(group.counts_cpu for group in self._groups)
 

@@ -277,7 +277,8 @@ class GroupCounters:
     """
 
     def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
-        self._names = names = VERSION_1 if is_v1 else VERSION_2
+        names = VERSION_1 if is_v1 else VERSION_2
+        self._names = names
         memory_names = (names.usage, MEMORY_STAT, names.peak, names.kills, names.events)
         self._files: dict[str | None, int] = {}
         if memory_folder:

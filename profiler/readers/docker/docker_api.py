@@ -40,7 +40,8 @@ _FILTERS = quote(json.dumps({"type": ["container"], "event": _ACTIONS, "label": 
 _CONNECT_SECONDS = 5.0
 _FIRST_DELAY_SECONDS = 0.25
 _MAX_DELAY_SECONDS = 5.0
-_MAX_CHUNK_BYTES = _MAX_LINE_BYTES = 1024 * 1024
+_MAX_CHUNK_BYTES = 1024 * 1024
+_MAX_LINE_BYTES = _MAX_CHUNK_BYTES
 _MAX_WAITING = 10_000
 _NUMBER = re.compile("[0-9]{1,9}")
 

@@ -105,7 +105,8 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
             "Docker's description of the container lacks its id or the labels of the ECS agent"
         )
     is_running = state.get("Running") is True
-    finished_ns = exit_code = None
+    finished_ns = None
+    exit_code = None
     if not is_running:
         finished_ns = parse_ns(state.get("FinishedAt"))
     if finished_ns is not None:

@@ -160,7 +160,8 @@ def _sample(
     cpu_ns = None
     if entry.cpu_stats and entry.cpu_stats.cpu_usage:
         cpu_ns = count(entry.cpu_stats.cpu_usage.total_usage)
-    received_bytes = sent_bytes = None
+    received_bytes = None
+    sent_bytes = None
     for network in (entry.networks or {}).values():
         if network is not None:
             received_bytes = sum_known(received_bytes, count(network.rx_bytes))

@@ -196,7 +196,8 @@ def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
 class TaskMetadataSource:
     """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
-    has_news = is_resumed = False
+    has_news = False
+    is_resumed = False
 
     def __init__(
         self,

@@ -19,8 +19,9 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     """A process when its share was read or it was first seen: ``own_bytes`` of
     ``anonymous_bytes``, and of the files.
 
-    It mapped ``mapped_bytes`` of files and shared memory, and ``file_bytes`` are its part. Others
-    also hold the ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since
+    It mapped ``mapped_bytes`` of files and shared memory, and ``file_bytes`` are its part, with
+    ``shmem_bytes`` in shared memory (None: unknown). Others also hold the ``shared_bytes`` of both
+    parts. Of ``inherited_bytes`` it has copied nothing since
     its fork.
     """
 
@@ -32,6 +33,7 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     inherited_bytes: int
     faults: int
     is_forked: bool
+    shmem_bytes: int | None = None
 
 
 class MemoryShares:
@@ -103,6 +105,29 @@ class MemoryShares:
             self._divided[process.pid] = known
         return tuple([divided for _, divided in self._divided.values()])
 
+    def mapped_shmem(self, processes: Sequence[ProcessReading]) -> tuple[int, int]:
+        """The least and the most bytes of shared memory and tmpfs that these processes map, of
+        which no page counts twice. For the processes of the last :meth:`divide`.
+        """
+        largest_bytes = 0
+        least_bytes = 0
+        most_bytes = 0
+        for process in processes:
+            size_bytes = process.shmem_bytes
+            if not size_bytes:
+                continue
+            largest_bytes = max(largest_bytes, size_bytes)
+            base = self._bases.get(process.identity)
+            part_bytes = None if base is None else base.shmem_bytes
+            if base is None or part_bytes is None:
+                most_bytes += size_bytes
+                continue
+            least_bytes += min(part_bytes, size_bytes)
+            mapped_bytes = (process.rss_bytes or 0) - _anonymous(process)
+            new_bytes = max(mapped_bytes - base.mapped_bytes, 0)
+            most_bytes += min(part_bytes + new_bytes, size_bytes)
+        return max(largest_bytes, least_bytes), max(largest_bytes, most_bytes)
+
     def _shares(self, living: Mapping[_Identity, ProcessReading]) -> dict[_Identity, int]:
         """The shares as far as they are known now, which determines what is unsure."""
         self._follow(living)
@@ -116,7 +141,8 @@ class MemoryShares:
         shared_files = 0
         unread_files = 0
         largest_bytes = 0
-        mapping = largest = next(iter(living))
+        mapping = next(iter(living))
+        largest = mapping
         most_mapped = 0
         for identity, process in living.items():
             base = self._bases[identity]
@@ -164,7 +190,8 @@ class MemoryShares:
             known = self._bases.get(identity)
             if known is not None and known.is_forked == process.is_forked and not is_alone:
                 continue
-            own_bytes = anonymous_bytes = _anonymous(process)
+            own_bytes = _anonymous(process)
+            anonymous_bytes = own_bytes
             mapped_bytes = 0
             faults = process.faults
             if is_alone:
@@ -185,7 +212,8 @@ class MemoryShares:
                 faults=faults,
                 is_forked=process.is_forked,
             )
-        self._inheritance = inheritance = dict[int, int]()
+        inheritance = dict[int, int]()
+        self._inheritance = inheritance
         for process in living.values():
             if process.is_forked:
                 base = self._bases[process.identity]
@@ -216,6 +244,7 @@ class MemoryShares:
                 inherited_bytes=max(anonymous_bytes - private_bytes, 0),
                 faults=process.faults,
                 is_forked=process.is_forked,
+                shmem_bytes=proc.bytes_after(rollup, b"Pss_Shmem:"),
             )
             has_read = True
         if has_read:

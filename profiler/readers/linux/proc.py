@@ -73,12 +73,13 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """``/proc/PID/status``: resident memory, its anonymous part, its high-water mark; ignored
-    signals (a bit mask).
+    """``/proc/PID/status``: resident memory, its anonymous part and its part in shared memory and
+    tmpfs, its high-water mark; ignored signals (a bit mask).
     """
 
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
+    shmem_bytes: int | None = None
     peak_bytes: int | None = None
     ignored_signals: int = 0
 
@@ -168,6 +169,7 @@ def parse_status(text: bytes) -> ProcessStatus:
     return ProcessStatus(
         rss_bytes=bytes_after(text, b"VmRSS:"),
         anonymous_bytes=bytes_after(text, b"RssAnon:"),
+        shmem_bytes=bytes_after(text, b"RssShmem:"),
         peak_bytes=bytes_after(text, b"VmHWM:"),
         ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )

@@ -37,9 +37,10 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
     ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that
     share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
-    file nor shared memory. ``name`` has the script of an interpreter, unless the ``arguments`` are
-    read. ``state`` is the main thread's. ``is_forked``: the process has not executed a program.
-    ``children_faults`` counts the children that it has waited for.
+    file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs. ``name`` has the script
+    of an interpreter, unless the ``arguments`` are read. ``state`` is the main thread's.
+    ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
+    that it has waited for.
     """
 
     pid: int
@@ -52,6 +53,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     state: str = ""
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
+    shmem_bytes: int | None = None
     share_bytes: int | None = None
     peak_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
@@ -83,7 +85,8 @@ class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
     One that was not on a CPU is read again only after ten seconds: its memory or its adopted
-    children may be others.
+    children may be others. ``has_hidden``: this user sees nothing of a process in ``/proc``, as
+    with the mount option hidepid.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class ProcessTree:
         self._last_pid = 0
         self._processes: dict[int, _Process] = {}
         self._all_due_ns = 0
+        self.has_hidden = False
 
     def read(self) -> tuple[ProcessReading, ...]:
         """All processes of the tree, each after its parent.
@@ -137,6 +141,7 @@ class ProcessTree:
             state=stat.state,
             rss_bytes=status.rss_bytes,
             anonymous_bytes=status.anonymous_bytes,
+            shmem_bytes=status.shmem_bytes,
             peak_bytes=status.peak_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
@@ -204,6 +209,8 @@ class ProcessTree:
                 if pid in descendants:
                     continue
                 stat = self._stat(pid)
+                if stat is None and pid not in self._unrelated_children:
+                    self.has_hidden = self.has_hidden or _exists(pid)
                 if stat is not None and not (
                     stat.parent_pid == self._root_pid or stat.parent_pid in descendants
                 ):
@@ -257,6 +264,17 @@ class ProcessTree:
                 pending.extend(children.get(pid, ()))
         self._others = set(pids).difference(descendants)
         return descendants
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process exists, also one of another user; not a thread."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def _read_name(pid: int, comm: str) -> str:
@@ -320,7 +338,7 @@ class QuickMemory:
 
     A lower bound: the last reading, its anonymous growth since, and new ones' private memory.
     ``has_changed``: other processes than at the last :meth:`follow`. ``largest_bytes``: the largest
-    process in it.
+    process in it. ``pids``: its processes.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
@@ -332,6 +350,7 @@ class QuickMemory:
         self._known: dict[int, _Known] = {}
         self.has_changed = False
         self.largest_bytes = 0
+        self.pids: Collection[int] = ()
 
     def follow(self, processes: Iterable[ProcessReading]) -> None:
         """Continue from a reading of the whole tree."""
@@ -353,7 +372,8 @@ class QuickMemory:
         if not self._has_children_files or threads > _MAX_THREADS:
             return None
         sizes: dict[int, tuple[int, ...]] = {}
-        total_bytes = new_processes = 0
+        total_bytes = 0
+        new_processes = 0
         pending: list[tuple[int, tuple[int, ...]]] = [
             (pid, ()) for pid in list_children(self._root_pid, 1)
         ]
@@ -371,6 +391,7 @@ class QuickMemory:
             new_processes += known.is_new
             total_bytes += max(known.own_bytes + _anonymous(fields) - known.anonymous_bytes, 0)
             pending.extend([(child, fields) for child in list_children(pid, known.threads)])
+        self.pids = sizes.keys()
         self.has_changed = bool(new_processes) or len(sizes) != len(self._known)
         self.largest_bytes = max([fields[_RESIDENT] for fields in sizes.values()], default=0)
         if len(sizes) == 1:  # the process shares memory with no other

@@ -8,11 +8,10 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import (
@@ -21,6 +20,13 @@ from profiler.readers.linux.cpu_pressure import (
     open_machine_pressure,
 )
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.thread_counters import (
+    Moment,
+    Thread,
+    ThreadFiles,
+    ThreadGrowth,
+    open_thread,
+)
 from profiler.readers.linux.waited_target import (
     TIMER,
     SystemCall,
@@ -32,23 +38,17 @@ from profiler.readers.linux.waited_target import (
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
-# Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
-_MAX_OPEN_FILES = 256
-_MAX_SHARE_OF_FILES = 4
 # Without system calls there is little to see: of the threads of processes that have several, this
-# many are read at a time, but each of them at least every tenth time.
-_IN_TURN = 4
-_MAX_TURNS = 10
+# many are read at a time on average, but each of them at least every tenth time. As a reading
+# costs much more than one more thread, the threads of all these processes are read together.
+_IN_TURN = 3
+_MAX_TOGETHER = 64
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. Half of it is for the counters. A reading checks its cost after this many
 # threads.
 _MAX_CPU_SHARE = 0.002
 _ADVANCE_NS = 20 * NS_PER_MS
 _UNCHECKED = 16
-# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
-# machine with much to do. So a thread that was blocked when it was asked, and has not run since,
-# can have waited for at most the last step or this time. A longer wait does not count.
-_MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
 _DISK_STATE = "D"
 _STOPPED_STATES = ("T", "t")
@@ -67,16 +67,6 @@ _RUNTIME_THREADS = frozenset(
         *("G1 Service", "G1 Main Marker", "Notification Th", "Signal Dispatch", "Attach Listener"),
     )
 )
-
-
-class ThreadGrowth(Struct, frozen=True, gc=False):
-    """By how much a thread's time on a CPU, and waiting for one, grew in ``steps`` readings."""
-
-    run_ns: int
-    wait_ns: int
-    steps: int = 1
-    thread: int = 0
-    is_new: bool = False
 
 
 class ThreadSample(Struct, frozen=True, kw_only=True):
@@ -102,77 +92,6 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
     pressure: CpuPressure | None = None
 
 
-class _Moment(Struct, frozen=True, gc=False):
-    number: int
-    at_ns: int
-
-
-class _Thread(Struct, eq=False):
-    """One thread.
-
-    ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not.
-    ``is_runtime``: it belongs to the language's runtime, None if not asked.
-    """
-
-    thread_id: int
-    path: str
-    descriptor: int | None
-    read_at: _Moment
-    text: bytes = b""
-    run_ns: int = 0
-    wait_ns: int = 0
-    wait: Wait | None = None
-    is_stale: bool = True
-    is_postponed: bool = False
-    is_runtime: bool | None = None
-
-    def read(self, since: _Moment, now: _Moment) -> ThreadGrowth | None:
-        """Read the counters; None if they are the same as before.
-
-        Raises ProcessLookupError after the thread's end.
-
-        ``since`` is the last reading before which the thread is known not to have run.
-        """
-        if self.read_at.number > since.number:
-            since = self.read_at
-        self.read_at = now
-        descriptor = self.descriptor
-        if descriptor is None:
-            text = proc.read(f"{self.path}/schedstat") or b""
-        else:
-            text = proc.reread(descriptor)
-        if text == self.text:
-            # Without counters nothing shows that the thread did not run.
-            self.is_stale = self.is_stale or not text
-            return None
-        run, _, rest = text.partition(b" ")
-        wait, separator, _ = rest.partition(b" ")
-        if not separator:
-            raise ProcessLookupError(self.path)
-        run_ns = int(run)
-        wait_ns = int(wait)
-        is_new = not self.text
-        # A thread that executes a program takes the id of the first thread, but keeps its own
-        # smaller counters.
-        waited_ns = max(wait_ns - self.wait_ns, 0)
-        length_ns = now.at_ns - since.at_ns
-        if (
-            waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS)
-            and self.wait is not None
-            and not self.is_stale
-        ):
-            waited_ns = 0
-        steps = now.number - since.number
-        growth = ThreadGrowth(
-            max(run_ns - self.run_ns, 0), waited_ns, steps, self.thread_id, is_new
-        )
-        self.text = text
-        self.run_ns = run_ns
-        self.wait_ns = wait_ns
-        self.is_stale = True
-        return growth
-
-
 class _Process(Struct, eq=False):
     """One process with its threads, by their ids.
 
@@ -183,10 +102,11 @@ class _Process(Struct, eq=False):
     """
 
     reading: ProcessReading
-    still_at: _Moment
-    threads: dict[int, _Thread] = {}
-    left: list[_Thread] = []
-    seen: Collection[_Thread] = ()
+    started_ticks: int
+    still_at: Moment
+    threads: dict[int, Thread] = {}
+    left: list[Thread] = []
+    seen: Collection[Thread] = ()
     waits: Mapping[Wait, int] = {}
     has_run: bool = False
     is_running: bool = False
@@ -237,12 +157,12 @@ class ThreadReader:
         self._processes: dict[int, _Process] = {}
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._turns = 0
-        self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
-        self._open_files = 0
+        self._tenths = 0  # of the threads that have their turn
+        self._at_rest: ThreadSample | None = None
+        self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._pressure_files: PressureFiles | None = None
-        self._last: _Moment | None = None
+        self._last: Moment | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
         self._sees_calls = False
@@ -253,50 +173,52 @@ class ThreadReader:
         """Read the threads of these processes; None if that would cost too much now, unless it
         ``is_required``.
         """
-        last = self._last or _Moment(0, now_ns)
+        last = self._last or Moment(0, now_ns)
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
             return None
+        now = Moment(last.number + 1, now_ns)
+        self._follow(processes, last)
+        due = self._due(is_required=is_required)
+        if not due and self._changed and not self._stale and self._at_rest is not None:
+            self._last = now
+            self._budget_ns = budget_ns
+            return self._at_rest
         began_ns = self._own_cpu_ns() - self._resolver.sockets.lookup_ns
 
         def spent_ns() -> int:
             """The cost of this reading, without the search for peers, which has its own limit."""
             return self._own_cpu_ns() - self._resolver.sockets.lookup_ns - began_ns
 
-        now = _Moment(last.number + 1, now_ns)
-        self._follow(processes, last)
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
         growth = self._growth = []
-        self._read_changed(reads, now, is_required=is_required)
+        self._read_due(due, reads, now, is_required=is_required)
         # In this time certainly no thread was blocked.
         busy_ns = sum([grown.run_ns / grown.steps for grown in growth])
         busy_ns += max([grown.wait_ns / grown.steps for grown in growth], default=0.0)
         is_busy = self._last is not None and 0 < length_ns <= busy_ns
-        waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        if not is_busy:
+        if self._stale and not is_busy:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
-            for process in self._processes.values():
-                if not process.waits:
-                    continue
-                for wait, count in process.waits.items():
-                    waits[wait] = waits.get(wait, 0) + count
         self._last = now
+        sample = self._sample(is_busy=is_busy)
+        if sample.has_refused:
+            self._at_rest = self._without_growth(sample)
         self._budget_ns = budget_ns - spent_ns()
-        return self._sample(waits, is_busy=is_busy)
+        return sample
 
     def read_last(self, now_ns: int) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: a zombie's
         counters are readable.
         """
-        last = self._last or _Moment(0, now_ns)
+        last = self._last or Moment(0, now_ns)
         self._growth = []
         for pid, process in self._processes.items():
             if pid not in self._changed:
                 process.still_at = last
             for thread in tuple(process.threads.values()):
-                self._read_thread(process, thread, _Moment(last.number + 1, now_ns))
-        return self._sample({})
+                self._read_thread(process, thread, Moment(last.number + 1, now_ns))
+        return replace(self._sample(is_busy=False), waits={})
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -306,16 +228,21 @@ class ThreadReader:
             self._pressure_files.close()
             self._pressure_files = None
 
-    def _sample(self, waits: Mapping[Wait, int], *, is_busy: bool = False) -> ThreadSample:
+    def _sample(self, *, is_busy: bool) -> ThreadSample:
+        """What is known now; no thread was blocked if the CPU ``is_busy``."""
         has_refused = is_partial = has_running = False
         shows_work = is_busy
+        waits: dict[Wait, int] = {}  # a Counter takes several times as long
         for pid, process in self._processes.items():
             shows_work = shows_work or process.is_running
             if process.is_refused:
                 has_refused = True
-                continue
-            is_partial = is_partial or pid in self._changed or pid in self._stale
-            has_running = has_running or process.is_running
+            else:
+                is_partial = is_partial or pid in self._changed or pid in self._stale
+                has_running = has_running or process.is_running
+            if process.waits and not is_busy:
+                for wait, count in process.waits.items():
+                    waits[wait] = waits.get(wait, 0) + count
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits=waits,
@@ -328,6 +255,11 @@ class ThreadReader:
             pressure=self._pressure(),
         )
 
+    def _without_growth(self, sample: ThreadSample) -> ThreadSample:
+        """The sample of a reading in which no thread has its turn."""
+        growth = () if self._is_counting else None
+        return replace(sample, growth=growth, is_behind=True, pressure=None)
+
     def _pressure(self) -> CpuPressure | None:
         """The counters of the group of the first process that was read, else the machine's."""
         if self._pressure_files is None:
@@ -339,66 +271,87 @@ class ThreadReader:
                 self._pressure_files = self._open_pressure(next(iter(self._processes)))
         return self._pressure_files.read()
 
-    def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
+    def _follow(self, processes: Collection[ProcessReading], last: Moment) -> None:
         """Note the processes whose threads may have run since the last reading."""
         known = self._processes
         for reading in processes:
             process = known.get(reading.pid)
-            if process is not None:
-                before = process.reading
-                # The reader of another container's processes returns an unchanged one again.
-                if before is reading:
-                    continue
-                if before.started_ticks == reading.started_ticks:
-                    process.reading = reading
-                    now = (reading.own_cpu_ns, reading.state, reading.threads)
-                    has_changed = (before.own_cpu_ns, before.state, before.threads) != now
-                    process.has_run = process.has_run or has_changed
-                    if has_changed and reading.pid not in self._changed:
-                        self._changed[reading.pid] = process
-                        process.still_at = last
-                    continue
-                self._forget(process)
-            known[reading.pid] = self._changed[reading.pid] = _Process(reading, last)
+            if process is None or process.started_ticks != reading.started_ticks:
+                if process is not None:
+                    self._forget(process)
+                self._at_rest = None
+                process = _Process(reading, reading.started_ticks, last)
+                known[reading.pid] = self._changed[reading.pid] = process
+            elif process.has_run:
+                process.reading = reading
+            else:
+                self._note_change(process, reading, last)
         if len(known) > len(processes):
+            self._at_rest = None
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> None:
-        """Read the threads that may have run and new ones; processes that take several readings
-        come last.
+    def _note_change(self, process: _Process, reading: ProcessReading, last: Moment) -> None:
+        before = process.reading
+        # The reader of another container's processes returns an unchanged one again.
+        if before is reading:
+            return
+        process.reading = reading
+        process.has_run = (
+            reading.own_cpu_ns != before.own_cpu_ns
+            or reading.state != before.state
+            or reading.threads != before.threads
+        )
+        if process.has_run and reading.pid not in self._changed:
+            self._changed[reading.pid] = process
+            process.still_at = last
+
+    def _due(self, *, is_required: bool) -> list[_Process]:
+        """The processes whose threads may have run or are new, and are read now; those that take
+        several readings come last.
         """
-        changed = sorted(
-            self._changed.values(),
-            key=lambda process: bool(process.left) and not process.is_refused,
-        )
-        self._turns += max(
-            _IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS)
-        )
-        for process in changed:
+        due: list[_Process] = []
+        in_turn: list[_Process] = []
+        threads = 0
+        for process in self._changed.values():
+            if process.is_refused and process.reading.threads > 1 and not is_required:
+                in_turn.append(process)
+                threads += process.reading.threads
+            else:
+                due.append(process)
+        if due:
+            due.sort(key=lambda process: bool(process.left) and not process.is_refused)
+        together = min(threads, _MAX_TOGETHER)
+        self._tenths += max(10 * _IN_TURN, threads)
+        self._tenths = min(self._tenths, 10 * together)
+        if self._tenths == 10 * together:
+            due += in_turn
+        return due
+
+    def _read_due(
+        self, due: Sequence[_Process], budget: _Budget, now: Moment, *, is_required: bool
+    ) -> None:
+        """Read the counters of these processes' threads, as far as the budget allows."""
+        for process in due:
             if not process.is_refused:
                 process.waits = {}
                 process.seen = ()
                 process.is_running = False
             if budget.is_spent:
                 continue
-            if not process.is_refused or process.reading.threads == 1 or is_required:
+            if is_required or not process.is_refused or process.reading.threads == 1:
                 self._continue(process, budget, now, None)
-            elif self._turns >= min(
-                process.reading.threads, _UNCHECKED
-            ):  # reading few at a time costs more
-                self._turns -= self._continue(process, budget, now, self._turns)
-        most = max([process.reading.threads for process in self._changed.values()], default=0)
-        self._turns = min(self._turns, most, _UNCHECKED)
+            elif self._tenths > 0:
+                self._tenths -= 10 * self._continue(process, budget, now, -(-self._tenths // 10))
 
-    def _continue(self, process: _Process, budget: _Budget, now: _Moment, limit: int | None) -> int:
+    def _continue(self, process: _Process, budget: _Budget, now: Moment, limit: int | None) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid = process.reading.pid
         is_first = not process.left
         if is_first:
             process.has_run = False
             process.left = list(reversed(process.threads.values()))
-        read: list[_Thread] = []
+        read: list[Thread] = []
         has_looked = False
         while process.left or not has_looked:
             if not process.left:
@@ -416,19 +369,19 @@ class ThreadReader:
         self._stale[pid] = process
         return len(read)
 
-    def _read_thread(self, process: _Process, thread: _Thread, now: _Moment) -> bool:
+    def _read_thread(self, process: _Process, thread: Thread, now: Moment) -> bool:
         """Read a thread's counters; returns False after its end."""
         try:
             grown = thread.read(process.still_at, now)
         except (ProcessLookupError, ValueError):
-            self._close_file(process.threads.pop(thread.thread_id))
+            process.threads.pop(thread.thread_id).close()
             return False
         if grown is not None:
             self._is_counting = self._is_counting or grown.run_ns > 0
             self._growth.append(grown)
         return True
 
-    def _find_threads(self, process: _Process, now: _Moment) -> list[_Thread]:
+    def _find_threads(self, process: _Process, now: Moment) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known = process.threads
         reading = process.reading
@@ -444,13 +397,11 @@ class ThreadReader:
             thread_ids = proc.all_pids(folder)
         for thread_id in thread_ids:
             if thread_id not in known:
-                path = f"{folder}/{thread_id}"
-                descriptor = None
-                if self._open_files < self._max_files:
-                    descriptor = open_or_none(f"{path}/schedstat")
-                self._open_files += descriptor is not None
-                known[thread_id] = _Thread(
-                    thread_id, path, descriptor, self._last or _Moment(0, now.at_ns)
+                known[thread_id] = open_thread(
+                    thread_id,
+                    f"{folder}/{thread_id}",
+                    self._files,
+                    self._last or Moment(0, now.at_ns),
                 )
                 appeared.append(known[thread_id])
         return appeared
@@ -460,12 +411,7 @@ class ThreadReader:
         self._stale.pop(process.reading.pid, None)
         self._changed.pop(process.reading.pid, None)
         for thread in process.threads.values():
-            self._close_file(thread)
-
-    def _close_file(self, thread: _Thread) -> None:
-        if thread.descriptor is not None:
-            os.close(thread.descriptor)
-            self._open_files -= 1
+            thread.close()
 
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
@@ -494,7 +440,7 @@ class ThreadReader:
             if not is_open:
                 del self._stale[pid]
 
-    def _ask(self, process: _Process, thread: _Thread, now_ns: int) -> Wait | None:
+    def _ask(self, process: _Process, thread: Thread, now_ns: int) -> Wait | None:
         """None if the thread is not blocked."""
         thread.is_postponed = False
         reading = process.reading
@@ -504,7 +450,7 @@ class ThreadReader:
             process.is_refused = True
             state = reading.state
             if reading.threads > 1:
-                state = _state(thread)
+                state = thread.read_state()
             return _wait_in_state(state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
@@ -518,25 +464,17 @@ class ThreadReader:
             return None
         return self._wait_in_call(reading.pid, thread, call, now_ns)
 
-    def _wait_in_call(
-        self, pid: int, thread: _Thread, call: SystemCall, now_ns: int
-    ) -> Wait | None:
+    def _wait_in_call(self, pid: int, thread: Thread, call: SystemCall, now_ns: int) -> Wait | None:
         wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if wait.kind == _OTHER.kind:
-            return _wait_in_state(_state(thread))
+            return _wait_in_state(thread.read_state())
         if wait is TIMER:
             if thread.is_runtime is None:
                 name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
                 thread.is_runtime = name.decode(errors="replace").rstrip() in _RUNTIME_THREADS
             return _LOCK if thread.is_runtime else TIMER
         return wait
-
-
-def _state(thread: _Thread) -> str:
-    """The letter of a thread's state; empty after its end."""
-    text = proc.read_beginning(f"{thread.path}/stat", _MAX_FILE_BYTES)
-    return text[text.rfind(b")") + 2 :][:1].decode(errors="replace")
 
 
 def _wait_in_state(state: str) -> Wait | None:

@@ -84,6 +84,10 @@ class ContainerInsightsRuns(RunSource):
         self._unseen_selected: list[PastRun] = []
         self.place = f"Container Insights of {' and '.join(clusters)}"
 
+    def family_names(self) -> frozenset[str]:
+        """None: the values of all tasks would be read again."""
+        return frozenset()
+
     @property
     def notes(self) -> Sequence[str]:
         durations_ms = [run.report.record.metrics.duration_ms for run in self._unseen_selected]
@@ -110,6 +114,8 @@ class ContainerInsightsRuns(RunSource):
         if self._runs is None:
             self._read()
             self.reading = self._reading()
+            if self._oldest_ms:
+                self.complete_since_ns = int(max(self._oldest_ms.values())) * NS_PER_MS
             self._runs = self._built()
         self._unseen_selected = [run for run in self._unseen if selection.matches(run.report)]
         for run in self._runs:

@@ -28,18 +28,19 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
-from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
+from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.run_facts import facts_of
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
     """The families in order with the evidence of their last runs (None: not measured); sentences
-    about omissions.
+    about omissions; the tasks that the source gave, which may be more than the last ones.
     """
 
     families: Mapping[FamilyKey, Evidence | None]
     notes: Sequence[str]
+    tasks_read: Mapping[FamilyKey, TasksRead]
 
 
 def read_families(
@@ -57,7 +58,7 @@ def read_families(
             f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no "
             "report."
         )
-    return FoundFamilies(families=evidence, notes=tuple(notes))
+    return FoundFamilies(families=evidence, notes=tuple(notes), tasks_read=families.tasks_read())
 
 
 def read_windows(

@@ -208,9 +208,9 @@ class LogGroupRuns(RunSource):
         """
         place = run.place
         record = run.report.record
-        if place is None and record.log_group is not None and record.log_group in self._groups:
+        if place is None and record.log_group is not None:
             place = LogTarget(group=record.log_group, stream=record.log_stream or "")
-        if place is None:
+        if place is None or place.group not in self._groups:
             return self
         prefix = ""
         task = task_of_stream(place.stream)

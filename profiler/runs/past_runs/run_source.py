@@ -4,20 +4,21 @@ CloudWatch Logs.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
-from profiler.core.text import first_names
+from profiler.core.text import did_you_mean, first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
     from profiler.runs.step_series import StepSeries
 
+_MAX_RUNS_FOR_NAMES = 500
 _WILDCARDS = frozenset("*?[")
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
@@ -252,6 +254,7 @@ class RunSource(ABC):
 
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
+    ``complete_since_ns``: it has all runs since then, if that is known after the runs.
     ``unread_groups``: the log groups, and ``unread_sources`` the places of other sources, that
     could not be read.
     """
@@ -259,6 +262,7 @@ class RunSource(ABC):
     place: str
     remedy: str
     reading: str | None = None
+    complete_since_ns: int | None = None
     is_of_this_machine = False
     unread_groups: frozenset[str] = frozenset()
     unread_sources: tuple[str, ...] = ()
@@ -274,6 +278,14 @@ class RunSource(ABC):
 
         Raises TaskProfilerError if the source cannot be read.
         """
+
+    def family_names(self) -> frozenset[str]:
+        """The families of the newest runs, of which a wrong name may be similar to one.
+
+        Raises TaskProfilerError.
+        """
+        runs = islice(self.runs(RunFilter(reads_checkpoints=True)), _MAX_RUNS_FOR_NAMES)
+        return frozenset(family_key(run.report.record).name for run in runs)
 
     # For sources that know them.
     def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002
@@ -533,6 +545,23 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
+    return f"{_no_run_sentence(source, selection)}{_similar_families(source, selection)}"
+
+
+def _similar_families(source: RunSource, selection: RunFilter) -> str:
+    """The families of the source that may be meant, as a sentence; "" if there are none."""
+    names = [] if selection.run is None else [selection.run.partition("@")[0]]
+    names += selection.families
+    exact = [name for name in names if not is_pattern(name)]
+    if not exact:
+        return ""
+    known: frozenset[str] = frozenset()
+    with suppress(TaskProfilerError):  # what was not found matters more
+        known = source.family_names()
+    return did_you_mean([name for name in exact if name not in known], known)
+
+
+def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     if selection.run is not None:
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
@@ -556,8 +585,10 @@ def no_stacks_sentence(source: RunSource, record: Record) -> str:
     if record.task_arn is None:
         remedy = "the local history keeps those of the newest runs"
     else:
-        remedy = (
-            f"--from logs:{record.log_group or 'GROUP'} reads them in the batch's log group while "
-            "it keeps them"
+        command = command_line(
+            *("show", record.task_id, "--stacks"),
+            log_group=record.log_group or "GROUP",
+            region=record.log_region or record.region,
         )
+        remedy = f"the batch's log group has them while it keeps them ({command})"
     return f"{source.place} has no call stacks of {run}: {remedy}."

@@ -46,6 +46,10 @@ _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
 
 
+# Of a web server that has a page, no page, or no method POST there.
+_NO_API = frozenset({200, 404, 405})
+
+
 def _reason(body: Mapping[str, Any]) -> str:
     match body.get("error"):
         case {"root_cause": [{"reason": reason}, *_]}:
@@ -232,6 +236,11 @@ class IndexedRuns(RunSource):
         match body:
             case {"hits": {"hits": [*_]}} if response.ok:
                 return body
+        if response.body is None and response.status in _NO_API:
+            raise TaskProfilerError(
+                f"{response.address} is no Elasticsearch or OpenSearch: it answers without JSON "
+                f"(HTTP {response.status}). Check the address and its port."
+            )
         raise TaskProfilerError(
             f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): "
             "check the address, its prefix, the sign-in and proxies, and that the index "

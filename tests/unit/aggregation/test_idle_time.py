@@ -145,7 +145,9 @@ def test_the_largest_values_of_the_idle_time() -> None:
     for at in range(0, 80, 10):
         add(idle, seconds(at), cpu_ns, network, block)
         cpu_ns, network, block = cpu_ns + 10_000_000 + at * 100_000, network + 100, block + 50
-    assert (idle.vcpu, idle.network, idle.block) == pytest.approx((0.0016, 10, 5))
+    assert idle.vcpu == pytest.approx(0.0016)
+    assert idle.network == pytest.approx(10)
+    assert idle.block == pytest.approx(5)
 
 
 def run_with_own_lines(

@@ -51,6 +51,24 @@ _PROCESS = observed("process mark", 60 * _MIB, "exact")
             "sampled",
             id="a process's mark below the group's",
         ),
+        pytest.param(
+            (*_PROCESS, *observed("shared memory", 120 * _MIB, "unsure")),
+            60,
+            "sampled",
+            id="shared memory that the only process may have made",
+        ),
+        pytest.param(
+            (*_PROCESS, *observed("shared memory", 62 * _MIB, "unsure")),
+            60,
+            "kernel",
+            id="shared memory that is not notable",
+        ),
+        pytest.param(
+            (*_GROUP, *observed("shared memory", 120 * _MIB, "unsure")),
+            100,
+            "kernel",
+            id="a group counts shared memory",
+        ),
     ],
 )
 def test_the_first_exact_evidence_that_nothing_contradicts_is_the_peak(

@@ -20,10 +20,13 @@ def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean(
     series.add(2.0, 995)
     series.add(100.0, 5)
     shown = present(series.distribution())
-    assert (shown.p50, shown.p95, shown.p99) == pytest.approx((2.0, 2.0, 2.0), rel=0.01)
+    assert shown.p50 == pytest.approx(2.0, rel=0.01)
+    assert shown.p95 == pytest.approx(2.0, rel=0.01)
+    assert shown.p99 == pytest.approx(2.0, rel=0.01)
     assert shown.avg == 2.49
     assert shown.max == 100.0
-    assert (series.median(), series.maximum) == pytest.approx((2.0, 100.0), rel=0.01)
+    assert series.median() == pytest.approx(2.0, rel=0.01)
+    assert series.maximum == pytest.approx(100.0, rel=0.01)
 
 
 def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:

@@ -383,12 +383,13 @@ def test_usage_at_the_limit_without_a_sample_leaves_a_childs_kill_open(
 
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
     usage, task = usage_with(network_rx_bytes=1000, network_tx_bytes=10), TaskMetadata()
-    for mode, seen in (("bridge", (1000, 10)), ("awsvpc", (None, None))):
+    for mode, received, sent in (("bridge", 1000, 10), ("awsvpc", None, None)):
         container = ContainerMetadata(
             name="b", docker_id="b", known_status="RUNNING", network_mode=mode
         )
         beside = present(build_other_container(container, task, usage, START_NS, HOST).metrics)
-        assert (beside.network_rx_bytes, beside.network_tx_bytes) == seen
+        assert beside.network_rx_bytes == received
+        assert beside.network_tx_bytes == sent
         batch = batch_record(container, task, usage, RunEnd(status="unknown"), HOST)
         assert batch.metrics.network_rx_bytes == 1000
 

@@ -14,7 +14,8 @@ from profiler.aggregation.record_draft import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
+from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_times import ThreadSample
 from profiler.readers.linux.waited_target import TIMER, Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Metrics, Record, Sampling

@@ -142,7 +142,9 @@ def test_the_policy_and_the_number_of_runs_are_options(
 ) -> None:
     runs = [slow(number=0), report(1, peak_mb=500)]
     (found,) = cli("recommend", *words.split(), "--json", "--from", kept(runs)).objects
-    assert (found["recommended"]["vcpu"], found["recommended"]["memoryMB"]) == size
+    vcpu, memory_mb = size
+    assert found["recommended"]["vcpu"] == vcpu
+    assert found["recommended"]["memoryMB"] == memory_mb
 
 
 def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
@@ -163,7 +165,8 @@ def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
         "1 vCPU, 512 MB 1 - - - current",
     ]
     killed = cli("recommend", "--sizes", "--from", kept([report(peak_mb=2000)]))
-    assert "1 vCPU, 2 GB 1 $0.0082 - 0 % current, too little memory" in " ".join(killed.out.split())
+    row = "1 vCPU, 2 GB 1 $0.0082 ≈ $0.25 0 % current, too little memory"
+    assert row in " ".join(killed.out.split())
     local = cli("recommend", "--sizes", "--from", kept([report(launch_type="LOCAL")]))
     assert "Times as long" not in local.out
     assert "There is no table of sizes: the runs were outside Fargate." in local.out
@@ -172,7 +175,10 @@ def test_sizes_prints_what_each_size_would_take_and_cost(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("reports", "problem"),
     [
-        ([report()], "nightly fails the check: the recommended size saves 75 %."),
+        (
+            [report()],
+            "nightly fails the check: the recommended size saves 75 %, ≈ $0.19 a month.",
+        ),
         ([report(status="failure")], None),
         ([report(peak_mb=400, size=(0.25, 512))], None),
         (
@@ -211,10 +217,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     ]
     source = kept(made)
     found = cli("recommend", "--from", source, "--check", "--min-saving-usd", "1")
-    rows = [re.split("  +", row.strip()) for row in found.out.splitlines()[2:5]]
-    amounts = [["nightly", "75 %", "$18.78"], ["hourly", "75 %", "$0.19"], ["new", "75 %", "-"]]
+    rows = [re.split("  +", row.strip()) for row in found.out.splitlines()[2:6]]
+    amounts = [
+        ["nightly", "75 %", "$18.78"],
+        ["hourly", "75 %", "$0.19"],
+        ["new", "75 %", "≈ $0.038"],
+        ["Total", "75 %", "≈ $19.01"],
+    ]
     assert [[row[0], *row[-2:]] for row in rows] == amounts
-    assert "3 of 3 families, $18.97 a month of $25.30." in found.out
+    assert "3 of 3 families, ≈ $19.01 a month of ≈ $25.35." in found.out
+    assert "≈ is an estimate: as many runs a day as seen of 1 family." in found.out
     problem = "nightly fails the check: the recommended size saves 75 %, $18.78 a month."
     assert found.code == 3
     assert found.err == f"task-profiler: {problem}\n"
@@ -228,6 +240,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     assert first["family"] == "nightly"
     assert first["usdPerMonth"] == 25.04
     assert first["savingUsdPerMonth"] == 18.78
+
+
+def test_an_estimate_of_the_month_is_no_saving_of_a_minimum(cli: Cli) -> None:
+    long = {"duration_ms": 59_000_000, "billed_duration_ms": 60_000_000}
+    source = kept([report(metrics=long)])
+    check = ("recommend", "--from", source, "--check")
+    found = cli(*check, "--min-saving-usd", "1")
+    assert "≈ $18.78" in found.out
+    assert found.code == 0
+    assert cli(*check).code == 3
 
 
 def test_the_last_runs_are_those_that_the_filters_leave(cli: Cli) -> None:
@@ -296,3 +318,30 @@ MACHINE: dict[str, Any] = {
     "memory_size_mb": 16_000,
     "slowdown_at_vcpu": slowdown(v0_25=(1, 1.1)),
 }
+
+
+def test_the_total_is_a_row_of_the_table(cli: Cli) -> None:
+    source = kept(in_accounts("111122223333", "444455556666"))
+    rows = cli("recommend", "--from", source).out.splitlines()
+    heading = rows[0].index("$ a month")
+    (total,) = [row for row in rows if row.startswith("Total")]
+    amounts = [float(row[heading:].lstrip(" ≈$")) for row in rows if "1111" in row or "4444" in row]
+    assert len(amounts) == 2
+    assert float(total[heading:].lstrip(" ≈$")) == pytest.approx(sum(amounts), abs=0.01)
+    assert re.split("  +", total)[1] == "6", "the runs"
+
+
+def test_one_family_has_no_total(cli: Cli) -> None:
+    assert "Total" not in cli("recommend", "--from", kept([report()])).out
+
+
+def test_a_family_without_a_size_is_no_changed_one(cli: Cli) -> None:
+    killed: dict[str, Any] = {"status": "failure", "exit_code": 137, "likely_out_of_memory": True}
+    largest = [
+        report(n, family="huge", size=(32, 244 * 1024), peak_mb=244 * 1024, **killed)
+        for n in range(6)
+    ]
+    found = cli("recommend", "--from", kept([*largest, *(report(n) for n in range(6))]))
+    assert "1 of 2 families, $0.19 a month of " in found.out
+    (row,) = [line for line in found.out.splitlines() if "huge" in line]
+    assert re.split("  +", row.strip()) == ["huge", "6", "32 vCPU, 244 GB", "-", "-", "-"]

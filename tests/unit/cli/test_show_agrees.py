@@ -15,7 +15,7 @@ from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.cli.terminal.size_lines import find_advice, trend_text
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
-from profiler.record.record_model import Report, encode
+from profiler.record.record_model import Container, Cost, Metrics, Report, encode
 from profiler.runs.past_runs.families import read_families
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
@@ -301,3 +301,67 @@ def test_the_page_has_the_trend_in_its_40_lines() -> None:
     page = texts(page_lines(run, View(width=80, now_ns=0), None, None, advice))
     assert len(page) <= MAX_LINES
     assert sum(one.strip().startswith("trend ") for one in page) == 1
+
+
+def test_on_spot_a_container_without_the_tasks_cost_has_the_same_saving(tmp_path: Path) -> None:
+    """Of a task's reports, only the last has the cost, which shows that it ran on Spot."""
+    on_spot = Cost(usd=0.01, price_basis="at least, on FARGATE_SPOT: 30% of the on-demand price")
+    reports = []
+    for number in range(8):
+        for name, other, cost in (("batch", "zip", on_spot), ("zip", "batch", None)):
+            made = report(
+                number,
+                container=Container(name=name),
+                others={other: Metrics(max_memory_used_mb=10)},
+                cost=cost,
+                size=(2, 8192),
+            )
+            reports.append(made)
+    source = file_source(tmp_path, with_task_ids(reports))
+    (expected,) = recommended(source, "nightly")
+    runs = find_runs(source, RunFilter(run="nightly", reads_checkpoints=True))
+    assert [run.report.record.cost for run in runs] == [on_spot, on_spot]
+    for run in runs:
+        found = as_json(present(find_advice(run, source.family_source(run), NONE)))
+        assert found["usdPerMonth"] == expected["usdPerMonth"]
+        assert found["savingUsdPerMonth"] == expected["savingUsdPerMonth"]
+
+
+@pytest.mark.parametrize("kind", ["file", "history", "logs"])
+def test_a_name_in_two_accounts_is_two_families(tmp_path: Path, kind: str) -> None:
+    needs = {"111122223333": 400, "444455556666": 3000}
+    reports = []
+    for account, peak_mb in needs.items():
+        for number in range(6):
+            task_id = f"{account}-{number}"
+            reports.append(
+                report(number, peak_mb=peak_mb, account_id=account, task_id=task_id, size=(2, 8192))
+            )
+    made = with_task_ids(reports)
+    source = SOURCES[kind](tmp_path, made)
+    expected = {one["accountId"]: one for one in recommended(source, "nightly")}
+    assert set(expected) == set(needs)
+    for one in made:
+        found = as_json(present(shown(source, one.record.task_id)))
+        assert found["recommended"] == expected[str(one.record.account_id)]["recommended"]
+
+
+def test_a_family_that_changed_its_launch_type_is_advised_where_it_is_now(tmp_path: Path) -> None:
+    reports = [report(number, size=(4, 16384), launch_type="FARGATE") for number in range(5)]
+    reports += [report(number, size=(4, 16384), launch_type="EC2") for number in range(5, 8)]
+    source = file_source(tmp_path, with_task_ids(reports))
+    (expected,) = recommended(source, "nightly")
+    found = present(shown(source, "nightly"))
+    assert found.verdict == "less is enough"
+    assert as_json(found)["recommended"] == expected["recommended"]
+
+
+def test_a_family_with_failures_alone_keeps_its_size(tmp_path: Path) -> None:
+    reports = [
+        report(number, size=(4, 16384), status="failure", exit_code=1) for number in range(6)
+    ]
+    source = file_source(tmp_path, with_task_ids(reports))
+    found = present(shown(source, "nightly"))
+    assert found.choice.size == found.choice.current
+    (expected,) = recommended(source, "nightly")
+    assert as_json(found)["recommended"] == expected["recommended"]

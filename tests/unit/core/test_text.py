@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
 from profiler.core.redaction import redact
-from profiler.core.text import first_names, install_hint, on_one_line, printable, without_surrogates
+from profiler.core.text import (
+    did_you_mean,
+    first_names,
+    install_hint,
+    on_one_line,
+    printable,
+    without_surrogates,
+)
 from profiler.core.timestamps import (
     format_datetime,
     format_local,
@@ -252,3 +259,13 @@ def test_a_hint_to_install_a_package_is_right_under_pipx_too() -> None:
         install_hint("ruamel.yaml")
         == "pip install ruamel.yaml (with pipx: pipx inject task-profiler ruamel.yaml)"
     )
+
+
+def test_the_most_similar_names_are_suggested_once_each() -> None:
+    known = ("nightly-etl", "nightly-load", "billing")
+    names = ("nightly-elt", "nightly_etl", "biling")
+    assert did_you_mean(names, known) == " Did you mean nightly-etl and billing?"
+
+
+def test_a_name_without_a_similar_one_gets_no_suggestion() -> None:
+    assert did_you_mean(("orders",), ("billing",)) == ""

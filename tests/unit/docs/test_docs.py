@@ -26,6 +26,8 @@ from tests.ended_runs import text_of
 from tests.runs import lines, report, slowdown
 from tests.shown_runs import night
 
+# Of a block of code, beside the page's navigation, without a scroll bar.
+GITHUB_COLUMNS = 88
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
 FAULTS = (ROOT / "docs" / "faults.md").read_text()
@@ -72,6 +74,23 @@ def test_the_slack_message_on_the_page_is_the_forwarders() -> None:
     sent = " ".join(without_dates.replace("*", " ").split())
     parts = [" ".join(part.split()) for part in re.split(r"\n| {3,}", shown.strip())]
     assert [part for part in parts if part not in sent] == []
+
+
+def test_no_line_of_the_readmes_code_is_cut_at_githubs_width() -> None:
+    code = [
+        line
+        for block in blocks(Path("README.md"), "sh", "text", "console")
+        for line in block.text.splitlines()
+    ]
+    assert code
+    assert [line for line in code if len(line) > GITHUB_COLUMNS] == []
+
+
+def test_the_readme_names_a_source_once_and_the_commands_below_need_no_option() -> None:
+    text = (ROOT / "README.md").read_text()
+    before, _, after = text.partition("export TASK_PROFILER_FROM=")
+    assert "--from " not in after
+    assert before.count("--from ") == 1
 
 
 def test_the_date_of_the_prices_is_documented() -> None:

@@ -69,9 +69,8 @@ def test_the_state_machine_stops_the_task_of_the_event(stack: MotoStack) -> None
     assert arguments["Cluster"] == "jobs"
     assert arguments["Task"] == stuck_notice().record.task_id
     (statement,) = stack.statements("StopRole")
-    assert (statement["Action"], statement["Resource"]) == (
-        "ecs:StopTask", f"arn:aws:ecs:{REGION}:123456789012:task/jobs/*"
-    )  # fmt: skip
+    assert statement["Action"] == "ecs:StopTask"
+    assert statement["Resource"] == f"arn:aws:ecs:{REGION}:123456789012:task/jobs/*"
     assert (
         boto3.client("events").describe_rule(Name=stack.physical_id("StuckRule"))["State"]
         == "ENABLED"

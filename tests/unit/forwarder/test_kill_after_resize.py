@@ -24,7 +24,7 @@ RESIZED = {
 KILLED = Outcome(status="failure", category="oom", out_of_memory=True, exit_code=137)
 SENTENCE = (
     "Its memory was reduced from 4 GB to 512 MB on 18 November. This puts it back: "
-    "task-profiler taskdef resize nightly --revert --register --update-schedules"
+    "task-profiler taskdef resize nightly --revert --register --update-schedules --region us-west-2"
 )
 
 

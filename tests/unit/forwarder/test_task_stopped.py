@@ -211,11 +211,8 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     assert notice.metrics.cpu_utilization_percent == Distribution(avg=50.0, max=90.0)
     assert notice.is_complete
     numbers, own = fakes.documents
-    assert (
-        (numbers.index, numbers.id)
-        == (own.index, own.id)
-        == ("task-reports-2026.03", f"{task().id}/batch")
-    )
+    assert numbers.index == own.index == "task-reports-2026.03"
+    assert numbers.id == own.id == f"{task().id}/batch"
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
     assert fakes.time.pauses == []
@@ -344,7 +341,7 @@ def test_the_command_in_the_notification_reads_the_log_group_that_has_the_run(
     )
     fakes.handle(report_wait_seconds=0.0)
     shown = json.dumps(ended_task_message(fakes.notice, kibana_url=None).blocks)
-    assert f"task-profiler show {task().id} --from logs:{group}`" in shown
+    assert f"task-profiler show {task().id} --from logs:{group} --region us-west-2`" in shown
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:

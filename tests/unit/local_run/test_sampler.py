@@ -254,12 +254,10 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         finely, evenly = (
             present(getattr(usage.run, name).distribution()) for usage in (fine.usage, even)
         )
-        assert (finely.avg, finely.max) == pytest.approx(
-            (evenly.avg, evenly.max), rel=1e-6, abs=1e-6
-        )
-        assert (finely.p50, finely.p95) == pytest.approx(
-            (evenly.p50, evenly.p95), rel=0.001, abs=0.001
-        )
+        assert finely.avg == pytest.approx(evenly.avg, rel=1e-6, abs=1e-6)
+        assert finely.max == pytest.approx(evenly.max, rel=1e-6, abs=1e-6)
+        assert finely.p50 == pytest.approx(evenly.p50, rel=0.001, abs=0.001)
+        assert finely.p95 == pytest.approx(evenly.p95, rel=0.001, abs=0.001)
     fine_series, even_series = present(fine.usage.series), present(even.series)
     assert fine_series.step_ns == even_series.step_ns
     assert fine_series.values() == even_series.values()
@@ -337,7 +335,7 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
     assert supervisor.reaped.blocks.stored_bytes == 2048 + 4096 - 5000
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
-    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup()), started, Mock())
+    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup(), shared_memory=None), started, Mock())
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
 
 

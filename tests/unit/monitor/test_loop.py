@@ -104,8 +104,9 @@ def test_stop_while_the_batch_runs_leaves_within_two_seconds() -> None:
     record = fakes.report()
     assert seconds(17.2) <= fakes.clock.now_ns <= seconds(17.5)
     assert {"likelyOutOfMemory", "exitCode", "finishedAt"}.isdisjoint(record)
-    numbers = (record["metrics"]["durationMs"], record["metrics"]["cpuSeconds"])
-    assert (record["status"], *numbers) == ("stopped", 17250, 8.625)
+    assert record["status"] == "stopped"
+    assert record["metrics"]["durationMs"] == 17250
+    assert record["metrics"]["cpuSeconds"] == 8.625
     assert fakes.budget.seconds == [pytest.approx(22.25, abs=0.1)]
     early = PlayedMonitor(stop_at=0.6).run().report()  # before the first sample
     assert early["status"] == "stopped"
@@ -295,8 +296,8 @@ def test_checkpoints_are_cumulative_and_carry_their_interval() -> None:
     assert first["metrics"]["cpuSeconds"] == 30.0
     assert metrics["cpuSeconds"] == 60.0
     assert metrics["durationMs"] == 120_000
-    until = ("2025-11-20T00:54:20.000Z", "2025-11-20T00:55:20.000Z")
-    assert (interval["startedAt"], interval["finishedAt"]) == until
+    assert interval["startedAt"] == "2025-11-20T00:54:20.000Z"
+    assert interval["finishedAt"] == "2025-11-20T00:55:20.000Z"
     assert interval["cpuSeconds"] == 30.0
     assert interval["memoryUsedMB"]["avg"] == 200
     assert "interval" not in fakes.report()

@@ -78,9 +78,10 @@ def test_saturation_and_wait_are_means_over_runs_at_the_current_size() -> None:
         measured(1, saturated=20.0, metrics={"duration_ms": 1000, "cpu_wait_percent": 10.0}),
         measured(2, saturated=100.0, metrics={"cpu_wait_percent": 90.0}, size=(2, 4096)),
     ]
-    for vcpu, percents in ((1, (65, 25)), (2, (100, 90)), (4, (None, None))):
+    for vcpu, saturated, waited in ((1, 65, 25), (2, 100, 90), (4, None, None)):
         evidence = evidence_of([*reports, report(4, size=(vcpu, 2048 * vcpu))])
-        assert (evidence.usage.saturated_percent, evidence.usage.cpu_wait_percent) == percents
+        assert evidence.usage.saturated_percent == saturated
+        assert evidence.usage.cpu_wait_percent == waited
     for duration_ms, percent in ((None, 50), (0, None)):
         unknown = measured(saturated=50.0, metrics={"duration_ms": duration_ms})
         assert evidence_of([unknown]).usage.saturated_percent == percent

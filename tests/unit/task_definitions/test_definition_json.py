@@ -42,9 +42,9 @@ def test_what_ecs_describes_becomes_what_it_registers_without_tags_of_aws(
     """An empty list of tags is refused by ECS."""
     document = read_document(json.dumps(answer).encode(), "a.json")
     assert document.definition == {**PLAIN, **tags}
-    assert (document.is_from_ecs, document.arn) == (
-        (False, None) if answer is PLAIN else (True, ARN)
-    )
+    is_described = answer is not PLAIN
+    assert document.is_from_ecs is is_described
+    assert document.arn == (ARN if is_described else None)
 
 
 def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() -> None:

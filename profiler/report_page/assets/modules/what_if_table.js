@@ -53,12 +53,14 @@ export function runAdviceText(run, advice) {
     const [vcpu, memoryMB] = run.taskSize ?? [undefined, run.size];
     const asSize =
       !isKnown(vcpu) || vcpu === recommended.vcpu ? (one) => asTaskSize({ memoryMB: one.memoryMB }) : asTaskSize;
-    return `Ran out of memory with ${asSize({ vcpu, memoryMB })}; ${asSize(recommended)} recommended.`;
+    const advised = isKnown(recommended.memoryMB) ? `${asSize(recommended)} recommended` : "no size has enough";
+    return `Ran out of memory with ${asSize({ vcpu, memoryMB })}; ${advised}.`;
   }
   if (advice.onlyFailures && !advice.changes)
     return "No run of the family has succeeded, so no smaller size is recommended.";
   if (advice.fits)
     return `${asTaskSize(advice.current)} ${hasFitted(run, advice) ? "fits." : "is right for the family."}`;
+  if (!isKnown(recommended.vcpu) && !isKnown(recommended.memoryMB) && advice.risk) return "No size has enough memory.";
   const change = adviceText(advice, []);
   return `${asTaskSize(recommended)} recommended${change === UNKNOWN ? "" : `: ${change}`}.`;
 }
@@ -125,8 +127,6 @@ export function adviceDetails(advice) {
       { className: "reasons" },
       ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
     ),
-    ...(advice.resize
-      ? [element("code", { textContent: `task-profiler taskdef resize ${escapeControls(advice.resize)}` })]
-      : []),
+    ...(advice.resize ? [element("code", { textContent: escapeControls(advice.resize) })] : []),
   ];
 }

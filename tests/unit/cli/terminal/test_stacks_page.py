@@ -182,7 +182,8 @@ def test_of_several_containers_those_with_stacks_are_shown_and_no_stacks_are_a_s
     )
     assert cli("show", "7b3f", "--from", str(file), "--stacks").out.count("412 stacks") == 1
     with pytest.raises(
-        TaskProfilerError, match=r"no call stacks of nightly-etl .*: --from logs:/ecs/nightly-etl"
+        TaskProfilerError,
+        match=r"no call stacks of nightly-etl .*--from logs:/ecs/nightly-etl --region us-west-2",
     ):
         cli("show", f"{waiting().record.task_id}/side", "--from", str(file), "--stacks")
     file.write_bytes(encode(waiting(task_arn=None, log_group=None)))

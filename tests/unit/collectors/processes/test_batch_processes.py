@@ -10,7 +10,8 @@ from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
+from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_times import ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds

@@ -124,11 +124,18 @@ def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
     assert len(shown) == 9
 
 
+def test_the_command_of_a_resize_reads_the_log_group_of_the_run() -> None:
+    log = LogTarget(group="/ecs/etl", stream="ecs/batch/0123", region="us-west-2")
+    advised = replace(recorded(NOTICE, recommendation=HALF), report_log=log)
+    shown = "\n".join(texts(message_of(advised, kibana_url=None).blocks))
+    assert "resize etl_daily --from logs:/ecs/etl --region us-west-2" in shown
+
+
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
     log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
     failed = replace(NOTICE, report_log=log, outcome=replace(NOTICE.outcome, status="failure"))
-    command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #'```"
+    command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
     for other in (
         replace(NOTICE, report_log=log),
@@ -298,7 +305,7 @@ SMALLER = [
         ),
         (
             recorded(NOTICE, recommendation=HALF),
-            "• Half would do.\ntask-profiler taskdef resize etl_daily\n",
+            "• Half would do.\ntask-profiler taskdef resize etl_daily --from logs:/ecs/jobs",
         ),
         (recorded(NOTICE, recommendation=HALF, task_size=SIZE), "• Half would do.\n"),
         (recorded(NOTICE, cost=ON_SPOT), "≥ $0.30 (Spot)"),

@@ -78,10 +78,8 @@ def test_a_network_of_ones_own_is_the_containers() -> None:
     }
     fakes.answer, task = Unavailable("refused"), fakes.answer
     now = fakes.tick()
-    assert (now.task, now.containers) == (
-        None,
-        (),
-    )  # before the task is known, there is only the monitor
+    assert now.task is None
+    assert now.containers == ()
     fakes.answer = task
     now = fakes.tick()
     assert not now.containers[0].container.shares_network

@@ -140,12 +140,13 @@ def test_reads_v3_without_the_fields_of_v4() -> None:
 def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent() -> None:
     unset: list[object] = [{"CPU": 2, "Memory": 2**40}]  # more than any machine has
     unset += [{"CPU": 0, "Memory": 0}, {"CPU": "512", "Memory": None}, {}]
-    for limits, expected in (
-        ({"CPU": 512, "Memory": 1024}, (0.5, 1024 * MIB)),
-        *((one, (None, None)) for one in unset),
+    for limits, vcpu, memory_bytes in (
+        ({"CPU": 512, "Memory": 1024}, 0.5, 1024 * MIB),
+        *((one, None, None) for one in unset),
     ):
         (container,) = task({**FARGATE_V4, "Containers": [{**BATCH, "Limits": limits}]}).containers
-        assert (container.vcpu_share, container.memory_limit_bytes) == expected
+        assert container.vcpu_share == vcpu
+        assert container.memory_limit_bytes == memory_bytes
 
 
 def test_a_malformed_response_has_the_position_in_its_reason() -> None:

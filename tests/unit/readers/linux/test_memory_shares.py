@@ -23,6 +23,7 @@ class _Tree:
         self.now_ns = self.cpu_ns = 0
         self.cost_ns = 5
         self.pss: Mapping[int, tuple[int, int, int]] = {}
+        self.shared_by_two_mib = 0
         monkeypatch.setattr(proc, "read", self._read)
         self.shares = MemoryShares(
             CpuBudget(0.01, 30), _PAGE_BYTES, lambda: self.now_ns, lambda: self.cpu_ns
@@ -35,11 +36,12 @@ class _Tree:
             return None
         anonymous, own, private = (size * 1024 for size in self.pss[pid])
         rollup = {
-            "Rss": anonymous,
-            "Pss": own,
+            "Rss": anonymous + self.shared_by_two_mib * 1024,
+            "Pss": own + self.shared_by_two_mib * 512,
             "Pss_Anon": own,
             "Private_Dirty": private,
             "Private_Clean": 0,
+            "Pss_Shmem": self.shared_by_two_mib * 512,
         }
         return "".join(
             f"{name}: {size} kB\n" for name, size in {**rollup, "Anonymous": anonymous}.items()
@@ -142,3 +144,22 @@ def test_what_shares_nothing_makes_nothing_unsure(tree: _Tree) -> None:
             tree.shares.divide(processes),
         )
     )
+
+
+def test_mapped_shared_memory_is_known_of_one_process(tree: _Tree) -> None:
+    processes = [_process(1, 10, 100, shmem_bytes=90 * _MIB)]
+    tree.divide(processes)
+    assert tree.shares.mapped_shmem(processes) == (90 * _MIB, 90 * _MIB)
+    assert tree.shares.mapped_shmem([_process(1, 10)]) == (0, 0)
+
+
+def test_of_several_processes_their_parts_are_known_once_read(tree: _Tree) -> None:
+    processes = [_process(pid, 10, 100, shmem_bytes=100 * _MIB) for pid in (1, 2)]
+    tree.divide(processes)
+    assert tree.shares.mapped_shmem(processes) == (100 * _MIB, 200 * _MIB)
+    tree.now_ns += 10_000
+    tree.shared_by_two_mib = 120
+    tree.pss = dict.fromkeys((1, 2), (10, 10, 10))
+    more = [_process(pid, 10, 120, shmem_bytes=120 * _MIB) for pid in (1, 2)]
+    assert tree.divide(more) == [70, 70]
+    assert tree.shares.mapped_shmem(more) == (120 * _MIB, 120 * _MIB)

@@ -224,3 +224,32 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
         assert quick.has_changed
         quick.follow([fakes.process(alone.pid, threads=100)])
         assert quick.read() is QuickMemory(os.getpid(), {alone.pid}).read() is None
+
+
+def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = ProcessTree(os.getpid(), (), lambda: 0)
+    read = proc.read
+    with subprocess.Popen(["sleep", "60"]) as process:
+        folder = f"/proc/{process.pid}/"
+        assert [reading.pid for reading in tree.read()] == [process.pid]
+        assert not tree.has_hidden
+
+        monkeypatch.setattr(
+            proc, "read", lambda path: None if path.startswith(folder) else read(path)
+        )
+        hiding = ProcessTree(os.getpid(), (), lambda: 0)
+        assert hiding.read() == ()
+        assert hiding.has_hidden
+        unrelated = ProcessTree(os.getpid(), (process.pid,), lambda: 0)
+        unrelated.read()
+        assert not unrelated.has_hidden
+        process.kill()
+
+
+def test_a_child_that_has_ended_is_not_hidden() -> None:
+    tree = ProcessTree(os.getpid(), (), lambda: 0)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        tree.read()
+        process.kill()
+    assert tree.read() == ()
+    assert not tree.has_hidden

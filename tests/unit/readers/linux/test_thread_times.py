@@ -290,11 +290,50 @@ def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> Non
         for tid in range(10, 110):
             machine.thread(10, tid, run=0.001 * at)
         sample = machine.read(process(10, cpu=at, threads=100), at=at)
-        assert at == 1 or len(sample.growth or ()) <= 26
+        assert at == 1 or len(sample.growth or ()) <= 64
         steps.update({grown.thread: grown.steps for grown in sample.growth or ()})
     assert all(31 < steps[tid] <= 41 for tid in range(10, 110))
     machine.thread(10, 11, run=1)
     assert machine.read(process(10, cpu=42, threads=100), at=42, is_required=True).growth
+
+
+def test_threads_without_system_calls_are_read_together_every_tenth_time(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    readings = []
+    for at in range(1, 42):
+        for pid in (10, 20, 30, 40):
+            for tid in range(pid, pid + 8):
+                machine.thread(pid, tid, run=0.001 * at, state="D")
+        processes = [process(pid, cpu=at, threads=8) for pid in (10, 20, 30, 40)]
+        sample = machine.read(*processes, at=at)
+        assert sample.waits == {Wait("disk"): 32}  # as they were when they were asked
+        if sample.growth:
+            readings.append(at)
+            assert len(sample.growth) == 32
+    assert readings == [1, 11, 21, 31, 41]
+
+
+def test_between_two_turns_a_process_that_has_ended_shows_nothing(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    for pid in (10, 20):
+        for tid in range(pid, pid + 8):
+            machine.thread(pid, tid, state="D" if pid == 10 else "S")
+    machine.read(process(10, threads=8), process(20, threads=8))
+    sample = machine.read(process(20, cpu=2, threads=8), at=2)
+    assert not sample.growth
+    assert sample.waits == {Wait("other"): 8}
+    assert sample.is_behind
+
+
+def test_the_state_of_a_thread_that_has_ended_is_not_read_from_another_one(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7, state="D")
+    machine.thread(7, 8, state="D")
+    assert machine.read(process(threads=2)).waits == {Wait("disk"): 2}
+    for tid in (7, 8):
+        machine.thread(7, tid, run=1.001, state="S")
+    os.truncate(machine.folder / "7" / "task" / "8" / "stat", 0)  # as of an ended thread's file
+    assert machine.read(process(cpu=2, threads=2), at=2).waits == {Wait("other"): 1}
 
 
 def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeMachine) -> None:
@@ -344,6 +383,21 @@ def test_files_are_closed(machine: FakeMachine, tmp_path: Path) -> None:
     machine.read(*(process(pid) for pid in range(7, 400)))
     assert 0 < len(open_files(tmp_path)) <= 256
     machine.read(process(), at=2)
+    machine.reader.close()
+    assert not open_files(tmp_path)
+
+
+def test_the_files_of_thousands_of_threads_stay_within_the_limit_and_are_closed(
+    tmp_path: Path,
+) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    for tid in range(7, 607):
+        machine.thread(7, tid)
+    for at in range(1, 20):
+        machine.read(process(cpu=at, threads=600), at=at, is_required=at == 1)
+    assert len(open_files(tmp_path)) == 256
+    for tid in range(8, 607):
+        shutil.rmtree(machine.folder / "7" / "task" / str(tid))
     machine.reader.close()
     assert not open_files(tmp_path)
 

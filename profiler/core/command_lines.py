@@ -1,0 +1,29 @@
+"""Command lines of this program for people to copy: they run from any shell with credentials, so
+they name the source of the runs and the Region.
+"""
+
+import shlex
+
+from profiler.core.text import on_one_line
+
+_NAME = "task-profiler"
+
+
+def command_line(
+    *words: str, log_group: str | None = None, source: str | None = None, region: str | None = None
+) -> str:
+    """The command with these words, quoted for a shell, on one line.
+
+    ``log_group``: where its runs are read; else ``source``, a SOURCE of ``--from``. None: the
+    command has a source of its own, or reads no runs. A log group is preferred to the address of a
+    search cluster, because the reader can know the cluster by another name and needs a sign-in
+    for it; the AWS credentials that show the group are the same as the command's.
+    """
+    where: list[str] = []
+    if log_group is not None:
+        source = f"logs:{log_group}"
+    if source is not None:
+        where += ["--from", source]
+    if region is not None:
+        where += ["--region", region]
+    return shlex.join(on_one_line(word) for word in (_NAME, *words, *where))

@@ -1,0 +1,101 @@
+"""The shared memory of a command that no process maps, such as files in ``/dev/shm``: the memory of
+the processes lacks it, and only a control group of the command's own would count it.
+"""
+
+from collections.abc import Callable, Collection
+
+from profiler.aggregation.process_tree_usage import lacks_memory
+from profiler.core.clock import CpuBudget
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.cgroup.shared_memory import SharedMemory
+from profiler.readers.linux.memory_files import MemoryFiles
+
+# At most this share of a core, and this much at once, for the open files of all processes.
+_FILES_CPU = 0.002
+_FILES_ADVANCE_NS = 30 * NS_PER_MS
+
+
+class UnmappedMemory:
+    """What a command holds in shared memory without mapping it.
+
+    ======================================================  =======================================
+    what is known                                           what counts as the command's
+    ======================================================  =======================================
+    all others in its group have used no CPU time since     all growth of the group's shared memory
+    its processes wrote to files in memory                  what these files have since the start
+    anything else                                           nothing
+    ======================================================  =======================================
+
+    From each, what the processes may map is subtracted. ``bound_bytes`` is the most that the
+    command can have held at one reading: all growth of the machine's or the group's shared memory,
+    whoever made it.
+    """
+
+    def __init__(
+        self,
+        shared: SharedMemory,
+        files: MemoryFiles,
+        monotonic_ns: Callable[[], int],
+        cpu_ns: Callable[[], int],
+    ) -> None:
+        self._shared = shared
+        self._files = files
+        self._has_begun = False
+        self._monotonic_ns = monotonic_ns
+        self._cpu_ns = cpu_ns
+        self._budget = CpuBudget(_FILES_CPU, _FILES_ADVANCE_NS)
+        self._looked_at_bytes = 0
+        self._last_tree_bytes = 0
+        self._last_shmem = (0, 0)
+        self.bound_bytes = 0
+
+    def read(self, tree_bytes: int, mapped_shmem: tuple[int, int], pids: Collection[int]) -> int:
+        """The memory in bytes, to add to the ``tree_bytes`` of the processes ``pids``.
+
+        ``mapped_shmem``: how much of those is shared memory, at least and at most.
+        """
+        self._last_tree_bytes = tree_bytes
+        self._last_shmem = mapped_shmem
+        return self._read(tree_bytes, mapped_shmem, pids)
+
+    def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:
+        """As :meth:`read`, between two calls of it: what the processes hold more since may be
+        shared memory that they map.
+        """
+        more_bytes = max(tree_bytes - self._last_tree_bytes, 0)
+        least_bytes, most_bytes = self._last_shmem
+        return self._read(tree_bytes, (least_bytes + more_bytes, most_bytes + more_bytes), pids)
+
+    def _read(self, tree_bytes: int, mapped_shmem: tuple[int, int], pids: Collection[int]) -> int:
+        """What the command certainly holds beyond its processes, in bytes; raises ``bound_bytes``
+        to the most that it can hold.
+
+        ``mapped_shmem``: what of the processes' memory is shared memory, at least and at most.
+        """
+        if not self._has_begun:
+            self._has_begun = True
+            self._shared.is_growth_of(pids)  # later calls compare with the first one
+        growth_bytes = self._shared.growth_bytes()
+        if growth_bytes is None or not lacks_memory(tree_bytes, tree_bytes + growth_bytes):
+            return 0
+        least_mapped_bytes, most_mapped_bytes = mapped_shmem
+        own_bytes = self._own_growth_bytes(growth_bytes, pids)
+        own_bytes = max(own_bytes - most_mapped_bytes, 0)
+        most_bytes = max(growth_bytes - least_mapped_bytes, own_bytes)
+        if lacks_memory(tree_bytes + own_bytes, tree_bytes + most_bytes):
+            self.bound_bytes = max(self.bound_bytes, tree_bytes + most_bytes)
+        return own_bytes
+
+    def _own_growth_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
+        """What of the growth the command has certainly made."""
+        if self._shared.is_growth_of(pids):
+            return growth_bytes
+        self._looked_at_bytes = min(self._looked_at_bytes, growth_bytes)
+        is_new = lacks_memory(self._looked_at_bytes, growth_bytes)
+        now_ns = self._monotonic_ns()
+        if is_new and self._budget.allows(now_ns):
+            began_ns = self._cpu_ns()
+            self._files.look(pids, growth_bytes)
+            self._budget.add_cost(self._cpu_ns() - began_ns, now_ns)
+            self._looked_at_bytes = growth_bytes
+        return self._files.held_bytes()

@@ -1,0 +1,123 @@
+"""How much more shared memory there is than at the start of a command: files in tmpfs (such as
+``/dev/shm``), ``memfd``, and System V segments, whether a process maps them or not.
+
+For a command without a control group of its own. The group that it shares with others counts such
+memory, or only the machine does: which program made it, neither tells.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from functools import partial
+
+from profiler.core.files import open_or_none
+from profiler.readers.cgroup.accounting_group import CALLING_PROCESS, member_pids
+from profiler.readers.cgroup.hierarchy import (
+    MEMORY,
+    MEMORY_STAT,
+    UNIFIED,
+    VERSION_1,
+    VERSION_2,
+    Cgroups,
+)
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import own_cpu_ns
+
+# A group with more processes is not a command's: its list is not read.
+_MAX_OTHERS = 32
+
+
+class SharedMemory:
+    """The growth of shared memory since this object was made, by the group of this process; by the
+    machine if the group does not count it.
+
+    The file stays open: a reading takes some 10 µs.
+    """
+
+    def __init__(self, cgroups: Cgroups, proc_folder: str = "/proc") -> None:
+        is_v1 = cgroups.has_v1_controller(MEMORY)
+        location = cgroups.location(MEMORY if is_v1 else UNIFIED)
+        self._folder = None if location is None else location.folder
+        self._descriptor = None
+        self._parse = partial(
+            proc.number_after, name=(VERSION_1 if is_v1 else VERSION_2).details["shmem_bytes"]
+        )
+        if self._folder is not None:
+            self._descriptor = open_or_none(f"{self._folder}/{MEMORY_STAT}")
+        if self._shared_bytes() is None:
+            self.close()
+            self._folder = None
+            self._parse = partial(proc.bytes_after, name=b"Shmem:")
+            self._descriptor = open_or_none(f"{proc_folder}/meminfo")
+        # What other programs free would hide what the command makes after it.
+        self._least_bytes = self._shared_bytes()
+        self._others_at_start: dict[int, int | None] | None = None
+        self._has_active_others = False
+
+    def growth_bytes(self) -> int | None:
+        """The most that the command can have made and kept, unless others free as much meanwhile;
+        None if unknown.
+        """
+        now_bytes = self._shared_bytes()
+        if now_bytes is None or self._least_bytes is None:
+            return None
+        self._least_bytes = min(self._least_bytes, now_bytes)
+        return now_bytes - self._least_bytes
+
+    def is_growth_of(self, pids: Collection[int]) -> bool:
+        """Whether only these processes can have made the growth: the others in the group have
+        used no CPU time since the first call.
+        """
+        if self._has_active_others:
+            return False
+        members = self._other_members(pids)
+        if members is None:
+            self._has_active_others = True
+            return False
+        if self._others_at_start is None:
+            self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members}
+        for pid in members:
+            if pid not in self._others_at_start:
+                if not _is_child_of(pid, pids):
+                    return False
+                continue
+            cpu_ns = own_cpu_ns(pid, None)
+            if cpu_ns is None or self._others_at_start[pid] != cpu_ns:
+                self._has_active_others = True
+                return False
+        return True
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _shared_bytes(self) -> int | None:
+        if self._descriptor is None:
+            return None
+        return self._parse(proc.reread(self._descriptor))
+
+    def _other_members(self, pids: Collection[int]) -> set[int] | None:
+        """The group's processes without these and this one; None if it has too many, or groups
+        below it.
+        """
+        if self._folder is None or _has_folders(self._folder):
+            return None
+        members = member_pids(self._folder)
+        own_pid = b"%d" % os.getpid()
+        # If the folder does not list this process, it is not the folder of its group.
+        if own_pid not in members or CALLING_PROCESS in members:
+            return None
+        others = {int(pid) for pid in members if pid != own_pid}.difference(pids)
+        return None if len(others) > _MAX_OTHERS else others
+
+
+def _is_child_of(pid: int, pids: Collection[int]) -> bool:
+    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+    return stat is not None and stat.parent_pid in pids
+
+
+def _has_folders(folder: str) -> bool:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return any(entry.is_dir() for entry in entries)
+    return True

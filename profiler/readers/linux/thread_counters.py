@@ -1,0 +1,156 @@
+"""One thread's counters and state, by files that stay open as far as the process's limit permits.
+
+An open file belongs to its thread: after the thread's end it cannot be read, also if another thread
+has the same number. To open and close a file costs more than to read it.
+"""
+
+import os
+from resource import RLIMIT_NOFILE, getrlimit
+
+from msgspec import Struct
+
+from profiler.core.files import open_or_none
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux import proc
+from profiler.readers.linux.waited_target import Wait
+
+# The files of all threads together, up to a quarter of those that may be open, usually 1024.
+_MAX_OPEN_FILES = 256
+_MAX_SHARE_OF_FILES = 4
+# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a
+# machine with much to do. So a thread that was blocked when it was asked, and has not run since,
+# can have waited for at most the last step or this time. A longer wait does not count.
+_MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
+_MAX_FILE_BYTES = 1024
+
+
+class ThreadGrowth(Struct, frozen=True, gc=False):
+    """By how much a thread's time on a CPU, and waiting for one, grew in ``steps`` readings.
+
+    ``could_run``: it was not blocked when it was asked last, so that it may have waited for long.
+    """
+
+    run_ns: int
+    wait_ns: int
+    steps: int = 1
+    thread: int = 0
+    is_new: bool = False
+    could_run: bool = False
+
+
+class Moment(Struct, frozen=True, gc=False):
+    """The time of a reading, and how many were before it."""
+
+    number: int
+    at_ns: int
+
+
+class ThreadFiles:
+    """Opens and closes the files of threads, at most as many as may be kept open."""
+
+    def __init__(self) -> None:
+        limit = getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES
+        self._left = min(_MAX_OPEN_FILES, limit)
+
+    def open(self, path: str) -> int | None:
+        """The descriptor of a file; None if there are too many, or it cannot be opened."""
+        if self._left <= 0:
+            return None
+        descriptor = open_or_none(path)
+        if descriptor is not None:
+            self._left -= 1
+        return descriptor
+
+    def close(self, descriptor: int | None) -> None:
+        if descriptor is not None:
+            os.close(descriptor)
+            self._left += 1
+
+
+class Thread(Struct, eq=False):
+    """One thread.
+
+    ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not.
+    ``is_runtime``: it belongs to the language's runtime, None if not asked.
+    """
+
+    thread_id: int
+    path: str
+    files: ThreadFiles
+    read_at: Moment
+    counters_file: int | None = None
+    state_file: int | None = None
+    text: bytes = b""
+    run_ns: int = 0
+    wait_ns: int = 0
+    wait: Wait | None = None
+    is_stale: bool = True
+    is_postponed: bool = False
+    is_runtime: bool | None = None
+
+    def read(self, since: Moment, now: Moment) -> ThreadGrowth | None:
+        """Read the counters; None if they are the same as before.
+
+        Raises ProcessLookupError after the thread's end.
+
+        ``since`` is the last reading before which the thread is known not to have run.
+        """
+        if self.read_at.number > since.number:
+            since = self.read_at
+        self.read_at = now
+        if self.counters_file is None:
+            text = proc.read(f"{self.path}/schedstat") or b""
+        else:
+            text = os.pread(self.counters_file, _MAX_FILE_BYTES, 0)
+        if text == self.text:
+            # Without counters nothing shows that the thread did not run.
+            self.is_stale = self.is_stale or not text
+            return None
+        run, _, rest = text.partition(b" ")
+        wait, separator, _ = rest.partition(b" ")
+        if not separator:
+            raise ProcessLookupError(self.path)
+        run_ns = int(run)
+        wait_ns = int(wait)
+        is_new = not self.text
+        # A thread that executes a program takes the id of the first thread, but keeps its own
+        # smaller counters.
+        waited_ns = max(wait_ns - self.wait_ns, 0)
+        could_run = False
+        if not self.is_stale:
+            could_run = self.wait is None
+            length_ns = now.at_ns - since.at_ns
+            if not could_run and waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS):
+                waited_ns = 0
+        ran_ns = max(run_ns - self.run_ns, 0)
+        steps = now.number - since.number
+        growth = ThreadGrowth(ran_ns, waited_ns, steps, self.thread_id, is_new, could_run)
+        self.text = text
+        self.run_ns = run_ns
+        self.wait_ns = wait_ns
+        self.is_stale = True
+        return growth
+
+    def read_state(self) -> str:
+        """The letter of the present state; empty after the thread's end."""
+        path = f"{self.path}/stat"
+        if self.state_file is None:
+            self.state_file = self.files.open(path)
+        if self.state_file is None:
+            text = proc.read_beginning(path, _MAX_FILE_BYTES)
+        else:
+            text = proc.reread(self.state_file)
+        state_at = text.rfind(b")") + 2
+        return text[state_at : state_at + 1].decode(errors="replace")
+
+    def close(self) -> None:
+        self.files.close(self.counters_file)
+        self.files.close(self.state_file)
+        self.counters_file = None
+        self.state_file = None
+
+
+def open_thread(thread_id: int, path: str, files: ThreadFiles, read_at: Moment) -> Thread:
+    """A thread whose counters were not read yet."""
+    counters_file = files.open(f"{path}/schedstat")
+    return Thread(thread_id, path, files, read_at, counters_file)

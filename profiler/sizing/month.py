@@ -1,0 +1,62 @@
+"""The tasks of a family in a month, and where their number is from."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY
+from profiler.record.unusual import MIN_RUNS
+from profiler.sizing.evidence import Evidence, TasksRead
+
+# ``measured``: from five tasks or more in a day or more. ``schedule``: the due times of the
+# family's schedules. ``window``: as many tasks a day as a window shows that is too short for that.
+# ``nightly``: one task was seen, and once a night is an assumption.
+MonthBasis = Literal["measured", "schedule", "window", "nightly"]
+# One task in a longer time is no nightly one.
+_MIN_COVERED_DAYS = 2
+
+
+class Month(Struct, frozen=True, kw_only=True):
+    """The number of a family's tasks in a month, and its basis."""
+
+    runs: float
+    basis: MonthBasis
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.basis != "measured"
+
+
+def measured_month(evidence: Evidence) -> Month | None:
+    """The tasks per month from the window; None for fewer than 5 tasks or a window shorter than a
+    day.
+    """
+    return month_of_tasks(evidence.usage.window_tasks, evidence.usage.window_ns)
+
+
+def month_of_tasks(tasks: int, window_ns: int) -> Month | None:
+    """As above, of so many tasks from the first to the last start."""
+    if tasks < MIN_RUNS or window_ns < NS_PER_DAY:
+        return None
+    per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
+    return Month(runs=per_day * DAYS_PER_MONTH, basis="measured")
+
+
+def estimated_month(read: TasksRead, due_a_month: float | None, covered_days: float) -> Month:
+    """The tasks per month where the window is too short to measure them.
+
+    ``due_a_month``: of the family's schedules; None: they are not known. ``covered_days``: the
+    source has all tasks of so many days. A window shorter than a day may hold all tasks of the
+    day, so that no more of them are assumed.
+    """
+    if due_a_month is not None:
+        return Month(runs=due_a_month, basis="schedule")
+    days = read.window_ns / NS_PER_DAY
+    per_day: float = read.tasks
+    if read.tasks > 1 and days > 0:
+        per_day = min(read.tasks, (read.tasks - 1) / days)
+    elif read.tasks <= 1 and covered_days < _MIN_COVERED_DAYS:
+        return Month(runs=DAYS_PER_MONTH, basis="nightly")
+    elif read.tasks <= 1:
+        per_day = 1 / covered_days
+    return Month(runs=per_day * DAYS_PER_MONTH, basis="window")

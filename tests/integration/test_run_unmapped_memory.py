@@ -1,0 +1,178 @@
+"""``task-profiler run`` without a control group of its own: files in memory, and processes that
+``/proc`` hides.
+
+The profiler runs as another user, who can make no group.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from profiler.readers.linux.memory_files import memory_devices
+from profiler.record.record_model import Record, decode
+from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS
+from tests.values import present
+
+_SIZE_MIB = 150
+_SLACK_MIB = 20  # the interpreter
+_MEMORY = Path("/dev/shm")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
+    pytest.mark.skipif(
+        not _MEMORY.is_dir() or _MEMORY.stat().st_dev not in memory_devices(),
+        reason="/dev/shm is no tmpfs here",
+    ),
+]
+_needs_mounts = pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+_HIDING = (
+    *("unshare", "--mount", "--propagation", "private", "sh", "-c"),
+    # A mount of its own: a remount would hide the processes of the whole machine.
+    'mount -t proc -o hidepid=2 proc /proc && exec "$@"',
+    "sh",
+)
+
+
+@pytest.fixture
+def program() -> str:
+    """The system's Python, in a place where everybody can execute it."""
+    found = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
+    if found is None:
+        pytest.skip("needs a Python that every user can execute")
+    return found
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    path = _MEMORY / f"task-profiler-test-{os.getpid()}"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def _run(tmp_path: Path, *words: str, before: Sequence[str] = ()) -> Record:
+    report = tmp_path / "report"
+    report.touch(0o666)
+    command = (*before, sys.executable, "-c", AS_NOBODY, "run", "--json", "--no-history")
+    with report.open("wb") as file:
+        finished = subprocess.run(
+            (*command, "--interval", "0.1", "--", *words),
+            stderr=file,
+            check=False,
+            cwd="/",
+            timeout=LIMIT_SECONDS,
+        )
+    assert finished.returncode == 0, report.read_bytes()
+    return decode(report.read_bytes().splitlines()[-1]).record
+
+
+def _peak_mib(record: Record) -> float:
+    return present(record.metrics.max_memory_used_mb)
+
+
+def _warnings(record: Record) -> str:
+    return " ".join(present(record.monitor).warnings)
+
+
+_WRITE = """
+import sys, time
+with open(sys.argv[1], "wb", buffering=0) as file:
+    for _ in range({size}):
+        file.write(bytes(1 << 20))
+        time.sleep(0.002)
+time.sleep(1)
+"""
+
+
+def test_files_that_the_command_writes_into_memory_count(
+    tmp_path: Path, path: Path, program: str
+) -> None:
+    record = _run(tmp_path, program, "-c", _WRITE.format(size=_SIZE_MIB), str(path))
+    assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
+    assert present(present(record.metrics.memory_used_mb).avg) > _SIZE_MIB / 2
+    control = _run(tmp_path, program, "-c", _WRITE.format(size=1), str(path))
+    assert _peak_mib(control) < _SLACK_MIB
+
+
+_SHARED = """
+import time
+from multiprocessing import shared_memory
+memory = shared_memory.SharedMemory(create=True, size={size} << 20)
+for place in range(0, {size} << 20, 4096): memory.buf[place] = 1
+time.sleep(0.5)
+memory.close()
+time.sleep(0.5)
+memory.unlink()
+"""
+
+
+def test_shared_memory_counts_once_while_it_is_mapped_and_after(
+    tmp_path: Path, program: str
+) -> None:
+    record = _run(tmp_path, program, "-c", _SHARED.format(size=_SIZE_MIB))
+    assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + 2 * _SLACK_MIB  # two interpreters
+    assert present(present(record.metrics.memory_used_mb).p50) > _SIZE_MIB
+
+
+_BY_ANOTHER = f"""
+import sys
+with open(sys.argv[1], "wb", buffering=0) as file:
+    for _ in range({_SIZE_MIB}): file.write(bytes(1 << 20))
+    sys.stdin.read()
+"""
+
+
+def test_what_another_program_made_is_a_warning_and_no_value(
+    tmp_path: Path, path: Path, program: str
+) -> None:
+    """The command starts to wait, then the other program begins to write."""
+    begins = f"until [ -e {path}.go ]; do sleep 0.05; done"
+    waits = f"touch {path}.go; until [ $(stat -c %s {path} || echo 0) -ge {_SIZE_MIB << 20} ]"
+    words = ("sh", "-c", f"{begins}; exec {program} -c '{_BY_ANOTHER}' {path}")
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as other:
+        try:
+            record = _run(
+                tmp_path, "sh", "-c", f"{waits}; do sleep 0.1; done 2> /dev/null; sleep 1"
+            )
+        finally:
+            present(other.stdin).close()
+            path.with_name(f"{path.name}.go").unlink(missing_ok=True)
+    assert _peak_mib(record) < _SLACK_MIB
+    assert "it is unknown which program made them" in _warnings(record)
+    assert record.recommendation is None
+
+
+_HOLDS = f"import time\nheld = b'x' * ({_SIZE_MIB} << 20)\ntime.sleep(1)\n"
+
+
+@pytest.fixture
+def of_root(program: str) -> Iterator[str]:
+    """A program that any user runs as root, and that holds memory."""
+    setuid = Path(f"/var/tmp/task-profiler-test-{os.getpid()}-setuid")
+    shutil.copy(os.path.realpath(program), setuid)
+    setuid.chmod(0o4755)
+    yield str(setuid)
+    setuid.unlink()
+
+
+@_needs_mounts
+def test_processes_that_proc_hides_make_the_memory_a_lower_bound(
+    tmp_path: Path, of_root: str
+) -> None:
+    words = ("sh", "-c", '"$@"; true', "sh", of_root, "-I", "-S", "-c", _HOLDS)
+    record = _run(tmp_path, *words, before=_HIDING)
+    assert record.metrics.memory_peak_source == "sampled"
+    assert "hidepid" in _warnings(record)
+    assert record.recommendation is None
+    seen = _run(tmp_path, *words)
+    assert "hidepid" not in _warnings(seen)
+    assert present(present(seen.metrics.memory_used_mb).avg) > _SIZE_MIB / 2
+
+
+@_needs_mounts
+def test_a_command_without_hidden_processes_is_not_marked(tmp_path: Path) -> None:
+    record = _run(tmp_path, "sh", "-c", "sleep 0.3; true", before=_HIDING)
+    assert "hidepid" not in _warnings(record)

@@ -1,0 +1,103 @@
+"""The files in memory that a process writes, as this process does here."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers.linux.memory_files import MemoryFiles, memory_devices
+
+_MIB = 2**20
+_ALL_MIB = 100
+_OWN = (os.getpid(),)
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A path in tmpfs."""
+    folder = Path("/dev/shm")
+    if not folder.is_dir() or folder.stat().st_dev not in memory_devices():
+        pytest.skip("/dev/shm is no tmpfs here")
+    path = folder / f"task-profiler-test-{os.getpid()}"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles(time.time_ns(), memory_devices)
+
+
+def _held_mib(files: MemoryFiles, growth_mib: int = _ALL_MIB) -> float:
+    files.look(_OWN, growth_mib * _MIB)
+    return files.held_bytes() / _MIB
+
+
+def test_an_open_file_counts_until_it_is_deleted_and_closed(files: MemoryFiles, path: Path) -> None:
+    with path.open("wb", buffering=0) as writing:
+        writing.write(bytes(3 * _MIB))
+        assert _held_mib(files) == 3
+    assert _held_mib(files) == 3, "closed"
+    with path.open("r+b"):
+        path.unlink()
+        assert _held_mib(files) == 3, "deleted and open"
+    assert _held_mib(files) == 0
+
+
+def test_a_file_that_was_seen_grows_after_it_is_closed(files: MemoryFiles, path: Path) -> None:
+    with path.open("wb", buffering=0) as writing:
+        writing.write(bytes(_MIB))
+        assert _held_mib(files) == 1
+    with path.open("ab", buffering=0) as writing:
+        writing.write(bytes(_MIB))
+    assert files.held_bytes() == 2 * _MIB
+
+
+def test_a_file_without_a_name_counts(files: MemoryFiles) -> None:
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, bytes(2 * _MIB))
+    assert _held_mib(files) == 2
+    os.close(descriptor)
+    assert files.held_bytes() == 0
+
+
+def test_another_file_with_the_same_name_does_not_count(files: MemoryFiles, path: Path) -> None:
+    with path.open("wb", buffering=0) as writing:
+        writing.write(bytes(_MIB))
+        files.look(_OWN, _ALL_MIB * _MIB)
+    path.with_suffix(".new").write_bytes(bytes(2 * _MIB))
+    path.with_suffix(".new").replace(path)
+    assert files.held_bytes() == 0
+
+
+def test_a_file_that_is_only_read_does_not_count(files: MemoryFiles, path: Path) -> None:
+    path.write_bytes(bytes(_MIB))
+    with path.open("rb"):
+        assert _held_mib(files) == 0
+
+
+def test_a_file_that_was_not_written_since_the_start_does_not_count(path: Path) -> None:
+    files = MemoryFiles(time.time_ns() + 60 * NS_PER_SECOND, memory_devices)
+    with path.open("wb", buffering=0) as writing:
+        writing.write(bytes(_MIB))
+        assert _held_mib(files) == 0
+
+
+def test_what_exceeds_all_growth_was_there_before(files: MemoryFiles, path: Path) -> None:
+    path.write_bytes(bytes(5 * _MIB))
+    with path.open("ab", buffering=0) as writing:
+        writing.write(bytes(2 * _MIB))
+        assert _held_mib(files, growth_mib=2) == 2
+        writing.write(bytes(2 * _MIB))
+        assert _held_mib(files) == 4
+
+
+def test_a_file_on_a_disk_does_not_count() -> None:
+    files = MemoryFiles(time.time_ns(), frozenset)
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, bytes(_MIB))
+    assert _held_mib(files) == 0
+    os.close(descriptor)
