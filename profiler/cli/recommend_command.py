@@ -104,7 +104,7 @@ _SIZES_COLUMNS = (
 @option(
     "--min-saving-usd",
     "USD",
-    "Also the minimum saving a month for --check.",
+    "Also the minimum measured saving a month for --check.",
     type=Number(0, 1e9),
     default=0,
 )
@@ -263,7 +263,8 @@ def _below_the_table(
 
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
-    return [advice for advice in advices if advice.verdict in ("saves", "too small")]
+    changed = [advice for advice in advices if advice.choice.changes]
+    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
 
 
 def _total_row(

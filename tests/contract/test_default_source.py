@@ -3,7 +3,11 @@ the families' newest definitions, on moto. Each is attacked in its own test.
 """
 
 import json
+import os
 import shlex
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from tests.resize_account import BATCH, LOG_GROUP, MONITOR, Account, logs_to
 from tests.runs import history_of, report
 from tools.moto_server import fake_aws
 
+LISTED = "ListTaskDefinitionFamilies"
 SAID = "task-profiler: Runs are read from the log group"
 
 
@@ -283,6 +288,30 @@ def test_a_family_that_is_nearly_right_gets_a_suggestion(empty: Account) -> None
         done = empty.command("taskdef", command, *option, "nightly-elt")
         assert done.returncode == 1
         assert done.stderr.endswith("Did you mean nightly-etl?\n")
+
+
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
+    empty: Account, proxy: AwsProxy, command: str
+) -> None:
+    empty.logging_to("/ecs/a", "a", count=1)
+    words = ("taskdef", command, *(() if command == "resize" else ("--family",)), "a")
+    environment = {**os.environ, **empty.aws.environment(), "AWS_ENDPOINT_URL": proxy.url}
+    said = threading.Event()
+
+    def wait(operation: str, _body: bytes) -> None:
+        if operation == LISTED:
+            said.wait(60)
+
+    proxy.before = wait
+    process = subprocess.Popen(
+        (sys.executable, "-m", "profiler", *words), env=environment, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline().decode()
+    said.set()
+    process.communicate(timeout=60)
+    assert line == "task-profiler: Reading task definitions, schedules and tasks …\n"
 
 
 # Printed commands
