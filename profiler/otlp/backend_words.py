@@ -22,8 +22,8 @@ _SIGNATURE_HEADERS = ("authorization", "x-amz-security-token")
 _SCHEMES = ("bearer", "basic", "apikey")
 _NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # The start of a response: its field 1 is the partial success, which has the number of rejected
-# items and a message.
-# https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/collector/trace/v1/trace_service.proto
+# items and a message: opentelemetry/proto/collector/trace/v1/trace_service.proto of
+# https://github.com/open-telemetry/opentelemetry-proto.
 _PARTIAL_SUCCESS = re.compile(
     rb"\x0a" + _NUMBER + rb"(?:\x08" + _NUMBER + rb")?\x12(?P<length>" + _NUMBER + rb")", re.DOTALL
 )
