@@ -183,9 +183,11 @@ bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known pr
 bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated runs (half an hour; QUICK=1: two minutes)
 	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
 
-pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
+pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium; of the dashboards with KIBANA=URL ELASTICSEARCH=URL, OPENSEARCH_DASHBOARDS=URL OPENSEARCH=URL)
 	$(BIN)/python -m tools.terminal_picture
 	$(BIN)/python -m tools.pictures
+	$(if $(KIBANA),$(BIN)/python -m tools.pictures --name kibana --dashboards '$(KIBANA)' --cluster '$(ELASTICSEARCH)')
+	$(if $(OPENSEARCH_DASHBOARDS),$(BIN)/python -m tools.pictures --dashboards '$(OPENSEARCH_DASHBOARDS)' --cluster '$(OPENSEARCH)')
 
 site: $(VENV)-site/.made ## Build the documentation's site into site/; fails for a broken link or a page without a place
 	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --config-file docs/site/mkdocs.yml

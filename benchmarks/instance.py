@@ -81,14 +81,9 @@ class _Handler(BaseHTTPRequestHandler):
         task = self.path.split("/")[1]
         status = {"DesiredStatus": "RUNNING", "KnownStatus": "RUNNING"}
         containers = [{"Name": "batch", "DockerId": "", **status}]
-        known = {
-            "TaskARN": arn(task),
-            "Cluster": "bench",
-            "Family": "bench",
-            "Revision": "1",
-            "LaunchType": "EC2",
-        }
-        body = json.dumps({**known, **status, "Containers": containers}).encode()
+        known = {"Cluster": "bench", "Family": "bench", "Revision": "1", "LaunchType": "EC2"}
+        task_body = {"TaskARN": arn(task), **known, **status, "Containers": containers}
+        body = json.dumps(task_body).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -142,16 +137,10 @@ class Instance:
         }
         labels = [f"--label=com.amazonaws.ecs.{name}={value}" for name, value in known.items()]
         variable = f"--env=ECS_CONTAINER_METADATA_URI_V4={self._agent.address(task)}"
-        options = (
-            "--detach",
-            "--network=none",
-            "--log-driver=none",
-            "--memory=512m",
-            f"--cgroup-parent=/ecs/{task}",
-        )
-        return self.docker(
-            "run", *options, *labels, variable, self._image, "python3", "-c", program
-        )
+        options = ("--detach", "--network=none", "--log-driver=none", "--memory=512m")
+        group = f"--cgroup-parent=/ecs/{task}"
+        program_words = ("python3", "-c", program)
+        return self.docker("run", *options, group, *labels, variable, self._image, *program_words)
 
     def follow_stats(self, task: str, peaks: dict[str, float]) -> None:
         """Keep the largest memory of Docker's statistics, one a second, as the agent and
@@ -266,10 +255,8 @@ def measure_spikes(instance: Instance) -> Iterator[Figure]:
                         ).start()
                     wait_until(lambda: len(peaks()) >= first + 4, _PATIENCE_SECONDS, "the reports")  # noqa: B023
             found = peaks()
-    name, note = (
-        f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s",
-        f"{_SPIKES} batches",
-    )
+    name = f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s"
+    note = f"{_SPIKES} batches"
     yield Figure(name, _right_percent(found), "%", digits=0, at_least=99, note=note)
     name += " by Docker's reading of each second, as of sidecars and Telegraf"
     yield Figure(name, _right_percent(sampled.values()), "%", digits=0, note=note)

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
+from kibana.cost_drawings import COST_BY_DAY, RESIZES, SAVINGS
 from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Stack, Terms
-from kibana.fleet_drawings import COST_BY_DAY, DURATIONS, NIGHTS, RESIZES, SAVINGS
+from kibana.night_drawings import DURATIONS, NIGHTS
 from kibana.run_panels import NEWEST_RUNS
 
 _MEAN_OF_MEANS = (

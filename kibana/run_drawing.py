@@ -82,14 +82,14 @@ _IS_KILLED: Final = (
     "datum.doc.task.out_of_memory || datum.doc.task.likely_out_of_memory"
     " || datum.doc.task.stop_category == 'oom'"
 )
-_SIZE: Final = "datum.doc.usage.memory.size_mb"
 
 
 _ELAPSED: Final = vega.formula("elapsed", "datum.ms / datum.time_unit")
 
 
-def _data() -> list[Json]:
-    run = vega.searched(
+def _run() -> Json:
+    """The run, from its report, else from its newest checkpoint."""
+    return vega.searched(
         "run",
         _search(),
         "run",
@@ -128,20 +128,11 @@ def _data() -> list[Json]:
             ),
         ],
     )
-    tiles = vega.derived(
-        "tiles",
-        "run",
-        vega.formula("tile", tiles_text()),
-        vega.flattened("tile"),
-        {"type": "window", "ops": ["row_number"], "as": ["number"]},
-    )
-    ended = (
-        "datum.doc.event.end ? +toDate(datum.doc.event.end) - datum.start : datum.usage.duration_ms"
-    )
-    kill = vega.derived(
-        "kill", "run", vega.kept("datum.killed"), vega.formula("ms", ended), _ELAPSED
-    )
-    steps = vega.derived(
+
+
+def _steps() -> Json:
+    """The steps of the run's own series."""
+    return vega.derived(
         "steps",
         "run",
         vega.kept("isValid(datum.series)"),
@@ -161,7 +152,11 @@ def _data() -> list[Json]:
             }
         ),
     )
-    intervals = vega.derived(
+
+
+def _intervals() -> Json:
+    """A point for each checkpoint of a run without series."""
+    return vega.derived(
         "intervals",
         "run",
         vega.kept("!isValid(datum.series)"),
@@ -179,6 +174,22 @@ def _data() -> list[Json]:
             }
         ),
     )
+
+
+def _data() -> list[Json]:
+    tiles = vega.derived(
+        "tiles",
+        "run",
+        vega.formula("tile", tiles_text()),
+        vega.flattened("tile"),
+        {"type": "window", "ops": ["row_number"], "as": ["number"]},
+    )
+    ended = (
+        "datum.doc.event.end ? +toDate(datum.doc.event.end) - datum.start : datum.usage.duration_ms"
+    )
+    kill = vega.derived(
+        "kill", "run", vega.kept("datum.killed"), vega.formula("ms", ended), _ELAPSED
+    )
     curve = vega.derived(
         "curve",
         ["steps", "intervals"],
@@ -192,11 +203,33 @@ def _data() -> list[Json]:
         "curve",
         vega.kept("datum.kind == 'step' && !isValid(datum.used_vcpu) && !isValid(datum.used_mb)"),
     )
-    return [run, tiles, kill, steps, intervals, curve, gaps]
+    return [_run(), tiles, kill, _steps(), _intervals(), curve, gaps]
 
 
-def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
-    """One curve with its limit, the kill, the gaps and the checkpoints, over the elapsed time."""
+def _kill_marks(text: str) -> list[Json]:
+    """A line where the run was killed, with this text."""
+    killed = {
+        "x": vega.scaled("time", "elapsed"),
+        "y": {"value": 0},
+        "y2": signal("chart"),
+        "stroke": {"value": colours.KILL},
+        "strokeWidth": {"value": 2},
+    }
+    killed_name = {
+        "x": vega.scaled("time", "elapsed", offset=-6),
+        "y": {"value": 10},
+        "align": {"value": "right"},
+        "fill": {"value": colours.KILL},
+        "fontWeight": {"value": "bold"},
+    }
+    return [
+        vega.mark("rule", "kill", killed, interactive=False),
+        vega.label("kill", f"'{text}'", killed_name),
+    ]
+
+
+def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
+    """The curve, the limit, the kill, the gaps and the checkpoints."""
     place = {"x": vega.scaled("time", "elapsed"), "y": vega.scaled(name, field)}
     is_known = signal(f"isValid(datum.{field})")
     area = {
@@ -231,20 +264,6 @@ def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: st
         "y": vega.scaled(name, limit, offset=-8),
         "align": {"value": "right"},
     }
-    killed = {
-        "x": vega.scaled("time", "elapsed"),
-        "y": {"value": 0},
-        "y2": signal("chart"),
-        "stroke": {"value": colours.KILL},
-        "strokeWidth": {"value": 2},
-    }
-    killed_name = {
-        "x": vega.scaled("time", "elapsed", offset=-6),
-        "y": {"value": 10},
-        "align": {"value": "right"},
-        "fill": {"value": colours.KILL},
-        "fontWeight": {"value": "bold"},
-    }
     gap = {
         "x": signal("scale('time', (datum.ms - datum.span / 2) / datum.time_unit)"),
         "x2": signal("scale('time', (datum.ms + datum.span / 2) / datum.time_unit)"),
@@ -253,6 +272,20 @@ def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: st
         "fill": {"value": colours.SIZE},
         "fillOpacity": {"value": 0.2},
     }
+    return [
+        vega.mark("rect", "gaps", gap, interactive=False),
+        vega.mark("area", "curve", area, interactive=False),
+        vega.mark("line", "curve", line, interactive=False),
+        vega.mark("symbol", "curve", dot, interactive=False),
+        vega.mark("rule", "run", at_limit, interactive=False),
+        vega.label("run", f"isValid(datum.{limit}) ? 'limit' : ''", limit_name, size=10),
+        *_kill_marks("✕ killed" if name == "cpu" else ""),
+        _pointer_areas(),
+    ]
+
+
+def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
+    """One curve with its limit and its marks, over the elapsed time."""
     group = vega.mark(
         "group",
         None,
@@ -275,28 +308,32 @@ def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: st
             {
                 "orient": "left",
                 "scale": name,
-                "title": signal(unit),
+                "title": signal(f"{_HAS_RUN} ? {unit} : ''"),
                 "format": ",.2~f",
                 "tickCount": 4,
                 "grid": True,
                 "minExtent": 52,
                 "maxExtent": 52,
+                "encode": _SHOWN_WITH_A_RUN,
             },
             _time_axis(has_labels=name == "memory"),
         ],
-        "marks": [
-            vega.mark("rect", "gaps", gap, interactive=False),
-            vega.mark("area", "curve", area, interactive=False),
-            vega.mark("line", "curve", line, interactive=False),
-            vega.mark("symbol", "curve", dot, interactive=False),
-            vega.mark("rule", "run", at_limit, interactive=False),
-            vega.label("run", f"isValid(datum.{limit}) ? 'limit' : ''", limit_name, size=10),
-            vega.mark("rule", "kill", killed, interactive=False),
-            vega.label("kill", "'✕ killed'" if name == "cpu" else "''", killed_name),
-            _pointer_areas(),
-        ],
+        "marks": _chart_marks(name, field, limit, colour),
     }
     return group
+
+
+def _shown_with_a_run(opacity: float) -> Json:
+    return {"update": {"opacity": signal(f"{_HAS_RUN} ? {opacity:g} : 0")}}
+
+
+_SHOWN_WITH_A_RUN: Final[Json] = {
+    # Vega gives labels that do not overlap their opacity back.
+    "labels": {"update": {"text": signal(f"{_HAS_RUN} ? datum.label : ''")}},
+    "domain": _shown_with_a_run(1),
+    "ticks": _shown_with_a_run(1),
+    "grid": _shown_with_a_run(vega.GRID_OPACITY),
+}
 
 
 def _time_axis(*, has_labels: bool) -> Json:
@@ -308,6 +345,7 @@ def _time_axis(*, has_labels: bool) -> Json:
         "ticks": has_labels,
         "labels": has_labels,
         "labelOverlap": True,
+        "encode": _SHOWN_WITH_A_RUN,
     }
     if has_labels:
         unit = f"{_FIRST_RUN}.time_unit"
@@ -342,7 +380,7 @@ def _spec() -> Json:
     first = f"{TILES_PX + 8}"
     second = f"{first} + chart + {_GAP_PX}"
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
-    memory_unit = f"{_HAS_RUN} && {_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB'"
+    memory_unit = f"({_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB')"
     no_curve = (
         "!length(data('run')) ? 'No run in this time range'"
         " : length(data('curve')) ? '' : 'No curve: the run has no measurement'"

@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
@@ -90,7 +91,8 @@ def _accelerator_table(
         *columns,
         terms=(parts.FAMILIES,),
         condition=f"{field}: *",
-        height=12,
+        is_short=True,
+        height=8,
     )
 
 
@@ -132,8 +134,8 @@ GPU: Final = Dashboard(
                 "Mean GPU utilization: a kernel ran. Mean share of the multiprocessors (SM) that "
                 "worked, from Hopper on."
             ),
-            parts.average("usage.gpu.percent.avg", "GPU %"),
-            parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
+            parts.average("usage.gpu.percent.avg", "GPU %", colours.USED),
+            parts.average("usage.gpu.sm_active.percent.avg", "SM active %", colours.HIGH),
             axis="%",
         ),
         _accelerator_table(
@@ -146,7 +148,7 @@ GPU: Final = Dashboard(
             parts.highest("usage.gpu.percent.max", "Highest %"),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
             parts.average("usage.gpu.idle.percent", "Idle %"),
-            parts.highest("usage.gpu.memory_mb.max", "Memory peak (MB)"),
+            parts.highest("usage.gpu.memory_mb.max", "Peak MB"),
         ),
     ),
 )
@@ -183,7 +185,7 @@ NEURON: Final = Dashboard(
             parts.highest("usage.neuron.cores", "Cores"),
             parts.average("usage.neuron.percent.avg", "Neuron %"),
             parts.highest("usage.neuron.percent.max", "Highest %"),
-            parts.highest("usage.neuron.memory_mb.max", "Memory peak (MB)"),
+            parts.highest("usage.neuron.memory_mb.max", "Peak MB"),
         ),
     ),
 )

@@ -14,10 +14,11 @@ LABEL: Final = "guide-label"
 STRONG_LABEL: Final = "guide-title"
 ROW_HEIGHT: Final = 34
 """The height of a row of a family in pixels, where there is room for it."""
+GRID_OPACITY: Final = 0.25
 _INVISIBLE: Final = 0
 _CONFIG: Final[Json] = {
     "kibana": {"renderer": "canvas", "hideWarnings": True, "tooltips": {"padding": 8}},
-    "axis": {"gridOpacity": 0.25},
+    "axis": {"gridOpacity": GRID_OPACITY},
 }
 
 # Texts of values, as expressions of Vega.
@@ -68,6 +69,12 @@ def search(index: str, aggregations: Json) -> Json:
         "index": index,
         "body": {"size": 0, "aggs": aggregations},
     }
+
+
+def search_reports(size: int, order: Json, aggregations: Json) -> Json:
+    """A search of reports by family: the first of so many in this order."""
+    terms = {"field": "task.family", "size": size, "order": order}
+    return search("task-reports-*", {"family": {"terms": terms, "aggs": aggregations}})
 
 
 def searched(name: str, url: Json, buckets: str, transform: Sequence[Json]) -> Json:
@@ -132,6 +139,22 @@ def signal(expression: str) -> Json:
 def scaled(scale: str, field: str, **more: object) -> Json:
     """The place of a field's value on a scale."""
     return {"scale": scale, "field": field, **more}
+
+
+def row_scale(rows: str, **order: object) -> Json:
+    """A row for each family, which is not higher than it needs to be."""
+    return {
+        "name": "row",
+        "type": "band",
+        "domain": {"data": rows, "field": "key", **order},
+        "range": [0, signal(f"min(height, {ROW_HEIGHT} * length(data('{rows}')))")],
+        "paddingInner": 0.08,
+    }
+
+
+def row_axis() -> Json:
+    """The names of the families, left of their rows."""
+    return {"orient": "left", "scale": "row", "ticks": False, "domain": False, "labelLimit": 170}
 
 
 def mark(kind: str, data: str | None, encoding: Mapping[str, Json], **more: object) -> Json:

@@ -19,7 +19,7 @@ from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
-from profiler.forwarder.documents import Document
+from profiler.forwarder.documents import Document, schedule_notice_document
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import (
     COMPARISON_SECONDS,
@@ -286,8 +286,6 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     """Index a notice of a schedule or, without a search cluster, print it: the function's log is
     their list.
     """
-    from profiler.forwarder.documents import schedule_notice_document  # as in watch_schedules
-
     settings = _settings()
     text = encode_notice(line).decode()
     if settings.url is None:

@@ -14,19 +14,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import boto3
 import botocore.session
 import pytest
-import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.validate import ParamValidator
 from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 from cfnlint.decode import decode
 from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
-from moto.cloudformation.utils import yaml_tag_constructor
 
 from profiler.aws_account.forwarder_stack import read_forwarder
 from profiler.aws_account.setup.group_filters import GroupFilters, delivery_of
@@ -34,15 +31,10 @@ from profiler.aws_account.setup.template_parameters import parameter_values, wit
 from profiler.record.record_model import json_schema
 from profiler.task_definitions.container_snippets import camel_case
 from tests.fakes import FakeClock
-from tools.moto_server import lists_without_no_values
+from tools.moto_server import patched_moto
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"  # moto's
-
-
-# moto reads templates by yaml.Loader, in Python, which takes a third of the time of a deployment.
-FastLoader: Any = type("FastLoader", (yaml.CLoader,), {})
-FastLoader.add_multi_constructor("", yaml_tag_constructor)
 
 
 @cache
@@ -82,7 +74,7 @@ class MotoStack:
             if resource["Type"] == kind and (
                 condition is None or resource_map.lazy_condition_map[condition]
             ):
-                with lists_without_no_values():
+                with patched_moto():
                     resolved = parsing.clean_json(
                         resource_map._resource_json_map[logical_id], resource_map
                     )
@@ -119,11 +111,7 @@ def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> None:
     """Deploy a template (inside of ``mock_aws``). moto warns of the types of resources that it
     leaves out.
     """
-    with (
-        warnings.catch_warnings(),
-        patch.object(yaml, "Loader", FastLoader),
-        lists_without_no_values(),
-    ):
+    with warnings.catch_warnings(), patched_moto():
         warnings.simplefilter("ignore")
         boto3.client("cloudformation").create_stack(
             StackName=name,

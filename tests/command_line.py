@@ -13,11 +13,14 @@ from unittest.mock import patch
 
 import botocore.endpoint
 
+from profiler.cli import progress
 from profiler.cli.app import run_command_line
 
 
 def run_here(environment: Mapping[str, str], *words: str) -> CompletedProcess[str]:
-    """Run a command with this environment alone. boto3 repeats throttled calls without waiting."""
+    """Run a command with this environment alone. boto3 repeats throttled calls without waiting, and
+    a slow machine shows no sign of life.
+    """
     clock = SimpleNamespace(sleep=lambda _seconds: None)
     with (
         _redirected("stdout", 1) as out,
@@ -25,6 +28,7 @@ def run_here(environment: Mapping[str, str], *words: str) -> CompletedProcess[st
         patch.dict(os.environ, environment, clear=True),
         patch.object(sys, "argv", ["task-profiler", *words]),
         patch.object(botocore.endpoint, "time", clock),
+        patch.object(progress, "SILENT_SECONDS", 3_600.0),
     ):
         code: object = 0
         try:

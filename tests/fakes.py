@@ -4,7 +4,7 @@ Each has the shape of the Protocol it stands for and keeps what it was told, so 
 ask. Time passes only where a fake lets it pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -172,8 +172,12 @@ class FakeStackReader(PySpy):
     failures: list[str] = field(default_factory=list)
     on_dump: Callable[[], object] = lambda: None
     asked: list[int] = field(default_factory=list)
+    recorded: Dump = field(default_factory=Dump)
+    recordings: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
+    on_record: Callable[[int], object] = lambda _: None
     pid: int | None = None
     version: str = "py-spy 9"
+    interrupts: int = 0
     is_killed: bool = False
     is_closed: bool = False
 
@@ -184,6 +188,14 @@ class FakeStackReader(PySpy):
         self.asked.append(pid)
         self.on_dump()
         return Dump(failure=self.failures.pop(0)) if self.failures else self.dumped
+
+    def record(self, pids: Sequence[int], seconds: int, rate_hz: int) -> tuple[Dump, ...]:
+        self.recordings.append((tuple(pids), seconds, rate_hz))
+        self.on_record(seconds)
+        return tuple(self.recorded for _ in pids)
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
 
     def kill(self) -> None:
         self.is_killed = True

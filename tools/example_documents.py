@@ -42,6 +42,7 @@ from profiler.record.record_model import (
     AverageAndMaximum,
     Distribution,
     Interval,
+    Metrics,
     Neuron,
     NeuronCore,
     Recommendation,
@@ -49,7 +50,16 @@ from profiler.record.record_model import (
     SlowdownBounds,
     encode,
 )
-from tools.example_fleet import FLEET, NEURON_FAMILY, RESIZED, Course, course, series, steps_of
+from tools.example_fleet import (
+    FLEET,
+    NEURON_FAMILY,
+    RESIZED,
+    Course,
+    course,
+    series,
+    steps_of,
+    with_course,
+)
 from tools.example_runs import Batch
 from tools.fleet import Fleet, draw_profile, families
 from tools.fleet_record import RunProfile, checkpoints, report
@@ -183,7 +193,9 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
     record = replace(
         record,
         metrics=replace(
-            metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns
+            with_course(metrics, drawn, batch),
+            vcpu_saturated_percent=round(saturated, 1),
+            slowdown_at_vcpu=slowdowns,
         ),
         series=series(drawn, batch, record.started_at or "", profile.duration_ms),
         time_breakdown=_time_breakdown(batch, profile),
@@ -261,7 +273,12 @@ def _checkpoints_of(
     for checkpoint in checkpoints(run.report):
         if before is not None and datetime.fromisoformat(checkpoint.time) > before:
             return
-        record = replace(checkpoint.record, series=None, interval=_interval(checkpoint, run))
+        record = replace(
+            checkpoint.record,
+            series=None,
+            interval=_interval(checkpoint, run),
+            metrics=_metrics_until(checkpoint, run),
+        )
         varied = replace(checkpoint, record=record)
         settings = ForwarderSettings(kibana_url=kibana_url)
         document = report_document(varied, encode(varied).decode(), settings)
@@ -334,10 +351,29 @@ def _with_event(fields: dict[str, Any], made: _Run, rng: random.Random) -> dict[
     return {**fields, "task": task, "event": event}
 
 
+def _elapsed(checkpoint: Report, run: _Run) -> float:
+    """The share of the run's duration, from 0 to 1, after which a checkpoint was written."""
+    duration_ms = run.report.record.metrics.duration_ms or 1
+    return (checkpoint.record.metrics.duration_ms or 0) / duration_ms
+
+
+def _metrics_until(checkpoint: Report, run: _Run) -> Metrics:
+    """The metrics of a running task: the highest memory of its course until then."""
+    metrics = checkpoint.record.metrics
+    step = run.course.at(_elapsed(checkpoint, run))
+    peak = max(run.course.memory[: step + 1])
+    return replace(
+        metrics,
+        max_memory_used_mb=round(peak * run.batch.memory_mb, 1),
+        memory_used_mb=None,
+        memory_utilization_percent=Distribution(max=round(100 * peak, 1)),
+    )
+
+
 def _interval(checkpoint: Report, run: _Run) -> Interval:
     """The values of one interval: those of the run's course."""
     record = run.report.record
-    elapsed = (checkpoint.record.metrics.duration_ms or 0) / (record.metrics.duration_ms or 1)
+    elapsed = _elapsed(checkpoint, run)
     step = run.course.at(elapsed)
     cpu = run.course.cpu[step]
     devices: dict[str, Any] = {}

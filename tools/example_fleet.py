@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from profiler.record.record_model import Series
+from profiler.record.record_model import Distribution, Metrics, Series
 from tools.example_runs import Batch
 
 # In the morning after the last night of the pictures whose time is fixed.
@@ -147,6 +148,31 @@ def series(drawn: Course, batch: Batch, started_at: str, duration_ms: float) -> 
         step_ms=round(duration_ms / len(drawn.cpu), 3),
         vcpu_used=tuple(round(value * batch.vcpu, 3) for value in drawn.cpu),
         memory_used_mb=tuple(round(value * batch.memory_mb, 1) for value in drawn.memory),
+    )
+
+
+def with_course(metrics: Metrics, drawn: Course, batch: Batch) -> Metrics:
+    """The metrics with the use that the course shows, so that curves and numbers agree."""
+    vcpu = _distribution(drawn.cpu, batch.vcpu)
+    return replace(
+        metrics,
+        cpu_seconds=round((vcpu.avg or 0) * (metrics.duration_ms or 0) / 1000, 3),
+        vcpu_used=vcpu,
+        cpu_utilization_percent=_distribution(drawn.cpu, 100),
+        memory_used_mb=_distribution(drawn.memory, batch.memory_mb),
+        memory_utilization_percent=_distribution(drawn.memory, 100),
+    )
+
+
+def _distribution(shares: Sequence[float], whole: float) -> Distribution:
+    ordered = sorted(share * whole for share in shares)
+    last = len(ordered) - 1
+    return Distribution(
+        avg=round(sum(ordered) / len(ordered), 4),
+        p50=round(ordered[int(0.5 * last)], 4),
+        p95=round(ordered[int(0.95 * last)], 4),
+        p99=round(ordered[int(0.99 * last)], 4),
+        max=round(ordered[last], 4),
     )
 
 

@@ -2,11 +2,12 @@
 dashboards.
 
     python -m tools.pictures [FOLDER]
-    python -m tools.pictures --dashboards URL --cluster URL [FOLDER]
+    python -m tools.pictures --dashboards URL --cluster URL [--name kibana] [FOLDER]
 
-The report page shows the example account in a fixed morning. For the dashboards, the cluster must be an empty one for
-tests, with the templates and dashboards of `task-profiler kibana import`; it is filled with made-up
-runs. Requires Debian's chromium. The environment variable CHROMIUM names another executable.
+The report page shows the example account in a fixed morning. For the dashboards, the cluster must
+be an empty one for tests, with the templates and dashboards of `task-profiler kibana import`; it is
+filled with made-up runs. Requires Debian's chromium. The environment variable CHROMIUM names
+another executable.
 """
 
 import argparse
@@ -48,13 +49,15 @@ _BROWSER_ARGS = (
     "--disable-background-networking",
     "--disable-sync",
 )
-_DASHBOARD_HEIGHTS: Final = {"task-overview": 900, "task-run": 900, "right-sizing": 1240}
+_DASHBOARD_HEIGHTS: Final = {"task-overview": 908, "task-run": 1160, "right-sizing": 1160}
 # A drawing says that it is complete before its canvas is there.
 _IS_DRAWN: Final = """() => {
   const panels = [...document.querySelectorAll('[data-render-complete]')];
   const isComplete = (panel) => panel.getAttribute('data-render-complete') === 'true';
   return panels.length > 0 && panels.every(isComplete) && document.querySelector('canvas');
 }"""
+# Kibana explains its search sessions over the page where a search takes ten seconds.
+_NO_TOUR: Final = "localStorage.setItem('data.searchSession.tour.takingTooLong', 'true')"
 _TIMEOUT_MS = 300_000
 _DRAWING_MS = 8_000
 
@@ -66,6 +69,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--cluster", metavar="URL", help="with --dashboards: Elasticsearch or OpenSearch"
     )
+    parser.add_argument(
+        "--name", default="dashboard", help="the beginning of the names of the dashboards' files"
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +81,8 @@ def main(arguments: Sequence[str]) -> None:
         if options.dashboards is None:
             take_report(browser, options.folder)
         else:
-            take_dashboards(browser, options.dashboards, options.cluster, options.folder)
+            files = options.folder / options.name
+            take_dashboards(browser, options.dashboards, options.cluster, files)
         browser.close()
 
 
@@ -122,8 +129,11 @@ def _page_run(report: Report) -> Run:
     return Run(past=past, steps=steps_of_record(report.record))
 
 
-def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> None:
-    """Fill the cluster, and take each dashboard when all of its panels are drawn."""
+def take_dashboards(browser: Browser, url: str, cluster: str, files: Path) -> None:
+    """Fill the cluster, and take each dashboard when all of its panels are drawn.
+
+    ``files``: the beginning of the paths.
+    """
     example_documents.main([cluster, "--dashboards", url])
     run = killed_run(cluster)
     started, ended = (
@@ -138,7 +148,7 @@ def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> N
         tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
         tab.wait_for_function(_IS_DRAWN, timeout=_TIMEOUT_MS)
         tab.wait_for_timeout(_DRAWING_MS)
-        save(tab, folder / f"dashboard-{key}.png")
+        save(tab, files.with_name(f"{files.name}-{key}.png"))
 
 
 def killed_run(cluster: str) -> dict[str, Any]:
@@ -167,6 +177,7 @@ def open_tab(
         timezone_id="UTC",
         color_scheme="light",
     )
+    tab.add_init_script(_NO_TOUR)
     tab.goto(address, wait_until="domcontentloaded")
     return tab
 

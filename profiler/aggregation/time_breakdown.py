@@ -168,6 +168,11 @@ class TimeAccount:
     def _add_step(
         self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None
     ) -> TimeStep | None:
+        """Add the step that ends with a reading, and the waits in it; None without a new step.
+
+        ``cpu_ns``: the CPU time since the start. With more than a few open steps, the oldest is
+        summed up.
+        """
         growth = sample.growth or ()
         self._is_sampled = True
         self._sees_calls = self._sees_calls or sample.sees_calls

@@ -254,6 +254,9 @@ class TimeParts(Struct):
         )
 
     def _waiting_for(self, percents: Mapping[str, float]) -> tuple[WaitTarget, ...]:
+        """The targets with the most time, each at most its kind's ``percents``; the others
+        together.
+        """
         rest_ns = 0
         rows: list[WaitTarget] = []
         for (kind, target), time_ns in self.targets_ns.most_common():

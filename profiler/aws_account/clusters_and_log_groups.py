@@ -17,6 +17,7 @@ from profiler.aws_account.registered_definitions import (
 from profiler.core.aws_clients import AwsClient
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import did_you_mean
 
 # The class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents.
 STANDARD = "STANDARD"
@@ -37,6 +38,30 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
             f"No ECS cluster matches {name!r}: check the name, --region and --profile."
         )
     return matching
+
+
+def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
+    """Raise TaskProfilerError if one of the clusters does not exist, as far as ECS says so."""
+    missing: list[str] = []
+    listed: tuple[str, ...] = ()
+    region = ""
+    with suppress(TaskProfilerError), aws_errors("The clusters"):  # each step says what is refused
+        ecs = open_client("ecs")
+        region = ecs.meta.region_name
+        for start in range(0, len(names), _MAX_CLUSTERS):
+            asked = names[start : start + _MAX_CLUSTERS]
+            answer = ecs.describe_clusters(clusters=asked)
+            known = [one for one in answer["clusters"] if one.get("status") != "INACTIVE"]
+            found = {one["clusterName"] for one in known}
+            found |= {one.get("clusterArn") for one in known}
+            missing += [name for name in asked if name not in found]
+        if missing:
+            listed = TaskDefinitions(ecs).clusters()
+    if missing:
+        raise TaskProfilerError(
+            f"There is no ECS cluster {' or '.join(missing)} in {region}: check the name, --region "
+            f"and --profile.{did_you_mean(missing, listed)}"
+        )
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:

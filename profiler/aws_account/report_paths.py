@@ -97,10 +97,11 @@ def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] 
 class LogGroupState(Struct, frozen=True, kw_only=True):
     """Whether a log group exists, its class, and the names of the targets of its reports.
 
-    ``exists`` None: unknown.
+    ``exists`` None: unknown. ``is_forwarding_known``: all subscriptions could be read.
     """
 
     exists: bool | None
+    is_forwarding_known: bool = True
     group_class: str = STANDARD
     forwarded_to: tuple[str, ...] = ()
 
@@ -177,16 +178,16 @@ class ReportPaths:
 
     def _read_log_group(self, name: str) -> LogGroupState:
         group_class: str | None = STANDARD
+        exists: bool | None = None
         with noted_errors(
             self.problems.add,
             "The classes of log groups could not be read",
             "logs:DescribeLogGroups",
         ):
             group_class = log_group_class(self._open, name)
+            exists = group_class is not None
         if group_class != STANDARD:  # or there is none
-            return LogGroupState(
-                exists=group_class is not None, group_class=group_class or STANDARD
-            )
+            return LogGroupState(exists=exists, group_class=group_class or STANDARD)
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
             listed = subscription_filters(self._open("logs"), name)
@@ -199,7 +200,7 @@ class ReportPaths:
                     forwarded.append(_name(str(document.get("DestinationArn"))))
             if forwarded or self._of_account is not None:
                 return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
-        return LogGroupState(exists=None)
+        return LogGroupState(exists=exists, is_forwarding_known=False)
 
     @cached_property
     def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...] | None:

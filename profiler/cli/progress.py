@@ -3,14 +3,16 @@ one of them.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import terminal_size
 
-from profiler.cli.printing import STDERR
+from profiler.cli.printing import STDERR, warn
 from profiler.local_run.terminal_rows import BottomRows, Part, bar
 
+SILENT_SECONDS = 3.0
 _MIN_SECONDS_BETWEEN_DRAWS = 0.1
 
 ShowProgress = Callable[[str, float | None], None]
@@ -22,6 +24,23 @@ def stderr_rows(write: Callable[[str], None]) -> BottomRows:
     foreground.
     """
     return BottomRows(_stderr_size, write, is_coloured=not os.environ.get("NO_COLOR"))
+
+
+@contextmanager
+def sign_of_life(sentence: str) -> Iterator[None]:
+    """Print a sentence once if the block lasts for some seconds, unless standard error is a
+    terminal, which shows the progress.
+    """
+    if os.isatty(STDERR):
+        yield
+        return
+    timer = threading.Timer(SILENT_SECONDS, warn, (sentence,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

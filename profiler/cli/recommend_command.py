@@ -55,7 +55,8 @@ from profiler.record.family_identity import (
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
 from profiler.runs.past_runs.families import FoundFamilies, read_families
-from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
+from profiler.runs.past_runs.run_lookup import no_run_sentence
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
 from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
@@ -104,7 +105,7 @@ _SIZES_COLUMNS = (
 @option(
     "--min-saving-usd",
     "USD",
-    "Also the minimum saving a month for --check.",
+    "Also the minimum measured saving a month for --check.",
     type=Number(0, 1e9),
     default=0,
 )
@@ -263,7 +264,8 @@ def _below_the_table(
 
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
-    return [advice for advice in advices if advice.verdict in ("saves", "too small")]
+    changed = [advice for advice in advices if advice.choice.changes]
+    return [advice for advice in changed if advice.verdict in ("saves", "too small")]
 
 
 def _total_row(

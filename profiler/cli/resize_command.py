@@ -36,6 +36,7 @@ from profiler.cli.options import (
     repeatable,
 )
 from profiler.cli.printing import STDERR, say, warn
+from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_rows import (
     decision_of,
     new_revisions,
@@ -53,6 +54,7 @@ from profiler.cli.resize_runs import (
     unread_group,
 )
 from profiler.cli.rollout_progress import (
+    READING_ACCOUNT,
     check_update_schedules,
     done_text,
     exit_code,
@@ -190,7 +192,8 @@ def resize(
         _check_revert(request)
         return _revert(open_client, request, output)
     plan = _Planning(open_client=open_client, request=request, limits=limits, runs=runs)
-    rollout, planned = plan.planned(output)
+    with sign_of_life(READING_ACCOUNT):
+        rollout, planned = plan.planned(output)
     if is_advice:
         warn(_NO_ENDS)
     return _finish(rollout, planned, first, output)

@@ -9,6 +9,8 @@ from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.cli.progress import progress_row
 from profiler.core.errors import UsageError
 
+READING_ACCOUNT = "Reading task definitions, schedules and tasks …"
+
 
 def check_update_schedules(request: RolloutRequest) -> None:
     """Raises UsageError for schedules to move without a revision to register."""

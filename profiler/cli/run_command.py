@@ -16,7 +16,37 @@ from profiler.cli.options import (
     option,
     repeatable,
 )
-from profiler.cli.run_options import RUN_OPTIONS, Amount, RunOption, RunOptions, with_stacks_value
+from profiler.cli.run_options import (
+    RUN_OPTIONS,
+    Amount,
+    RunOption,
+    RunOptions,
+    StacksWords,
+    with_stacks_value,
+)
+
+
+class _StacksType(click.types.StringParamType):
+    name = "stacks"
+
+    def __init__(self, words: StacksWords) -> None:
+        self._words = words
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        word = self._words.parse(value)
+        if word is None:
+            self.fail(
+                f"{value!r} is neither a rate from 1hz to {self._words.max_hz}hz nor one of "
+                f"{', '.join(self._words.modes)}.",
+                param,
+                ctx,
+            )
+        return word
 
 
 class _RunCommand(click.Command):
@@ -42,6 +72,8 @@ def _run_option(row: RunOption) -> Decorator:
             more["type"] = WholeNumber(int(least), int(most))
         else:
             more["type"] = Quantity(parser, least, most)
+    elif isinstance(row.values, StacksWords):
+        more["type"] = _StacksType(row.values)
     elif row.values is not None:
         more["type"] = click.Choice(row.values)
     shown = row.default is not None and not row.metavar.startswith("[")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.cli.run_options import RunOptions
 from profiler.core.clock import Clock
 from profiler.local_run.prepared_run import family_name
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Recommendation, Record, Report
 
 if TYPE_CHECKING:
     from profiler.record.family_identity import UsualDuration
@@ -57,7 +57,6 @@ def with_family_size(
 ) -> Report:
     """The report with the size that ``recommend`` will give for the family."""
     from profiler.cli.terminal.size_lines import find_advice  # slow to import, as the next ones
-    from profiler.record.record_model import Recommendation
     from profiler.runs.past_runs.local_history import LocalRuns
     from profiler.runs.past_runs.run_source import PastRun
     from profiler.sizing.prices import PriceOverrides

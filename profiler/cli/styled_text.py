@@ -14,7 +14,7 @@ from profiler.core.text import columns_of, printable
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
 _MIN_CUT_WIDTH = 12
-# On a narrower terminal, the lines of tables wrap.
+# On a narrower terminal, a table that does not fit has its cells below each other.
 MIN_COLUMNS = 80
 _UNLIMITED = 10_000
 _MAX_NAMES = 3
@@ -182,9 +182,8 @@ def is_coloured(descriptor: int = STDOUT) -> bool:
 
 
 def table_width() -> int | None:
-    """The width of a table in columns: the terminal's width, at least 80; None in a pipe."""
-    columns = terminal_columns()
-    return columns and max(columns, MIN_COLUMNS)
+    """The width of a table in columns: the terminal's width; None in a pipe."""
+    return terminal_columns()
 
 
 class Column(Struct, frozen=True):
@@ -217,7 +216,8 @@ def table(
     """Align the cells in columns, with ``gap`` spaces between them, below their titles.
 
     Only columns that fold or are cut become narrower than their texts to fit into ``width``; None:
-    no limit.
+    no limit. Where words would be broken at less than 80 columns, the cells of a row are below each
+    other, each after its title.
     """
     titles = [Span(column.title, "bold") for column in columns]
     cells = [[*_printable_spans(row)] for row in (titles, *rows)]
@@ -239,11 +239,28 @@ def table(
         available = width - gap * (len(columns) - 1)
         # Words are broken only if nothing else is left.
         _narrow(columns, widths, longest_words, available)
+        if sum(widths) > available and width < MIN_COLUMNS:
+            return _below_each_other(columns, cells[1:], width)
         _narrow(columns, widths, [_MIN_COLUMN_WIDTH] * len(widths), available)
     lines: list[Line] = []
     for row in cells:
         lines += _aligned(columns, row, widths, " " * gap)
     return lines
+
+
+def _below_each_other(
+    columns: Sequence[Column], rows: Iterable[Sequence[Span]], width: int
+) -> list[Line]:
+    """The known cells of each row below each other, and the rows with an empty line between."""
+    title_width = max(columns_of(column.title) for column in columns)
+    parts: list[list[Line]] = []
+    for row in rows:
+        lines: list[Line] = []
+        for column, cell in zip(columns, row, strict=True):
+            title = Span(f"{column.title:<{title_width}}  ", "bold")
+            lines += wrapped(cell.text, width, title, style=cell.style)
+        parts.append(lines)
+    return separated(parts)
 
 
 def _longest_word(texts: Iterable[str]) -> int:

@@ -35,8 +35,10 @@ from profiler.cli.options import (
     report_stream_option,
 )
 from profiler.cli.printing import STDERR, UNKNOWN, say, warn, write_json_lines, write_out
+from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_command import resize
 from profiler.cli.rollout_progress import (
+    READING_ACCOUNT,
     check_update_schedules,
     done_text,
     exit_code,
@@ -409,8 +411,9 @@ def _roll_out(
         on_step=partial(click.echo, err=True) if as_json else say,
         on_problem=warn,
     )
-    families = rollout.families()
-    planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+    with sign_of_life(READING_ACCOUNT):
+        families = rollout.families()
+        planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
     _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, adds=adds)
     if paths is not None:
         for sentence in sorted(paths.problems):

@@ -167,6 +167,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    """The action and the body of a document in a bulk request.
+
+    A document that was not read before is merged by the cluster; one that was is replaced only if
+    it has not changed since.
+    """
     place: dict[str, object] = {"_index": document.index, "_id": document.id}
     stored = document.stored
     if stored is not None:
@@ -188,6 +193,7 @@ def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, o
 def _second_item(
     document: Document, stored: Stored, versioned: Mapping[str, object]
 ) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    """The action and the body that merge the document with what is stored."""
     if document.event is not None:
         if document.event.event.refutes(stored.claim, stored.report_account):
             return {"index": versioned}, document.initial_fields
@@ -306,6 +312,7 @@ def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:
 
 @lru_cache(maxsize=64)
 def _months_before(prefix: str, ended: date) -> str:
+    """The monthly indices from ``MAX_RUN_LENGTH`` before the end to it, with a day on each side."""
     latest = ended + timedelta(days=1)
     month = (ended - MAX_RUN_LENGTH - timedelta(days=1)).replace(day=1)
     patterns = []

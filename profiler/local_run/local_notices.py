@@ -123,6 +123,7 @@ def _line(
     record: Record,
     longest_wait: "Callable[[int], Wait | None]",
 ) -> "NoticeLine":
+    """The line of a notice, with the record as it is so far."""
     from profiler.record.notice_model import NoticeLine  # most runs have no notice
 
     notice = notices.describe(finding, longest_wait)

@@ -97,6 +97,7 @@ class ReportBuilder(Struct, eq=False):
         return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
 
     def _observed_so_far(self) -> RunObservation:
+        """What the sampler has seen of a command that still runs."""
         sampler = self._sampler
         observation = RunObservation(
             started_ns=self._sampler.started.started_wall_ns,
@@ -199,6 +200,7 @@ class ReportBuilder(Struct, eq=False):
         return doubts
 
     def _warnings(self, ending: CommandExit) -> tuple[str, ...]:
+        """What is missing in the record, and why."""
         warnings = self._notices.warnings
         if self._sampler.samples.failures:
             warnings += ("The command's processes could not be read in /proc.",)

@@ -95,6 +95,9 @@ def failed_budgets(
 def _memory_values(
     runs: Sequence[Metrics], bounds_mb: Sequence[float | None], limit_mb: float
 ) -> list[float | None]:
+    """The memory peaks of the runs in MB; of a run without one, its bound if that is within the
+    limit.
+    """
     values: list[float | None] = []
     for run, bound_mb in zip(runs, bounds_mb, strict=True):
         value_mb = run.max_memory_used_mb

@@ -130,6 +130,7 @@ class SamplingPace:
         return self._tick_ns  # just before it, a reading adds nothing to it
 
     def begin(self, now_ns: int) -> Reading:
+        """What to read now: ``tick``: all, for a sample; ``full``: all; ``quick``: the memory."""
         is_tick = self._tick_ns is not None and now_ns >= self._tick_ns
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)
         if not is_tick and (now_ns - self._full_ns < full_step_ns or now_ns < self._affordable_ns):

@@ -100,6 +100,7 @@ def bar(share: float, colour: str = GREEN, *, width: int = 30) -> tuple[Part, Pa
 
 
 def _text(row: Row, columns: int, *, is_coloured: bool) -> str:
+    """The row, cut at ``columns``, with the codes of its colours."""
     texts = []
     for text, colour in row:
         cut = text[:columns]

@@ -67,6 +67,11 @@ class UnmappedMemory:
         return self._read(tree_bytes, (least_bytes + more_bytes, most_bytes + more_bytes), pids)
 
     def _read(self, tree_bytes: int, mapped_shmem: tuple[int, int], pids: Collection[int]) -> int:
+        """What the command certainly holds beyond its processes, in bytes; raises ``bound_bytes``
+        to the most that it can hold.
+
+        ``mapped_shmem``: what of the processes' memory is shared memory, at least and at most.
+        """
         if not self._has_begun:
             self._has_begun = True
             self._shared.is_growth_of(pids)  # later calls compare with the first one

@@ -134,6 +134,7 @@ class LineBuilder(Struct, eq=False):
         )
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
+        """The line of a record, with CloudWatch's embedded metrics if they are configured."""
         time = format_ms(self.shared.clock.wall_ns())
         report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
         settings = self.settings
@@ -181,6 +182,7 @@ class LineBuilder(Struct, eq=False):
         return draft
 
     def _others(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[OtherContainer]:
+        """The task's other containers, with what was measured of them so far."""
         now_ns = self.shared.clock.wall_ns()
         sampler = self.sampler
         for other in sampler.followed.listed:
@@ -208,6 +210,7 @@ class LineBuilder(Struct, eq=False):
     def _with_log_stream(
         self, record: Record, container: ContainerMetadata, task: TaskMetadata
     ) -> Record:
+        """The record with the log stream of its batch, if that is known."""
         target = log_target(container, task, self.settings, self.sampler.own)
         if isinstance(target, DeliveryFailure):
             return record

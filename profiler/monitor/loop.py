@@ -82,6 +82,7 @@ class MonitoredTask:
         self._is_over_after(self._wait_for_end)
 
     def _is_over_after(self, step: Callable[[], bool | None]) -> bool:
+        """Take the step; a defect ends the task with a report."""
         try:
             return bool(step())
         # A defect ends the task: it must not lose the run, nor another task's.
@@ -90,6 +91,7 @@ class MonitoredTask:
             return True
 
     def _step(self) -> bool:
+        """Take one sample and print what is due; True after the last report."""
         if self._sampler.tick(self._awaited):
             self._check_ends()
         self._shared.delivery.print_failed()
@@ -113,6 +115,7 @@ class MonitoredTask:
         return [batch for batch in self._batches if not batch.is_reported]
 
     def _select_batches(self, task: TaskMetadata) -> None:
+        """Choose the batches among the listed containers, and warn if there is none."""
         if self._settings.container is None and not self._sampler.is_own_container_settled:
             return
         requested = self._settings.container
@@ -139,6 +142,7 @@ class MonitoredTask:
             self._line_builder.warnings.append(problem)
 
     def _check_ends(self) -> None:
+        """Report the batches that have ended, and note which have not."""
         task = self._sampler.task
         if task is None:
             return
@@ -153,6 +157,7 @@ class MonitoredTask:
         self._awaited = tuple(self._unreported())
 
     def _find_outcome(self, batch: FollowedContainer, task: TaskMetadata) -> RunEnd | None:
+        """The end of a batch; None if it runs, or if its end is not certain yet."""
         container = batch.container if batch.is_listed else None
         if not batch.was_listed and not has_run_unlisted(task, self._sampler.own):
             return None
@@ -241,6 +246,7 @@ class MonitoredTask:
         return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
 
     def _report_unfinished(self, *, task_seen: bool) -> None:
+        """Report the batches whose end was not seen, because no time is left."""
         task = self._sampler.task
         if task is None:
             reason = self._sampler.task_health.last_reason or "it was not asked"
@@ -258,6 +264,7 @@ class MonitoredTask:
                 self._report(batch, task, self._listed_end(batch, listed, task))
 
     def _report_after_failure(self, error: Exception) -> None:
+        """Report each batch with the defect as a warning, without measurements if those fail."""
         self.add_warning(
             f"The monitor failed ({describe(error)}). The report holds only what was measured "
             f"until then: {REPORT_DEFECT}"
@@ -284,6 +291,7 @@ class MonitoredTask:
         *,
         is_bare: bool = False,
     ) -> None:
+        """Deliver the batch's report, once; ``is_bare``: without measurements."""
         reported = self._shared.reported
         batch_id = batch.container.followed_id
         if reported is not None and reported.has(batch_id):
@@ -345,6 +353,7 @@ class MonitoredTask:
         return bool(self._checkpoint_ns) and now_ns >= self._next_checkpoint_ns
 
     def _checkpoint_if_due(self) -> None:
+        """Print a checkpoint of each batch, unless the lines would hide that it is idle."""
         now_ns = self._clock.monotonic_ns()
         task = self._sampler.task
         notices = self._notices
@@ -382,6 +391,7 @@ def monitor_task(
 def _sample_until_end(
     task: MonitoredTask, shared: SharedParts, exporter: "PrometheusExporter | None"
 ) -> None:
+    """Sample at each tick until all batches are reported, or a stop request."""
     for collector in shared.collectors.threads:
         collector.start()
     task.add_warning(None if exporter is None else exporter.start())

@@ -109,6 +109,7 @@ class ReportDelivery(Struct, eq=False):
             self.print(self._printed_last.pop(0))
 
     def _conclude(self, upload: _Upload) -> None:
+        """Wait for the upload's result; a report that was not accepted is printed."""
         result = upload.call.result()
         if result is None:
             result = not_accepted(upload.seconds, self._streams.last_cause)
@@ -148,6 +149,11 @@ class ReportDelivery(Struct, eq=False):
         *,
         may_be_there: str | None,
     ) -> UploadResult:
+        """Upload the line and, before it, ``stacks``, within ``seconds``.
+
+        ``may_be_there``: the batch whose report an earlier monitor may have uploaded; then nothing
+        is sent if the stream has it.
+        """
         try:
             if may_be_there is not None:
                 seconds /= 2

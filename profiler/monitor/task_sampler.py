@@ -77,6 +77,7 @@ class OutputWarning:
             self._names[stderr] = "standard error"
 
     def part(self, record: Record, batch: str) -> RecordPart:  # noqa: ARG002  of no record
+        """The warnings about dropped lines; no values."""
         sentences: list[str] = []
         for output, name in self._names.items():
             if output.dropped:
@@ -202,12 +203,14 @@ class TaskSampler:
             self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
 
     def add_kept(self) -> None:
+        """Add the readings of :meth:`keep`."""
         kept = self._kept
         self._kept = []
         for reading, received_ns, jumped_ns in kept:
             self._add_samples(reading, received_ns, jumped_ns)
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+        """Read the stats, and log when they begin or cease to be readable."""
         reading = self._source.stats(max_seconds)
         self._look_at_clock()
         if isinstance(reading, Unavailable):
@@ -330,6 +333,9 @@ class TaskSampler:
     def _task_is_due(
         self, reading: StatsReading | Unavailable, watched: Sequence[FollowedContainer]
     ) -> bool:
+        """Whether to read the task now: something may have started or ended, or the last read is
+        old.
+        """
         now_ns = self._clock.monotonic_ns()
         if self._source.has_news or self.task is None or not self.is_own_container_settled:
             return True
@@ -363,6 +369,9 @@ class TaskSampler:
         return waited_ns > _STALE_STEPS * usual_ns
 
     def _add_samples(self, reading: StatsReading, received_ns: int, jumped_ns: int) -> None:
+        """Add each listed container's sample to its usage, and the task's CPU use to the batches'
+        demand.
+        """
         present: list[ContainerUsage] = []
         self._present = present
         for followed in self.followed.listed:
@@ -398,6 +407,7 @@ class TaskSampler:
     def _show_collectors(
         self, followed: FollowedContainer, usage: ContainerUsage, sample: ContainerSample
     ) -> None:
+        """Give the sample of a batch to the collectors that compare with it."""
         if followed.demand is None or self.task is None:
             return
         sample = replace(sample, read_ns=usage.last_read_by_start_ns or sample.read_ns)

@@ -22,6 +22,7 @@ from profiler.core.text import listed
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
+from profiler.otlp.backend_words import quoted, words_of_error, words_of_rejection
 from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, is_rejection
 from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
@@ -171,10 +172,7 @@ class OtlpExporter(Struct, eq=False):
     def _attempt(
         self, target: Target, headers: Mapping[str, str], body: bytes, timeout_seconds: float
     ) -> _Refused | None:
-        """Send a request.
-
-        The server's words, which may repeat the request with its secrets, are not reported.
-        """
+        """Send a request."""
         if target.aws is not None and self.sign is not None:
             headers = self.sign(target.aws, target.url, headers, body)
         try:
@@ -182,24 +180,30 @@ class OtlpExporter(Struct, eq=False):
         except TransportError as error:
             return _Refused(str(error))
         if answer.status in _OK:
-            return _rejected(answer)
+            return _rejected(answer, target, headers)
         if answer.status in _REDIRECTS:
             return _Refused(
                 f"the server answered {answer.status}, a redirect: set the final address"
             )
-        reason = f"the server answered {answer.status}"
+        said = words_of_error(answer.body, _content_type(answer))
+        reason = f"the server answered {answer.status}{quoted(said, target, headers)}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason, status=answer.status)
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
-def _rejected(answer: HttpAnswer) -> _Refused | None:
+def _content_type(answer: HttpAnswer) -> str:
+    return answer.headers.get("content-type", "").lower()
+
+
+def _rejected(answer: HttpAnswer, target: Target, headers: Mapping[str, str]) -> _Refused | None:
     """Why the request failed in spite of its status; None if it did not."""
-    content_type = answer.headers.get("content-type", "").lower()
+    content_type = _content_type(answer)
     if content_type.startswith("text/html"):
         return _Refused("the answer is a web page: check the address")
     if is_rejection(answer.body, content_type):
-        return _Refused("the server rejected a part of it: see its log")
+        said = quoted(words_of_rejection(answer.body, content_type), target, headers)
+        return _Refused(f"the server rejected a part of it{said or ': see its log'}")
     return None
 
 

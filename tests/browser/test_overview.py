@@ -120,7 +120,7 @@ def test_arrow_keys_move_between_the_bars_and_enter_opens_one(
     before = "nightly-etl, 2026-11-19"
     for key, expected in (
         ("ArrowLeft", before),
-        ("ArrowDown", "infer, "),
+        ("ArrowDown", "laptop, "),
         ("ArrowDown", "invoices"),
     ):
         tab.keyboard.press(key)

@@ -182,7 +182,7 @@ def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(
     tab = opened(page_of(tmp_path, *(sized_run(number) for number in range(6)), more=MISSED))
     toggle = tab.locator("#sizing td.advice button")
     assert toggle.inner_text().replace("\u00a0", " ") == "0.25 vCPU, 512 MB"
-    assert tab.locator("#sizing td.change").inner_text().startswith("saves 75 %")
+    assert tab.locator("#sizing td.change").inner_text().startswith("saves 75\u00a0%")
     assert tab.locator("#sizing .opened").count() == 0
     toggle.press("Enter")
     assert toggle.get_attribute("aria-expanded") == "true"

@@ -3,7 +3,11 @@ the families' newest definitions, on moto. Each is attacked in its own test.
 """
 
 import json
+import os
 import shlex
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from tests.resize_account import BATCH, LOG_GROUP, MONITOR, Account, logs_to
 from tests.runs import history_of, report
 from tools.moto_server import fake_aws
 
+LISTED = "ListTaskDefinitionFamilies"
 SAID = "task-profiler: Runs are read from the log group"
 
 
@@ -285,6 +290,30 @@ def test_a_family_that_is_nearly_right_gets_a_suggestion(empty: Account) -> None
         assert done.stderr.endswith("Did you mean nightly-etl?\n")
 
 
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
+    empty: Account, proxy: AwsProxy, command: str
+) -> None:
+    empty.logging_to("/ecs/a", "a", count=1)
+    words = ("taskdef", command, *(() if command == "resize" else ("--family",)), "a")
+    environment = {**os.environ, **empty.aws.environment(), "AWS_ENDPOINT_URL": proxy.url}
+    said = threading.Event()
+
+    def wait(operation: str, _body: bytes) -> None:
+        if operation == LISTED:
+            said.wait(60)
+
+    proxy.before = wait
+    process = subprocess.Popen(
+        (sys.executable, "-m", "profiler", *words), env=environment, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline().decode()
+    said.set()
+    process.communicate(timeout=60)
+    assert line == "task-profiler: Reading task definitions, schedules and tasks …\n"
+
+
 # Printed commands
 
 
@@ -386,6 +415,23 @@ def test_the_local_history_without_a_run_of_the_cluster_names_the_option(empty: 
     done = empty.command("history", "--cluster", "jobs", "--from", "history")
     assert done.returncode == 1
     assert "name another source (--from" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("history", "--last", "1"), ("show", "a"), ("show", "ID")])
+def test_a_reading_that_has_what_was_wanted_names_no_limit_of_days(
+    scheduled: Account, words: tuple[str, ...]
+) -> None:
+    source = ("--from", "logs:/ecs/a")
+    listed = scheduled.command("history", *source, "--json").stdout
+    task_id = min(run_ids(listed))
+    done = scheduled.command(*(word.replace("ID", task_id[:8]) for word in words), *source)
+    assert done.returncode == 0, done.stderr
+    assert "30 days" not in done.stderr
+
+
+def test_a_reading_that_may_lack_older_runs_names_the_limit_of_days(scheduled: Account) -> None:
+    done = scheduled.command("history", "--from", "logs:/ecs/a")
+    assert "only the last 30 days were read" in done.stderr
 
 
 def test_tasks_of_services_select_no_log_group(scheduled: Account) -> None:

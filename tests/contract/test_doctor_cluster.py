@@ -104,7 +104,7 @@ def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account:
         ("disabled", "Container Insights is off for jobs."),
         (
             "enhanced",
-            "Container Insights is on: task-profiler recommend --from insights:jobs --region us-east-1 answers now.",
+            "Container Insights is on: task-profiler recommend --from insights:jobs --region",
         ),
     ):
         settings = [{"name": "containerInsights", "value": setting}]
@@ -115,6 +115,27 @@ def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account:
             paragraph = account.command(*words).stdout.rpartition("\n\n")[2]
             assert " ".join(paragraph.split()).startswith(sentence)
             assert ("0.30 USD" in paragraph) is (setting == "disabled")
+
+
+def test_the_setup_of_a_cluster_that_does_not_exist_is_an_error(account: Account) -> None:
+    done = account.command("setup", "--cluster", "jobs", "--cluster", "jbos")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "There is no ECS cluster jbos in us-east-1" in done.stderr
+    assert done.stderr.endswith("Did you mean jobs?\n")
+
+
+def test_the_setup_of_a_deleted_cluster_is_an_error(account: Account) -> None:
+    gone = {"clusterName": "jobs", "status": "INACTIVE"}
+    account.proxy.answers["DescribeClusters"] = {"clusters": [gone]}
+    assert account.command("setup", "--cluster", "jobs").returncode == 1
+
+
+def test_the_setup_goes_on_without_the_right_to_describe_clusters(account: Account) -> None:
+    account.proxy.refused = {"DescribeClusters"}
+    done = account.command("setup", "--cluster", "jobs")
+    assert done.returncode == 0
+    assert "1 image" in done.stdout
 
 
 def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
@@ -225,6 +246,19 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 
+@pytest.mark.parametrize("refused", [{"DescribeAccountPolicies"}, {"DescribeSubscriptionFilters"}])
+def test_without_the_right_to_read_subscriptions_the_log_group_is_read(
+    account: Account, refused: set[str]
+) -> None:
+    account.roll_out("done")
+    account.report("done")
+    account.proxy.refused = refused
+    found = account.doctor()[1]["done"]
+    assert "lastReport" in found
+    texts = [finding["text"] for finding in found.get("findings", ())]
+    assert "There is no report of the last 8 days." not in texts
+
+
 def test_a_policy_of_another_name_is_enough(
     account: Account,
 ) -> None:
@@ -255,7 +289,7 @@ def test_a_policy_of_another_name_is_enough(
     account.proxy.refused = {"DescribeSubscriptionFilters"}
     done = account.command("doctor", "--cluster", "jobs", "--json")
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
-    assert "logGroupExists" not in found["done"]
+    assert found["done"]["logGroupExists"]
     assert problems(found["done"]) == []
     assert "The subscriptions of log groups could not be read: AWS refused" in done.stderr
 

@@ -193,18 +193,27 @@ def test_task_stopped_shows_no_secret(
 
 
 class OtlpBackend(FakeHttpServer):
-    """Refuses each export and quotes its headers."""
+    """Refuses each export and quotes its headers, as text or JSON."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
 
     def answer(
         self, request: BaseHTTPRequestHandler, body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        return 401, {"Content-Type": "text/plain"}, f"refused {request.headers}".encode()
+        quoted = f"refused {request.headers}"
+        text = json.dumps({"message": quoted}) if "json" in self._kind else quoted
+        return 401, {"Content-Type": self._kind}, text.encode()
 
 
-def test_the_export_shows_no_secret(aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+def test_the_export_shows_no_secret(
+    kind: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue_url = boto3.client("sqs").create_queue(QueueName="not-exported")["QueueUrl"]
     headers = {"OTLP_HEADERS": f"api-key=Bearer%20{API_KEY},x-other={PASSWORD}"}
-    with OtlpBackend() as backend:
+    with OtlpBackend(kind) as backend:
         set_all(
             monkeypatch,
             {"OTLP_ENDPOINT": backend.url, **headers, "FAILED_ITEMS_QUEUE_URL": queue_url},
@@ -215,6 +224,7 @@ def test_the_export_shows_no_secret(aws: None, left: Left, monkeypatch: pytest.M
     assert left.raised == []
     shown = left.all()
     assert "was not exported" in shown
+    assert "the server answered 401: refused" in shown
     assert SECRET not in shown + message["Body"]
 
 

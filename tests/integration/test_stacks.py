@@ -118,8 +118,6 @@ _WAITING = ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child")
 
 @pytest.fixture(scope="module")
 def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    # Of a run of more than two seconds, one sample a second is kept, and the first one may come
-    # late.
     commands = {what: (sys.executable, program, what, 3.5) for what in _RUNNING}
     return run_together(tmp_path_factory.mktemp("running"), commands, at_once=2)
 
@@ -140,21 +138,19 @@ def test_the_function_that_runs_is_named(
     assert not without_lost_waits(record["monitor"]["warnings"])
     stacks = record["stacks"]
     assert stacks["source"].startswith("py-spy 0.")
-    assert stacks["samples"] >= 3
+    assert stacks["samples"] >= 20
     top = stacks["top"][0]
     assert top["function"] == "burn"
     assert top["file"] == "job.py"
-    # On a busy machine, samples see the start of the interpreter, and two see the call of the
-    # function.
+    # On a busy machine, samples see the start of the interpreter, and some see the call of the
+    # function, or a stack that changed while it was read.
     running_stacks = {
         stack: n
         for stack, n in seen.items()
         if "job.py" in stack and not stack.endswith(WAITING_SUFFIX)
     }
-    assert (
-        sum(n for stack, n in running_stacks.items() if "burn (job.py)" in stack)
-        >= sum(running_stacks.values()) - 2
-    )
+    burning = sum(n for stack, n in running_stacks.items() if "burn (job.py)" in stack)
+    assert burning >= 0.8 * sum(running_stacks.values())
     line = program.read_text().splitlines()[top["line"] - 1]
     assert "time.process_time() < cpu_seconds" in line or "sum(" in line
 
@@ -170,10 +166,44 @@ def test_the_function_that_waits_is_named(waiting: dict[str, Seen], what: str) -
         for stack, count in stacks.items()
         if f"{what} (job.py)" in stack and stack.endswith(WAITING_SUFFIX)
     )
-    assert right >= stacks.total() - 1  # on a busy machine, one sample may show it before it waits
-    assert right >= 3
+    assert right >= 0.9 * stacks.total()  # on a busy machine, some show it before it waits
+    assert right >= 40
     if right == stacks.total():
         assert what not in {top["function"] for top in record["stacks"].get("top", ())}
+
+
+_TWO_FUNCTIONS = """
+import sys, time
+
+def rows(count):
+    for _ in range(count): sum(range(20000))
+
+def columns(count):
+    for _ in range(count): sum(range(20000))
+
+used = [0.0, 0.0]
+end = time.monotonic() + 12
+while time.monotonic() < end:
+    for place, function, count in ((0, rows, 70), (1, columns, 30)):
+        before = time.process_time()
+        function(count)
+        used[place] += time.process_time() - before
+print(used[0] / sum(used))
+"""
+# Two standard deviations of 200 samples, and what changes while it is read.
+_POINTS = 10
+
+
+def test_the_shares_of_two_functions_are_those_of_their_cpu_time(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(_TWO_FUNCTIONS)
+    command = (*RUN, "--json", "--no-history", "--stacks", "--", sys.executable, str(program))
+    finished = subprocess.run(command, capture_output=True, check=True, timeout=240)
+    stacks = json.loads(finished.stderr.splitlines()[-1])["record"]["stacks"]
+    shares = {row["function"]: row["totalPercent"] for row in stacks["top"]}
+    of_both = 100 * shares["rows"] / (shares["rows"] + shares["columns"])
+    assert stacks["runningSamples"] >= 100
+    assert abs(of_both - 100 * float(finished.stdout)) < _POINTS
 
 
 # In a folder with the name of a module of Python. The prompt waits for a line.

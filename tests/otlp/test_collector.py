@@ -74,4 +74,4 @@ def test_what_the_backend_refuses_is_reported(collector: Collector) -> None:
     reason = export(collector, ETL) or ""
     names, _, answer = reason.partition(" were not exported: ")
     assert set(names.removeprefix("The ").replace(" and ", ", ").split(", ")) == set(SIGNALS)
-    assert answer.startswith("the server answered 401 ")
+    assert answer.startswith("the server answered 401")

@@ -570,6 +570,10 @@ def test_a_drawing_without_runs_says_so(filled: SearchServer) -> None:
         assert any("No run" in text for text in drawn(filled, key, "none")["texts"]), key
 
 
+def test_curves_without_a_run_have_no_axes(filled: SearchServer) -> None:
+    assert not {"vCPU", "MB"} & {*drawn(filled, "run-curves", "none")["texts"]}
+
+
 def test_the_recommended_sizes(shown: Shown) -> None:
     rows = by_family(shown("right-size-table"))
     assert rows[("nightly",)] == (close(usd(621) / 2), "b", 2, 1, 1024, 2048, close(50), close(50))

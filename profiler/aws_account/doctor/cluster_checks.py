@@ -57,6 +57,7 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     log_group: str | None = None
     log_group_exists: bool | None = None
     log_group_class: str = STANDARD
+    is_forwarding_known: bool = True
     forwarded_to: tuple[str, ...] = ()
     last_report: str | None = None
     findings: tuple[Finding, ...] = ()  # at first the findings that need no other family
@@ -108,6 +109,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
         log_group=group,
         log_group_exists=group_state.exists,
         log_group_class=group_state.group_class,
+        is_forwarding_known=group_state.is_forwarding_known,
         forwarded_to=group_state.forwarded_to,
     )
 
@@ -215,6 +217,7 @@ class ClusterChecks(Struct):
             )
         elif (
             health.log_group_exists
+            and health.is_forwarding_known
             and not health.forwarded_to
             and health.has_reports
             and self.is_indexed

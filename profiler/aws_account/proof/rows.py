@@ -522,7 +522,7 @@ def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
     row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
     if "ForwardLogsFunctionName" not in plan.stack.outputs:
         return replace(row, expected="", seen="the stack has no forward_logs")
-    if group.exists is None:
+    if group.exists is None or not group.is_forwarding_known:
         return replace(row, expected="", seen="it cannot be read")
     if group.forwarded_to:
         return replace(row, state="ok", seen="it delivers reports")

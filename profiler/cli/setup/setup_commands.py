@@ -122,11 +122,15 @@ def setup(
     if context.invoked_subcommand is not None:
         return 0
     check_region(region, profile)
+    from profiler.aws_account.clusters_and_log_groups import check_clusters
     from profiler.aws_account.setup.setup_steps import SetupSteps  # slow to import
 
+    open_client = open_clients(region, profile)
+    if clusters:
+        check_clusters(open_client, clusters)
     with progress_row() as show:
         steps = SetupSteps(
-            open_clients(region, profile),
+            open_client,
             clusters,
             {"region": region, "profile": profile},
             lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from profiler.cli.run_options import rate_hz
 from profiler.collectors.collector import COMMAND, Collectors
 from profiler.collectors.processes.discovery import pids_of
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
@@ -37,17 +38,19 @@ _IN_RUN = StackAdvice(
 )
 
 
-def with_local_stacks(
-    collectors: Collectors, mode: StacksMode, prepared: "PreparedRun"
-) -> Collectors:
-    """The collectors of a run with one of the command's stacks in addition."""
+def with_local_stacks(collectors: Collectors, word: str, prepared: "PreparedRun") -> Collectors:
+    """The collectors of a run with one of the command's stacks in addition, as ``--stacks`` says:
+    a mode, or a rate.
+    """
     # In memory already, and not needed in the monitor.
     from profiler.local_run.command_sampler import UnrelatedChildren
     from profiler.local_run.local_record import read_sizes
 
     clock = prepared.clock
     vcpu = read_sizes(prepared.cgroups, read_host()).vcpu
-    collector = StackCollector(_access(lambda _: (), _IN_RUN, vcpu), mode, clock, Log())
+    mode: StacksMode = "moments" if word == "moments" else "on"
+    access = _access(lambda _: (), _IN_RUN, vcpu)
+    collector = StackCollector(access, mode, clock, Log(), rate_hz(word))
     collectors = Collectors(*collectors, collector)
     unrelated_children = UnrelatedChildren(prepared.preexisting_children, collectors)
     tree = ProcessTree(os.getpid(), unrelated_children, clock.monotonic_ns)

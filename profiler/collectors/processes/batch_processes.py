@@ -254,6 +254,12 @@ class BatchProcesses:
         *,
         machine_bytes: int | None = None,
     ) -> None:
+        """Add a reading of the batch's processes, at ``read_ns``.
+
+        ``group``: its control group's counters; without them, memory is the processes' sum, or lies
+        between it and ``machine_bytes``. ``host_kills``: the machine's kills for lack of memory so
+        far. ``threads``: None if their waits were not read.
+        """
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
@@ -397,6 +403,7 @@ class BatchProcesses:
         self._add_usage(self.comparison.ended())
 
     def _add_usage(self, samples: Iterable[ContainerSample]) -> None:
+        """Add samples, but for those that come too soon after the last one."""
         for sample in samples:
             read_ns = sample.read_ns
             if self._last_added_ns is None or read_ns - self._last_added_ns >= self._min_step_ns:

@@ -290,6 +290,7 @@ class ProcessCollector:
         sample: ContainerSample,
         sizes: ResourceLimits,  # noqa: ARG002
     ) -> None:
+        """Compare the statistics of the container with the sum of its processes."""
         with self._lock:
             tracked = self._tracked.get(batch)
             if tracked is not None:

@@ -8,7 +8,9 @@ import re
 import select
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 _MAX_TEXT_CHARS = 100
 _MAX_LINE = 10_000_000
 _MAX_REASON_CHARS = 160
-_DEADLINE_MS = 8000
+# A call that takes longer is ended; the answer of the server may take some seconds more.
+_DEADLINE_SECONDS = 5
+_ANSWER_SECONDS = 3
 # A deep recursion keeps this many of its outermost and innermost frames.
 _MAX_OUTER = 15
 _MAX_INNER = 60
@@ -65,18 +69,20 @@ class Frame(Struct, frozen=True):
 
 
 _LEFT_OUT = Frame("…", "")
+_Answer = tuple[int, int, bytes]  # the exit status, the CPU time in nanoseconds and the output
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):
-    """A thread's stack, outermost function first.
+    """A thread's stack, outermost function first, and how often it was seen.
 
-    ``is_active``: it runs or could. ``thread_id`` is Python's.
+    ``is_active``: it runs or could. ``thread_id`` is Python's; in a recording the kernel's.
     """
 
     frames: tuple[Frame, ...]
     is_active: bool
     is_main: bool = False
     thread_id: int = 0
+    count: int = 1
 
     @property
     def folded(self) -> str:
@@ -189,16 +195,68 @@ def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
     return find_program("py-spy", os.path.dirname(interpreter), search_path)  # noqa: PTH120
 
 
+_RECORDED_THREAD = re.compile(r"thread \((\d+)\)(?:: (.*))?", re.DOTALL)
+_RECORDED_FRAME = re.compile(r"(.*) \((.*):(\d+)\)", re.DOTALL)
+
+
+def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
+    """The stacks of running threads in the output of ``py-spy record --format raw --threads``.
+
+    Lines that are torn or have another form are left out.
+    """
+    stacks = []
+    has_other_lines = False
+    for text in output.decode(errors="replace").split("\n"):
+        if not text.strip():
+            continue
+        words, _, number = text.rpartition(" ")
+        thread, *frames = words.split(";")
+        found = _RECORDED_THREAD.fullmatch(thread)
+        if found is None or not frames or not number.isdecimal():
+            has_other_lines = True
+            continue
+        stack = ThreadStack(
+            frames=tuple(map(_recorded_frame, frames)),
+            is_active=True,
+            is_main=found[2] == "MainThread",
+            thread_id=int(found[1]),
+            count=min(int(number), _MAX_LINE),
+        )
+        stacks.append(stack)
+    if has_other_lines and not stacks:
+        return Unavailable("its output is not the recording of py-spy")
+    return tuple(stacks)
+
+
+def _recorded_frame(text: str) -> Frame:
+    found = _RECORDED_FRAME.fullmatch(text)
+    if found is None:
+        return _clean(_Frame(name=text))
+    name, file, line = found.groups()
+    return _clean(_Frame(name, file, short_file(file), int(line[:9])))
+
+
+@lru_cache(maxsize=5000)
+def short_file(path: str) -> str:
+    """The file from its outermost package on, as py-spy shortens it for a dump."""
+    folder, _, name = path.rpartition("/")
+    while folder and os.path.exists(f"{folder}/__init__.py"):  # noqa: PTH110  many files
+        folder, _, package = folder.rpartition("/")
+        name = f"{package}/{name}"
+    return name
+
+
 class PySpy:
     """Calls py-spy through ``dump_server.py``.
 
-    Only one thread may call it; any thread may ``kill`` it.
+    Only one thread may call it; any thread may ``kill`` or ``interrupt`` it.
     """
 
     def __init__(self, program: str) -> None:
         self._program = program
         self._server: subprocess.Popen[bytes] | None = None
         self._version: str | None = None
+        self._is_recording = False
 
     @property
     def pid(self) -> int | None:
@@ -208,7 +266,7 @@ class PySpy:
     def version(self) -> str:
         """The name of the program and its version."""
         if self._version is None:
-            answer = self._call("--version")
+            (answer,) = self._call([f"{_DEADLINE_SECONDS} --version"], _DEADLINE_SECONDS)
             if isinstance(answer, Unavailable) or answer[0]:
                 words = ""
             else:
@@ -241,14 +299,30 @@ class PySpy:
             )
 
     def dump(self, pid: int) -> Dump:
-        answer = self._call(f"dump --nonblocking --json --pid {pid}")
-        if isinstance(answer, Unavailable):
-            return Dump(failure=answer.reason)
-        status, cpu_ns, output = answer
-        stacks = Unavailable(_reason(status, output)) if status else decode_dump(output, pid)
-        if isinstance(stacks, Unavailable):
-            return Dump(failure=stacks.reason, cpu_ns=cpu_ns)
-        return Dump(stacks=stacks, cpu_ns=cpu_ns)
+        """The stacks of a process now."""
+        call = f"{_DEADLINE_SECONDS} dump --nonblocking --json --pid {pid}"
+        (answer,) = self._call([call], _DEADLINE_SECONDS)
+        return _dump(answer, lambda output: decode_dump(output, pid))
+
+    def record(self, pids: Sequence[int], seconds: int, rate_hz: int) -> tuple[Dump, ...]:
+        """What ran in these processes for so long, or until their end, in this order."""
+        deadline_seconds = seconds + _DEADLINE_SECONDS
+        calls = []
+        for pid in pids:
+            calls.append(
+                f"{deadline_seconds} record --nonblocking --format raw --threads --full-filenames "
+                f"--output OUTPUT --duration {seconds} --rate {rate_hz} --pid {pid}"
+            )
+        self._is_recording = True
+        answers = self._call(calls, deadline_seconds)
+        self._is_recording = False
+        return tuple(_dump(answer, decode_recording) for answer in answers)
+
+    def interrupt(self) -> None:
+        """End a recording in progress, which then answers with what it has."""
+        if self._is_recording and self._server is not None and self._server.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGINT)
 
     def kill(self) -> None:
         """End the server, and with it a call in progress."""
@@ -265,28 +339,48 @@ class PySpy:
             ):  # which closes the pipes and waits; a call may not be written yet
                 self.kill()
 
-    def _call(self, arguments: str) -> tuple[int, int, bytes] | Unavailable:
-        """The exit status, the CPU time and the output of a call."""
+    def _call(self, calls: Sequence[str], deadline_seconds: int) -> list[_Answer | Unavailable]:
+        """The answers to calls that run at the same time."""
         server = self._server
         if server is None or server.stdin is None or server.stdout is None:
-            return Unavailable("it cannot be started")
+            return [Unavailable("it cannot be started") for _ in calls]
         poll = select.poll()
+        answers: list[_Answer | Unavailable] = []
         try:
             poll.register(server.stdout, select.POLLIN)
-            server.stdin.write(arguments.encode() + b"\n")
+            server.stdin.write("|".join(calls).encode() + b"\n")
             server.stdin.flush()
-            # The server's own deadline of a call is shorter. It writes an answer as a whole.
-            head = server.stdout.readline() if poll.poll(_DEADLINE_MS) else b""
-            status, cpu_us, length = map(int, head.split())
-            return status, cpu_us * 1000, server.stdout.read(length)
+            # The server's own deadline of a call is shorter. It writes its answers together.
+            has_answered = bool(poll.poll(1000 * (deadline_seconds + _ANSWER_SECONDS)))
+            for _ in calls:
+                head = server.stdout.readline() if has_answered else b""
+                status, cpu_us, length = map(int, head.split())
+                answers.append((status, cpu_us * 1000, server.stdout.read(length)))
         except (OSError, ValueError):
             self.kill()
-            return Unavailable("the process that calls it has ended or does not answer")
+            reason = "the process that calls it has ended or does not answer"
+            answers += [Unavailable(reason) for _ in calls[len(answers) :]]
+        return answers
+
+
+def _dump(
+    answer: _Answer | Unavailable,
+    decode: Callable[[bytes], tuple[ThreadStack, ...] | Unavailable],
+) -> Dump:
+    if isinstance(answer, Unavailable):
+        return Dump(failure=answer.reason)
+    status, cpu_ns, output = answer
+    if status == -signal.SIGINT:  # it was interrupted before it began
+        return Dump(cpu_ns=cpu_ns)
+    stacks = Unavailable(_reason(status, output)) if status else decode(output)
+    if isinstance(stacks, Unavailable):
+        return Dump(failure=stacks.reason, cpu_ns=cpu_ns)
+    return Dump(stacks=stacks, cpu_ns=cpu_ns)
 
 
 def _reason(status: int, errors: bytes) -> str:
     if status < 0:
-        return f"it was ended by signal {-status}, after 5 s or too much output"
+        return f"it was ended by signal {-status}, after its deadline or too much output"
     first = f"exit code {status}"
     for line in errors[:4096].decode(errors="replace").split("\n"):
         words = on_one_line(line).strip()

@@ -1,6 +1,5 @@
 """Samples the call stacks of the batch's Python processes in a thread, at a bounded cost."""
 
-import math
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.stacks.py_spy import PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
+from profiler.collectors.stacks.recording_rate import Recording, RecordingRate
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import Clock
 from profiler.core.log import Log
@@ -31,10 +31,10 @@ _MIN_RUN_NS = 600 * NS_PER_SECOND
 # some of the budget for moments.
 _FAST = (NS_PER_SECOND, 0.018)
 _SLOW = (10 * NS_PER_SECOND, 0.001)
-# At the start of a local run with a CPU to spare. More would take the budget of later samples.
-_FINE = (NS_PER_SECOND // 20, 0.2)
-_FINE_AT_START_NS = 2 * NS_PER_SECOND
-_FINE_VCPU = 2
+# A local run with less is sampled as rarely as a task: the samples would take its CPU.
+_MIN_RECORDED_VCPU = 1
+# A waiting thread that was read counts for at most this time before.
+_MAX_WAIT_WEIGHT_NS = 20 * NS_PER_SECOND
 _MAX_WAIT_NS = 60 * NS_PER_SECOND
 # If the processes were not seen in this number of readings, they are not visible.
 _MAX_LOOKS = 5
@@ -73,16 +73,11 @@ class StackAccess(Struct, frozen=True, kw_only=True):
 class SamplingSchedule:
     """When the next sample is due (monotonic): the contract's rates, stretched to keep a budget
     of CPU time.
-
-    Until ``fine_until_ns``, samples are taken at a rate that only a short run can afford.
     """
 
-    def __init__(self, mode: StacksMode, started_ns: int, *, begins_fine: bool = False) -> None:
+    def __init__(self, mode: StacksMode, started_ns: int) -> None:
         self._is_always_on = mode == "on"
         self._started_ns = started_ns
-        self.fine_until_ns = started_ns
-        if begins_fine:
-            self.fine_until_ns += _FINE_AT_START_NS
         self._last_ns: int | None = None
         self._last_cost_ns = 0
         self.spent_ns = 0
@@ -96,9 +91,7 @@ class SamplingSchedule:
                 self._started_ns + NS_PER_SECOND // 5
             )  # until then, an interpreter is still starting
         is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
-        if now_ns < self.fine_until_ns:
-            period_ns, share = _FINE
-        elif is_fast:
+        if is_fast:
             period_ns, share = _FAST
         else:
             period_ns, share = _SLOW
@@ -121,20 +114,23 @@ class _Batch(Struct):
     find: Callable[[], Iterable[Identity]]
     python: PythonProcesses
     profile: StackProfile = field(default_factory=StackProfile)
-    fine: StackProfile | None = field(default_factory=StackProfile)
-    last_ns: float = -math.inf
+    last_ns: int | None = None
+    rate_hz: int = 0
     looks: int = 0
-
-    @property
-    def shown(self) -> StackProfile:
-        """All samples of a short run; of a longer one, whose start they would outweigh, at most
-        one a second.
-        """
-        return self.fine or self.profile
 
     @property
     def is_to_look_for(self) -> bool:
         return not self.python.scans and self.looks < _MAX_LOOKS
+
+
+def _with_waits(stacks: Iterable[ThreadStack], weight: int) -> tuple[ThreadStack, ...]:
+    """The stacks, of which those that wait count for the time since the last reading: a recording
+    has none of them.
+    """
+    weighted = []
+    for stack in stacks:
+        weighted.append(stack if stack.is_active else replace(stack, count=weight))
+    return tuple(weighted)
 
 
 class StackCollector:
@@ -142,14 +138,24 @@ class StackCollector:
 
     name = "py-spy"
 
-    def __init__(self, access: StackAccess, mode: StacksMode, clock: Clock, log: Log) -> None:
+    def __init__(
+        self,
+        access: StackAccess,
+        mode: StacksMode,
+        clock: Clock,
+        log: Log,
+        rate_hz: int | None = None,
+    ) -> None:
         self._access = access
         self._reader = access.reader
         self._mode = mode
         self._clock = clock
         self._log = log
-        begins_fine = mode == "on" and (access.vcpu or 0) >= _FINE_VCPU
-        self._schedule = SamplingSchedule(mode, clock.monotonic_ns(), begins_fine=begins_fine)
+        self._schedule = SamplingSchedule(mode, clock.monotonic_ns())
+        vcpu = access.vcpu
+        self._rate: RecordingRate | None = None
+        if mode == "on" and vcpu is not None and (rate_hz or vcpu >= _MIN_RECORDED_VCPU):
+            self._rate = RecordingRate(clock.monotonic_ns(), vcpu, rate_hz)
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self._batches: dict[str, _Batch] = {}
@@ -157,6 +163,8 @@ class StackCollector:
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
         self._is_reading = False
+        self._is_recording = threading.Event()
+        self._has_recorded = threading.Event()
         self._source = self.name
         self._reader_cpu_ns = 0
         self._failures = 0
@@ -206,20 +214,31 @@ class StackCollector:
             begins = moments.is_sampling(now_ns) and not was_sampling
         if begins:
             self._waiter.wake()
+            self._interrupt()
 
     def forget(self, batch: str) -> None:
         with self._lock:
             self._batches.pop(batch, None)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take none: a sample may take longer."""
+        """Wait for what a recording has. Take no other sample: it may take longer."""
+        if self._rate is None:
+            return
+        self._thread.is_stopping = True
+        if self._is_recording.is_set():
+            self._interrupt()
+            self._has_recorded.wait(max_seconds)
+
+    def _interrupt(self) -> None:
+        if self._reader is not None and self._is_recording.is_set():
+            self._reader.interrupt()
 
     def part(self, record: Record, batch: str) -> RecordPart:
         with self._lock:
             followed = self._batches.get(batch)
             stacks = None
             if followed is not None:
-                stacks = followed.shown.record(self._source)
+                stacks = followed.profile.record(self._source)
         has_ended = record.status != "running"
         if stacks is not None and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
@@ -237,9 +256,9 @@ class StackCollector:
     def stacks_line(self, record: Record, batch: str) -> bytes | None:
         with self._lock:
             followed = self._batches.get(batch)
-            if followed is None or not followed.shown.samples:
+            if followed is None or not followed.profile.samples:
                 return None
-            steps = followed.shown.folded.steps(
+            steps = followed.profile.folded.steps(
                 parse_ns(record.started_at), parse_ns(record.finished_at)
             )
             line = StacksLine(
@@ -247,7 +266,7 @@ class StackCollector:
                 task_id=record.task_id,
                 container=record.container.name,
                 steps=steps,
-                own_files=followed.shown.own_files(steps),
+                own_files=followed.profile.own_files(steps),
             )
         return msgspec.json.encode(line)
 
@@ -318,7 +337,9 @@ class StackCollector:
             batches = list(self._batches.values())
         is_moment = any(batch.profile.moments.is_sampling(now_ns) for batch in batches)
         due_ns = None
-        if batches:
+        if batches and self._rate is not None:
+            due_ns = self._rate.next_ns()
+        elif batches:
             due_ns = self._schedule.next_ns(now_ns, is_moment=is_moment)
         if due_ns is None:
             return now_ns + _MAX_WAIT_NS
@@ -326,25 +347,63 @@ class StackCollector:
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
         before_ns = self._access.own_cpu_ns() + self._reader_cpu_ns
+        recording = None
         for batch in list(self._batches.values()):
-            dumps = []
-            now_seconds = self._clock.monotonic_ns() / NS_PER_SECOND
-            for identity in batch.python.choose(batch.find(), now_seconds):
-                if self._thread.is_stopping:
-                    return
-                dumps.append(self._read(reader, batch, identity, now_seconds))
-            with self._lock:
-                wall_ns = self._wall_offset_ns + self._clock.monotonic_ns()
-                if now_ns >= self._schedule.fine_until_ns:
-                    batch.fine = None
-                if batch.fine is not None:
-                    batch.fine.add(dumps, wall_ns)
-                if now_ns - batch.last_ns >= _FAST[0]:
-                    batch.last_ns = now_ns
-                    batch.profile.add(dumps, wall_ns)
-            if any(dumps):  # not earlier: the call may hang
-                self._source = reader.version
-        self._schedule.add(now_ns, self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns)
+            identities = self._dump(reader, batch)
+            if self._rate is not None and identities and not self._thread.is_stopping:
+                is_moment = batch.profile.moments.is_sampling(now_ns)
+                recording = self._rate.recording(now_ns, len(identities), is_moment=is_moment)
+                self._record(reader, batch, identities, recording)
+        cost_ns = self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns
+        if self._rate is None:
+            self._schedule.add(now_ns, cost_ns)
+        else:
+            self._rate.add(now_ns, self._clock.monotonic_ns(), cost_ns, recording)
+
+    def _dump(self, reader: PySpy, batch: _Batch) -> list[Identity]:
+        """Read the stacks of all threads once; returns the processes."""
+        dumps = []
+        now_ns = self._clock.monotonic_ns()
+        now_seconds = now_ns / NS_PER_SECOND
+        identities = batch.python.choose(batch.find(), now_seconds)
+        for identity in identities:
+            if self._thread.is_stopping:
+                return []
+            dumps.append(self._read(reader, batch, identity, now_seconds))
+        if batch.rate_hz and batch.last_ns is not None:
+            since_ns = min(now_ns - batch.last_ns, _MAX_WAIT_WEIGHT_NS)
+            weight = max(round(batch.rate_hz * since_ns / NS_PER_SECOND), 1)
+            dumps = [_with_waits(stacks, weight) for stacks in dumps]
+        batch.last_ns = now_ns
+        with self._lock:
+            batch.profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
+        if any(dumps):  # not earlier: the call may hang
+            self._source = reader.version
+        return identities
+
+    def _record(
+        self, reader: PySpy, batch: _Batch, identities: list[Identity], recording: Recording
+    ) -> None:
+        """Record what runs; threads that wait are only in the readings before and after."""
+        batch.rate_hz = recording.rate_hz
+        from_ns = self._wall_offset_ns + self._clock.monotonic_ns()
+        self._has_recorded.clear()
+        self._is_recording.set()
+        pids = [pid for pid, _ in identities]
+        recordings = []
+        dumps = reader.record(pids, recording.seconds, recording.rate_hz)
+        for identity, dump in zip(identities, dumps, strict=True):
+            self._reader_cpu_ns += dump.cpu_ns
+            if dump.failure is None:
+                recordings.append(batch.python.add_stacks(identity, dump.stacks))
+            else:
+                now_seconds = self._clock.monotonic_ns() / NS_PER_SECOND
+                self._add_failure(batch, identity, now_seconds, dump.failure)
+        until_ns = self._wall_offset_ns + self._clock.monotonic_ns()
+        with self._lock:
+            batch.profile.add_recordings(recordings, from_ns, until_ns)
+        self._is_recording.clear()
+        self._has_recorded.set()
 
     def _read(
         self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float
@@ -365,14 +424,19 @@ class StackCollector:
         if dump.failure is None:
             self._failures = 0
             return batch.python.add_stacks(identity, dump.stacks)
+        self._add_failure(batch, identity, now_seconds, dump.failure)
+        return ()
+
+    def _add_failure(
+        self, batch: _Batch, identity: Identity, now_seconds: float, reason: str
+    ) -> None:
         if identity not in batch.find() or self._thread.is_stopping:
-            return ()  # the process has ended meanwhile
+            return  # the process has ended meanwhile
         self._failures += 1
-        self._last_failure = dump.failure.rstrip(".")
+        self._last_failure = reason.rstrip(".")
         if (
-            batch.python.add_failure(identity, now_seconds, dump.failure)
+            batch.python.add_failure(identity, now_seconds, reason)
             or self._failures == _MAX_FAILURES
         ):
             self._failure = self._failure or self._last_failure
-            self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
-        return ()
+            self._log.warning("py-spy cannot read a Python process", reason=reason)

@@ -63,8 +63,11 @@ class _Moment:
         self._stacks: Counter[tuple[Frame, ...]] = Counter()
 
     def add(self, stacks: Collection[tuple[Frame, ...]]) -> None:
-        self.samples += 1
-        self._stacks.update(stacks)
+        self.add_counts(1, Counter(stacks))
+
+    def add_counts(self, samples: int, counts: Counter[tuple[Frame, ...]]) -> None:
+        self.samples += samples
+        self._stacks.update(counts)
         if len(self._stacks) > _MAX_STACKS:
             self._stacks = Counter(dict(self._stacks.most_common(_MAX_STACKS // 2)))
 
@@ -132,6 +135,16 @@ class StackMoments:
             chosen = by_rank[min(by_rank)]
             for moment in self._present.values():
                 moment.add(chosen)
+
+    def add_recording(self, stacks: Sequence[ThreadStack], samples: int, from_ns: int) -> None:
+        """Count what ran in a recording, for the moments that had begun before it."""
+        counts: Counter[tuple[Frame, ...]] = Counter()
+        for stack in stacks:
+            frames = shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)
+            counts[frames] += stack.count
+        for moment in self._present.values():
+            if moment.from_ns <= from_ns and moment.kind != "idle":
+                moment.add_counts(samples, counts)
 
     def record(self) -> tuple[StackMoment, ...]:
         sampled = [moment for moment in (*self._past, *self._present.values()) if moment.samples]
@@ -204,15 +217,16 @@ class FunctionCounts:
         """
         if not stack.is_active:
             return
-        self.running += 1
+        self.running += stack.count
         lines = {(frame.function, frame.file, frame.is_own): frame.line for frame in stack.frames}
         for key, line in lines.items():
             function = self._functions.setdefault(key, _Function())
-            function.total += 1
+            function.total += stack.count
             if line is not None:
-                function.lines[line] += 1
+                function.lines[line] += stack.count
         innermost = stack.frames[-1]
-        self._functions[innermost.function, innermost.file, innermost.is_own].innermost += 1
+        key = (innermost.function, innermost.file, innermost.is_own)
+        self._functions[key].innermost += stack.count
         if len(self._functions) > _MAX_FUNCTIONS:
             ranked = sorted(self._functions.items(), key=lambda each: -each[1].total)
             self._functions = dict(ranked[: _MAX_FUNCTIONS // 2])
@@ -329,6 +343,21 @@ def _size_of(stack: str) -> int:
     return len(msgspec.json.encode(stack)) + _COUNT_BYTES
 
 
+def _folded(stacks: Iterable[ThreadStack]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for stack in stacks:
+        counts[stack.folded] += stack.count
+    return counts
+
+
+def _samples_of(recording: Iterable[ThreadStack]) -> int:
+    """How many samples of a process had a running thread, at least: those of the busiest one."""
+    counts: Counter[int] = Counter()
+    for stack in recording:
+        counts[stack.thread_id] += stack.count
+    return max(counts.values(), default=0)
+
+
 class StackProfile:
     """The samples of one batch. A sample is one reading of one process."""
 
@@ -344,12 +373,38 @@ class StackProfile:
         if not stacks:
             return
         self.samples += sum(map(bool, dumps))
+        self._add_functions(stacks)
+        self.folded.add(wall_ns, _folded(stacks))
+        self.moments.add_stacks(stacks)
+
+    def add_recordings(
+        self, recordings: Sequence[Collection[ThreadStack]], from_ns: int, until_ns: int
+    ) -> None:
+        """Add what ran in several processes in a time (wall clock). Its samples are spread evenly
+        over it: a recording does not tell when each was taken.
+        """
+        stacks = list(chain.from_iterable(recordings))
+        if not stacks:
+            return
+        samples = sum(map(_samples_of, recordings))
+        self.samples += samples
+        self._add_functions(stacks)
+        counts = _folded(stacks)
+        steps = max(round((until_ns - from_ns) / NS_PER_SECOND), 1)
+        for step in range(steps):
+            part: Counter[str] = Counter()
+            for text, count in counts.items():
+                part[text] = count * (step + 1) // steps - count * step // steps
+            part = +part  # without zeros
+            if part:
+                self.folded.add(from_ns + step * (until_ns - from_ns) // steps, part)
+        self.moments.add_recording(stacks, samples, from_ns)
+
+    def _add_functions(self, stacks: Iterable[ThreadStack]) -> None:
         for stack in stacks:
             self.functions.add(stack)
             if len(self._own_files) < _MAX_OWN_FILES:
                 self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
-        self.folded.add(wall_ns, Counter(stack.folded for stack in stacks))
-        self.moments.add_stacks(stacks)
 
     def own_files(self, steps: Iterable[StackStep]) -> tuple[str, ...]:
         """The files of the user's code in the stacks of these steps, until the line is full."""

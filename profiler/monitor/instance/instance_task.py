@@ -214,6 +214,7 @@ class InstanceTask:
             del self._containers[docker_id]
 
     def on_event(self, event: ContainerEvent) -> None:
+        """Note what Docker's event says of a container of the task."""
         container = self._containers.get(event.docker_id)
         if container is None:
             return
@@ -304,8 +305,8 @@ class InstanceTask:
 
     # What the sampler reads
 
-    # It does not wait.
     def task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002
+        """The task as the agent and Docker show it now. It does not wait."""
         if self.has_news or self._shown is None:
             self.has_news = False
             self._shown = self._describe()

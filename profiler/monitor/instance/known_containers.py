@@ -48,6 +48,7 @@ class KnownContainers:
         return self._known.get(docker_id)
 
     def get_or_add(self, docker_id: str, task_arn: str) -> KnownContainer:
+        """The container, which is known from now on."""
         known = self._known.get(docker_id)
         if known is None:
             known = KnownContainer(docker_id, task_arn)

@@ -27,6 +27,7 @@ class ReportedFile:
         self._can_write = True
 
     def load(self) -> None:
+        """Read the file; without one, no batch was reported."""
         try:
             lines = self._path.read_text(errors="replace").split("\n")
         except OSError:
@@ -48,6 +49,7 @@ class ReportedFile:
         self._unsure.add(batch)
 
     def add(self, batch: str) -> None:
+        """Note that the batch was reported. A file that cannot be written is a warning, once."""
         self._reported.add(batch)
         self._unsure.discard(batch)
         self._lines += 1

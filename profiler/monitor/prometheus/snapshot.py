@@ -93,6 +93,7 @@ class SnapshotBuilder(Struct, eq=False):
         return max(_HOLD_INTERVALS * self.sampler.interval_ns, _MIN_HOLD_NS)
 
     def take(self) -> Snapshot:
+        """The values of this moment; what is older than ``hold_ns`` is left out."""
         sampler = self.sampler
         shared = self.shared
         now_ns = self.shared.clock.monotonic_ns()
@@ -128,6 +129,7 @@ class SnapshotBuilder(Struct, eq=False):
     def _devices(
         self, sources: dict[str, bool], now_ns: int
     ) -> "tuple[LiveGpus | None, LiveNeuron | None]":
+        """The devices whose last reading is recent; adds to ``sources`` whether each answers."""
         gpus = None
         neuron = None
         for collector in self.shared.collectors.devices:
@@ -180,6 +182,7 @@ class SnapshotBuilder(Struct, eq=False):
             )
 
     def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
+        """The instance's values, read once in a while; None on Fargate."""
         task = self.sampler.task
         if task is None or not runs_on_instance(task.launch_type):
             return None

@@ -38,7 +38,7 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
     could_run: bool = False
 
 
-class Moment(Struct, frozen=True, gc=False):
+class ReadingTime(Struct, frozen=True, gc=False):
     """The time of a reading, and how many were before it."""
 
     number: int
@@ -77,7 +77,7 @@ class Thread(Struct, eq=False):
     thread_id: int
     path: str
     files: ThreadFiles
-    read_at: Moment
+    read_at: ReadingTime
     counters_file: int | None = None
     state_file: int | None = None
     text: bytes = b""
@@ -88,7 +88,7 @@ class Thread(Struct, eq=False):
     is_postponed: bool = False
     is_runtime: bool | None = None
 
-    def read(self, since: Moment, now: Moment) -> ThreadGrowth | None:
+    def read(self, since: ReadingTime, now: ReadingTime) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
 
         Raises ProcessLookupError after the thread's end.
@@ -150,7 +150,7 @@ class Thread(Struct, eq=False):
         self.state_file = None
 
 
-def open_thread(thread_id: int, path: str, files: ThreadFiles, read_at: Moment) -> Thread:
+def open_thread(thread_id: int, path: str, files: ThreadFiles, read_at: ReadingTime) -> Thread:
     """A thread whose counters were not read yet."""
     counters_file = files.open(f"{path}/schedstat")
     return Thread(thread_id, path, files, read_at, counters_file)

@@ -21,7 +21,7 @@ from profiler.readers.linux.cpu_pressure import (
 )
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_counters import (
-    Moment,
+    ReadingTime,
     Thread,
     ThreadFiles,
     ThreadGrowth,
@@ -104,7 +104,7 @@ class _Process(Struct, eq=False):
 
     reading: ProcessReading
     started_ticks: int
-    still_at: Moment
+    still_at: ReadingTime
     threads: dict[int, Thread] = {}
     left: list[Thread] = []
     seen: Collection[Thread] = ()
@@ -164,7 +164,7 @@ class ThreadReader:
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._pressure_files: PressureFiles | None = None
-        self._last: Moment | None = None
+        self._last: ReadingTime | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
         self._is_counting = False
         self._sees_calls = False
@@ -175,12 +175,12 @@ class ThreadReader:
         """Read the threads of these processes; None if that would cost too much now, unless it
         ``is_required``.
         """
-        last = self._last or Moment(0, now_ns)
+        last = self._last or ReadingTime(0, now_ns)
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
             return None
-        now = Moment(last.number + 1, now_ns)
+        now = ReadingTime(last.number + 1, now_ns)
         self._follow(processes, last)
         due = self._due(now, is_required=is_required)
         if not due and self._changed and not self._stale and self._at_rest is not None:
@@ -213,13 +213,13 @@ class ThreadReader:
         """Read the counters of all threads that were seen, for the last time: a zombie's
         counters are readable.
         """
-        last = self._last or Moment(0, now_ns)
+        last = self._last or ReadingTime(0, now_ns)
         self._growth = []
         for pid, process in self._processes.items():
             if pid not in self._changed:
                 process.still_at = last
             for thread in tuple(process.threads.values()):
-                self._read_thread(process, thread, Moment(last.number + 1, now_ns))
+                self._read_thread(process, thread, ReadingTime(last.number + 1, now_ns))
         return replace(self._sample(is_busy=False), waits={})
 
     def close(self) -> None:
@@ -273,7 +273,7 @@ class ThreadReader:
                 self._pressure_files = self._open_pressure(next(iter(self._processes)))
         return self._pressure_files.read()
 
-    def _follow(self, processes: Collection[ProcessReading], last: Moment) -> None:
+    def _follow(self, processes: Collection[ProcessReading], last: ReadingTime) -> None:
         """Note the processes whose threads may have run since the last reading."""
         known = self._processes
         for reading in processes:
@@ -293,7 +293,7 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _note_change(self, process: _Process, reading: ProcessReading, last: Moment) -> None:
+    def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
         before = process.reading
         # The reader of another container's processes returns an unchanged one again.
         if before is reading:
@@ -339,7 +339,7 @@ class ThreadReader:
         return True
 
     def _read_due(
-        self, due: Sequence[_Process], budget: _Budget, now: Moment, *, is_required: bool
+        self, due: Sequence[_Process], budget: _Budget, now: ReadingTime, *, is_required: bool
     ) -> None:
         """Read the counters of these processes' threads, as far as the budget allows."""
         for process in due:
@@ -354,7 +354,9 @@ class ThreadReader:
             elif self._turns_left > 0:
                 self._turns_left -= self._continue(process, budget, now, self._turns_left)
 
-    def _continue(self, process: _Process, budget: _Budget, now: Moment, limit: int | None) -> int:
+    def _continue(
+        self, process: _Process, budget: _Budget, now: ReadingTime, limit: int | None
+    ) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid = process.reading.pid
         is_first = not process.left
@@ -379,7 +381,7 @@ class ThreadReader:
         self._stale[pid] = process
         return len(read)
 
-    def _read_thread(self, process: _Process, thread: Thread, now: Moment) -> bool:
+    def _read_thread(self, process: _Process, thread: Thread, now: ReadingTime) -> bool:
         """Read a thread's counters; returns False after its end."""
         try:
             grown = thread.read(process.still_at, now)
@@ -391,7 +393,7 @@ class ThreadReader:
             self._growth.append(grown)
         return True
 
-    def _find_threads(self, process: _Process, now: Moment) -> list[Thread]:
+    def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known = process.threads
         reading = process.reading
@@ -411,7 +413,7 @@ class ThreadReader:
                     thread_id,
                     f"{folder}/{thread_id}",
                     self._files,
-                    self._last or Moment(0, now.at_ns),
+                    self._last or ReadingTime(0, now.at_ns),
                 )
                 appeared.append(known[thread_id])
         return appeared

@@ -333,3 +333,15 @@ def test_the_total_is_a_row_of_the_table(cli: Cli) -> None:
 
 def test_one_family_has_no_total(cli: Cli) -> None:
     assert "Total" not in cli("recommend", "--from", kept([report()])).out
+
+
+def test_a_family_without_a_size_is_no_changed_one(cli: Cli) -> None:
+    killed: dict[str, Any] = {"status": "failure", "exit_code": 137, "likely_out_of_memory": True}
+    largest = [
+        report(n, family="huge", size=(32, 244 * 1024), peak_mb=244 * 1024, **killed)
+        for n in range(6)
+    ]
+    found = cli("recommend", "--from", kept([*largest, *(report(n) for n in range(6))]))
+    assert "1 of 2 families, $0.19 a month of " in found.out
+    (row,) = [line for line in found.out.splitlines() if "huge" in line]
+    assert re.split("  +", row.strip()) == ["huge", "6", "32 vCPU, 244 GB", "-", "-", "-"]

@@ -61,6 +61,7 @@ _USUAL = [
     ["--stacks", "moments", "--", "python", "etl.py", "--stacks"],
     ["--stacks", "off", "on"],
     ["--stacks=moments", "--", "python", "etl.py", "--stacks"],
+    ["--stacks=50hz", "--", "python", "etl.py"],
     ["--name", "--stacks", "--stacks", "true"],
     [
         "--runs",
@@ -103,6 +104,10 @@ def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) 
             "--interval nan true",
             "--interval fast true",
             "--stacks=always true",
+        ),
+        *(
+            f"--stacks={word} true"
+            for word in ("0hz", "101hz", "500hz", "20", "hz", "-5hz", "1.5hz")
         ),
         *("--runs 0 true", "--runs 10001 true", "--max-memory 900 true", "--max-duration 10x true"),
         "--max-cpu-seconds 60MB true",

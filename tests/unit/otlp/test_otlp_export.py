@@ -117,7 +117,10 @@ def test_a_busy_server_is_asked_again(status: int) -> None:
 PARTIAL = b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too\\nold"}}'
 REFUSALS: list[tuple[HttpAnswer | TransportError, str]] = [
     *(
-        (answer(status, b'{"message":"no key hunter2"}'), f"the server answered {status}")
+        (
+            answer(status, b'{"message":"no key hunter2"}'),
+            f"the server answered {status}: no key ***",
+        )
         for status in (400, 401, 500)
     ),
     (
@@ -128,7 +131,11 @@ REFUSALS: list[tuple[HttpAnswer | TransportError, str]] = [
         answer(307, location="http://elsewhere"),
         "the server answered 307, a redirect: set the final address",
     ),
-    (answer(200, PARTIAL), "the server rejected a part of it: see its log"),
+    (answer(200, PARTIAL), "the server rejected a part of it: too old"),
+    (
+        answer(200, b'{"partialSuccess":{"rejectedSpans":1}}'),
+        "the server rejected a part of it: see its log",
+    ),
     (TransportError("the server cannot be reached (X)"), "the server cannot be reached (X)"),
 ]
 

@@ -82,7 +82,8 @@ export const bySaving = (a, b) =>
   Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
-const withShare = (text, percent) => (isKnown(percent) ? `${text} (${asPercent(percent)})` : text);
+const withShare = (text, percent) =>
+  isKnown(percent) ? `${unbroken(text)} (${unbroken(asPercent(percent))})` : unbroken(text);
 
 export function drawSizing(runs) {
   const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
@@ -109,7 +110,7 @@ export function drawSizing(runs) {
         },
         { name: "Out of memory", className: "number wide", show: (row) => countCell(row.killed, "oom") },
         { name: "Recommended size", className: "advice", show: (row) => recommendedSize(row.advice) },
-        { name: "Saving", className: "change", show: (row) => row.change },
+        { name: "Saving", className: "change", show: (row) => unbroken(row.change) },
       ],
       rows,
       { label: "Right-sizing by family", most: isOnPaper() ? Infinity : MAX_FAMILIES },

@@ -411,6 +411,7 @@ def test_only_a_message_of_these_tasks_in_a_queue_differs() -> None:
         (LogGroupState(exists=True, forwarded_to=("forward-logs",)), STACK, "ok"),
         (LogGroupState(exists=True), STACK, "differs"),
         (LogGroupState(exists=None), STACK, "not checked"),
+        (LogGroupState(exists=True, is_forwarding_known=False), STACK, "not checked"),
         (LogGroupState(exists=True), replace(STACK, outputs={}), "not checked"),
     ],
 )

@@ -13,7 +13,8 @@ from profiler.aws_account.setup.template_parameters import (
     without_subscription,
 )
 from profiler.core.errors import UsageError
-from tests.cloudformation import TEMPLATE, FastLoader, template
+from tests.cloudformation import TEMPLATE, template
+from tools.moto_server import FastLoader
 
 WHOLE = TEMPLATE.read_text()
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from profiler.aws_account.setup.template_parameters import parameter_values
+from profiler.aws_account.setup.template_parameters import parameter_defaults, parameter_values
 from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.errors import UsageError
 from tests.cloudformation import TEMPLATE, broken_rules, template
@@ -38,9 +38,10 @@ def sentences(values: dict[str, str]) -> str:
 
 def test_each_choice_breaks_the_rules_that_a_parser_of_yaml_finds() -> None:
     seen: set[str] = set()
+    defaults = parameter_defaults(WHOLE)
     for chosen in product(*CHOICES.values()):
         given = dict(zip(CHOICES, chosen, strict=True))
-        values = parameter_values(WHOLE, given, {})
+        values = {**defaults, **given}
         expected = broken_rules(values)
         assert sentences(values) == " ".join(expected), given
         seen.update(expected)

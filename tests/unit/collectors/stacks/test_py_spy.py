@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from profiler.collectors.stacks.py_spy import (
     PySpy,
     ThreadStack,
     decode_dump,
+    decode_recording,
     find_py_spy,
+    short_file,
     shortened,
 )
 from profiler.collectors.stacks.python_processes import (
@@ -92,10 +96,10 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
             (script, "its output is not the JSON of py-spy")
             for script in ("echo nonsense", "echo '{}'", "head -c 100000 /dev/urandom", ":")
         ),
-        ("exec cat /dev/zero", "it was ended by signal 25, after 5 s or too much output"),
+        ("exec cat /dev/zero", "it was ended by signal 25, after its deadline or too much output"),
         # Its alarm comes after 5 s; this one comes at once.
         ("trap 'exit 3' ALRM; kill -ALRM $$; sleep 1", "exit code 3"),
-        ("kill -ALRM $$", "it was ended by signal 14, after 5 s or too much output"),
+        ("kill -ALRM $$", "it was ended by signal 14, after its deadline or too much output"),
     ],
 )
 def test_a_failure_has_its_reason(make: Callable[[str], PySpy], script: str, failure: str) -> None:
@@ -380,3 +384,87 @@ def test_a_program_runs_python_by_its_name_or_by_its_library(
     assert living_processes([os.getpid(), 2**22 + 1]) == (
         (os.getpid(), present(stat).started_ticks),
     )
+
+
+_RECORDING = (
+    "thread (7): MainThread;<module> (/app/job.py:14);parse; rows (/app/job.py:8) 12",
+    "thread (9);run (/usr/lib/python3.11/threading.py:3) 3",
+    "py-spy> behind",
+)
+
+
+def test_a_recording_has_what_ran_and_how_often() -> None:
+    stacks = decode_recording("\n".join(_RECORDING).encode())
+    assert not isinstance(stacks, Unavailable)
+    main, other = stacks
+    assert main.count == 12
+    assert main.is_main
+    assert main.is_active
+    assert main.frames[0] == Frame("<module>", "job.py", 14, is_own=True)
+    assert other.count == 3
+    assert not other.is_main
+    assert other.frames == (Frame("run", "threading.py", 3),)
+
+
+@pytest.mark.parametrize("output", ["", "\n"])
+def test_a_recording_in_which_nothing_ran_has_no_stacks(output: str) -> None:
+    assert decode_recording(output.encode()) == ()
+
+
+@given(st.binary(max_size=200))
+@example(b"thread (7): x;f (a:99999999999999999999) 1")
+@example(b"thread (7);f 99999999999999999999999")
+def test_any_recording_is_read_or_refused(output: bytes) -> None:
+    stacks = decode_recording(output)
+    assert isinstance(stacks, Unavailable) or all(stack.count >= 0 for stack in stacks)
+
+
+def test_a_file_is_named_from_its_outermost_package_on(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "outer" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    assert short_file(f"{package}/job.py") == "outer/inner/job.py"
+    assert short_file(f"{tmp_path}/job.py") == "job.py"
+    assert short_file("<string>") == "<string>"
+
+
+# Writes its recording into the file after --output, as py-spy does, and other words to stdout.
+_RECORDS = """
+[ "$1" = record ] || exit 1
+echo 'py-spy> Sampling process'
+for word; do last=$word; [ "$before" = --output ] && file=$word; before=$word; done
+[ "$last" = 2 ] && echo 'Error: gone' >&2 && exit 1
+echo "thread ($last): MainThread;f (/app/job.py:1) 5" > $file
+echo 'py-spy> Wrote raw flamegraph data'
+"""
+
+
+def test_several_processes_are_recorded_at_the_same_time(make: Callable[[str], PySpy]) -> None:
+    first, gone, third = make(_RECORDS).record((1, 2, 3), 1, 20)
+    assert [stack.thread_id for stack in first.stacks] == [1]
+    assert gone.failure == "gone"
+    assert [stack.thread_id for stack in third.stacks] == [3]
+
+
+_UNTIL_INTERRUPTED = """
+[ "$1" = record ] || exit 1
+trap 'echo "thread (1): MainThread;f (/app/job.py:1) 5" > $file; kill $!; exit 0' INT
+for word; do [ "$before" = --output ] && file=$word; before=$word; done
+sleep 60 & wait
+"""
+
+
+def test_an_interrupted_recording_answers_with_what_it_has(make: Callable[[str], PySpy]) -> None:
+    spy = make(_UNTIL_INTERRUPTED)
+    assert spy.dump(1).failure == "exit code 1"  # the server has started
+    with ThreadPoolExecutor(1) as pool:
+        recording = pool.submit(spy.record, (1,), 60, 20)
+        while not recording.done():
+            spy.interrupt()
+            time.sleep(0.05)
+        (dump,) = recording.result()
+    assert dump.failure is None
+    assert {stack.count for stack in dump.stacks} <= {5}
+    spy.interrupt()  # nothing is recorded: it does not touch the server
+    assert spy.dump(1).failure == "exit code 1"

@@ -55,7 +55,8 @@ class SampledPython:
     processes: dict[str, tuple[Identity, ...]] = field(default_factory=lambda: {"d1": ((10, 1),)})
     programs: dict[int, tuple[str, bool | None]] = field(default_factory=dict)
     used_cpu_seconds: float = 0
-    local_vcpu: int = 0
+    local_vcpu: float = 0
+    rate_hz: int | None = None
 
     def __post_init__(self) -> None:
         self.reader = FakeStackReader(
@@ -71,7 +72,11 @@ class SampledPython:
                 None if last else self.programs.get(pid, ("python3", True))
             ),
         )
-        self.collector = StackCollector(access, self.mode, self.clock, self.log)
+        self.collector = StackCollector(access, self.mode, self.clock, self.log, self.rate_hz)
+        self.reader.on_record = self._record
+
+    def _record(self, duration: int) -> None:
+        self.clock.now_ns += seconds(duration)
 
     def begin(self) -> "SampledPython":
         self.collector.on_batch_started(_BATCH)
@@ -80,7 +85,8 @@ class SampledPython:
     def go_on(self, duration: float) -> "SampledPython":
         end_ns = self.clock.now_ns + seconds(duration)
         while (left_ns := end_ns - self.clock.now_ns) > 0:
-            self.clock.now_ns += min(seconds(self.collector.tick()), left_ns) or left_ns
+            wait_ns = max(seconds(self.collector.tick()), 0)
+            self.clock.now_ns += min(wait_ns, left_ns)
         return self
 
     def record(self, of: Record = _RECORD) -> Record:
@@ -109,23 +115,106 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
 
 
-@pytest.mark.parametrize(
-    ("local_vcpu", "duration", "samples"),
-    [(2, 1.3, 22), (2, 2, 36), (2, 5, 5), (1, 1.9, 2), (0, 1.9, 2)],
-)
-def test_a_short_local_run_has_20_samples_a_second_of_equal_weight(
-    local_vcpu: int, duration: float, samples: int
-) -> None:
-    """A batch that has the only CPU is not disturbed so often."""
-    fakes = SampledPython(local_vcpu=local_vcpu).begin()
-    fakes.reader.dumped = Dump(
-        stacks=(stack("main", "parse"), stack("wait", is_active=False)), cpu_ns=seconds(0.01)
-    )
-    stacks = present(fakes.go_on(duration).record().stacks)
-    assert stacks.samples == samples
-    assert stacks.running_samples == samples
+def _recorded(*counts: int, cost_seconds: float = 0.01) -> Dump:
+    """A recording of a thread that ran so often in each function."""
+    stacks = []
+    for number, count in enumerate(counts):
+        stacks.append(replace(stack("main", f"step{number}"), count=count, thread_id=1))
+    return Dump(stacks=tuple(stacks), cpu_ns=seconds(cost_seconds))
+
+
+_WAITING = Dump(stacks=(stack("main", "wait", is_active=False),))
+
+
+def test_a_local_run_is_recorded_between_readings_of_waiting_threads() -> None:
+    fakes = SampledPython(local_vcpu=2).begin()
+    fakes.reader.dumped = _WAITING
+    fakes.reader.recorded = _recorded(14, 6)
+    stacks = present(fakes.go_on(4).record().stacks)
+    assert [length for _, length, _ in fakes.reader.recordings] == [1, 1, 1, 1]
+    assert {rate for _, _, rate in fakes.reader.recordings} == {20}
+    assert fakes.reader.asked == [10] * 4
+    assert stacks.running_samples == 4 * 20
+    assert stacks.samples == 4 * 20 + 4
+    assert [(row.function, row.self_percent) for row in stacks.top] == [
+        ("step0", 70),
+        ("step1", 30),
+        ("main", 0),
+    ]
+
+
+def test_a_waiting_thread_counts_for_the_time_since_the_reading_before() -> None:
+    fakes = SampledPython(local_vcpu=2).begin()
+    fakes.reader.dumped = _WAITING
+    fakes.go_on(20.3)
     line = json.loads(present(fakes.collector.stacks_line(_RECORD, "d1")))
-    assert sum(sum(step["stacks"].values()) for step in line["steps"]) == 2 * samples
+    counts = [step["stacks"]["main (job.py);wait (job.py) [waiting]"] for step in line["steps"]]
+    assert counts == [1, 20, 20, 20, 20, 80, 80, 80, 80]
+
+
+def test_the_samples_of_a_recording_are_spread_over_its_time() -> None:
+    fakes = SampledPython(local_vcpu=2).begin()
+    fakes.reader.dumped = Dump()
+    fakes.reader.recorded = _recorded(82)
+    fakes.clock.now_ns += seconds(5)
+    fakes.go_on(1)
+    line = json.loads(present(fakes.collector.stacks_line(_RECORD, "d1")))
+    text = "main (job.py);step0 (job.py)"
+    assert [step["stacks"][text] for step in line["steps"]] == [20, 21, 20, 21]
+    assert [step["durationMs"] for step in line["steps"]] == [1000] * 4
+
+
+@pytest.mark.parametrize(
+    ("vcpu", "rate_hz", "has_recordings"), [(0.5, None, False), (0.5, 50, True)]
+)
+def test_a_run_with_half_a_cpu_is_recorded_only_at_the_users_word(
+    vcpu: float, rate_hz: int | None, *, has_recordings: bool
+) -> None:
+    fakes = SampledPython(local_vcpu=vcpu, rate_hz=rate_hz).begin().go_on(3)
+    assert bool(fakes.reader.recordings) == has_recordings
+
+
+def test_a_task_is_never_recorded() -> None:
+    assert SampledPython().begin().go_on(100).reader.recordings == []
+
+
+def test_a_moment_ends_the_recording_and_has_what_ran_in_the_next_ones() -> None:
+    fakes = SampledPython(local_vcpu=2).begin()
+    fakes.reader.recorded = _recorded(14, 6)
+
+    def record(duration: int) -> None:
+        for _ in range(duration):
+            fakes.clock.now_ns += seconds(1)
+            fakes.used_cpu_seconds += 2
+            usage = sample(START_NS + fakes.clock.now_ns, fakes.used_cpu_seconds, 100)
+            fakes.collector.on_sample("d1", usage, ResourceLimits(vcpu=2, memory_bytes=1000))
+
+    fakes.reader.on_record = record
+    fakes.go_on(50)
+    assert fakes.reader.interrupts == 1
+    assert {length for _, length, _ in fakes.reader.recordings[-4:]} == {2}
+    (moment,) = present(fakes.record().stacks).moments
+    assert moment.kind == "saturated"
+    assert (moment.samples or 0) > 4 * 20
+    assert moment.stack[-1] == "step0 (job.py:7)"
+
+
+def test_the_end_of_a_run_waits_for_its_recording() -> None:
+    fakes = SampledPython(local_vcpu=2).begin()
+    fakes.reader.recorded = _recorded(9)
+    fakes.reader.on_record = lambda _: fakes.collector.final_reading(0)
+    fakes.go_on(1)
+    assert fakes.reader.interrupts == 1
+    assert present(fakes.record().stacks).running_samples == 9 + 1
+
+
+def test_recordings_that_fail_leave_the_readings_and_keep_the_budget() -> None:
+    fakes = SampledPython(local_vcpu=2).begin()
+    fakes.reader.recorded = Dump(failure="no recording", cpu_ns=seconds(0.005))
+    fakes.reader.on_record = lambda _: None
+    fakes.go_on(600)
+    assert present(fakes.record().stacks).running_samples == len(fakes.reader.recordings)
+    assert 0.015 * len(fakes.reader.recordings) <= 0.003 * 600
 
 
 def test_a_run_that_ends_before_or_in_its_first_call_has_one_warning() -> None:
@@ -295,15 +384,13 @@ def taken(
     until: float,
     costs_ms: list[int],
     moments: tuple[range, ...] = (),
-    *,
-    begins_fine: bool = False,
 ) -> list[float]:
     """The seconds at which samples of these costs, again and again, are taken; they never cost
     more than their share.
 
     The cost of the next sample is not known before; it may be above that of the last one.
     """
-    schedule, now_ns, times = SamplingSchedule(mode, 0, begins_fine=begins_fine), 0, list[float]()
+    schedule, now_ns, times = SamplingSchedule(mode, 0), 0, list[float]()
     while now_ns < seconds(until):
         is_moment = any(now_ns // NS_PER_SECOND in moment for moment in moments)
         due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
@@ -332,4 +419,4 @@ def test_no_run_of_ten_minutes_or_more_costs_more_than_its_share(
     mode: StacksMode, costs_ms: list[int], moments: list[tuple[int, int]]
 ) -> None:
     during = tuple(range(first, first + length) for first, length in moments)
-    taken(mode, 3000, costs_ms, during, begins_fine=mode == "on")
+    taken(mode, 3000, costs_ms, during)

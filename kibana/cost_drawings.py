@@ -1,0 +1,381 @@
+"""The drawings of what sizes cost, could save, and have saved."""
+
+from typing import Final
+
+from kibana import colours
+from kibana import vega_parts as vega
+from kibana.dashboard_model import TIME_FIELD, Drawing, Json
+from kibana.vega_parts import signal
+
+_MEMORY_PEAK: Final = "usage.memory.percent.max"
+_SAVING: Final = "recommendation.saving_usd_per_month"
+
+
+def _newest(fields: list[str], condition: Json) -> Json:
+    """The newest report that fulfils the condition."""
+    newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}], "_source": fields}
+    return {"filter": condition, "aggs": {"newest": {"top_hits": newest}}}
+
+
+_SIZE_FIELDS: Final = [
+    _SAVING,
+    "recommendation.vcpu",
+    "recommendation.memory_mb",
+    "task.size.vcpu",
+    "task.size.memory_mb",
+    "task.resized_from",
+]
+
+
+def _size_text(vcpu: str, memory_mb: str) -> str:
+    return f"{vcpu} + ' vCPU, ' + {vega.memory_text(memory_mb)}"
+
+
+def _saving_rows() -> Json:
+    """The families with a saving, each with its newest advice."""
+    found = {
+        "saving": {"max": {"field": _SAVING}},
+        "advice": _newest(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
+        "peak": {"max": {"field": _MEMORY_PEAK}},
+        "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
+        "cost": {"sum": {"field": "cost.usd"}},
+    }
+    return vega.searched(
+        "families",
+        vega.search_reports(25, {"saving": "desc"}, found),
+        "family",
+        [
+            vega.kept("length(datum.advice.newest.hits.hits)"),
+            *vega.formulas(
+                {
+                    "run": "datum.advice.newest.hits.hits[0]._source",
+                    "usd": "datum.run.recommendation.saving_usd_per_month",
+                    "memory": "datum.peak.value",
+                    "vcpu": "datum.cpu.value",
+                    "paid": "datum.cost.value",
+                    "size": _size_text(
+                        "datum.run.recommendation.vcpu", "datum.run.recommendation.memory_mb"
+                    ),
+                }
+            ),
+            vega.ordered("usd", "descending"),
+        ],
+    )
+
+
+def _saving_marks() -> list[Json]:
+    row = {"y": vega.scaled("row", "key", band=0.2), "height": {"scale": "row", "band": 0.6}}
+    middle = {"y": vega.scaled("row", "key", band=0.5)}
+    tooltip = {
+        "Family": "datum.key",
+        "Saving a month": vega.usd_text("datum.usd"),
+        "Recommended": "datum.size",
+        "Memory peak": vega.known_text("datum.memory", "format(datum.memory, '.0f') + ' %'"),
+        "CPU mean": vega.known_text("datum.vcpu", "format(datum.vcpu, '.0f') + ' %'"),
+        "Cost in the time range": vega.usd_text("datum.paid"),
+    }
+    marks = [
+        vega.empty_message("families", "No run in this time range could have been cheaper"),
+        vega.mark(
+            "rect",
+            "families",
+            {
+                **row,
+                "x": {"value": 0},
+                "x2": vega.scaled("usd", "usd"),
+                "fill": {"value": colours.SUCCESS},
+            },
+        ),
+        vega.label(
+            "families",
+            f"{vega.usd_text('datum.usd')} + '  →  ' + datum.size",
+            {**middle, "x": vega.scaled("usd", "usd", offset=6)},
+        ),
+    ]
+    for name, start in (("memory", "second"), ("vcpu", "third")):
+        marks += _percent_column(name, start, row, middle)
+    marks.append(
+        vega.label(
+            "families",
+            vega.usd_text("datum.paid"),
+            {**middle, "x": signal("width - 4"), "align": {"value": "right"}},
+        )
+    )
+    for text, place, align in (
+        ("Saving a month → recommended size", "0", "left"),
+        ("Memory peak %", "second", "left"),
+        ("CPU mean %", "third", "left"),
+        ("Cost", "width - 4", "right"),
+    ):
+        heading = {"x": signal(place), "y": {"value": -10}, "align": {"value": align}}
+        marks.append(_heading(text, heading))
+    whole_row = {
+        "x": {"value": 0},
+        "width": signal("width"),
+        "y": vega.scaled("row", "key"),
+        "height": {"scale": "row", "band": 1},
+    }
+    marks.append(vega.tooltip_area("families", tooltip, whole_row))
+    return marks
+
+
+def _savings() -> Json:
+    return vega.frame(
+        [_saving_rows()],
+        _saving_marks(),
+        signals=[
+            {"name": "second", "update": "width * 0.56"},
+            {"name": "third", "update": "width * 0.73"},
+            {"name": "column", "update": "width * 0.13"},
+        ],
+        scales=[
+            {
+                "name": "usd",
+                "type": "linear",
+                "zero": True,
+                "domain": {"data": "families", "field": "usd"},
+                "range": [0, signal("max(20, second - 200)")],
+            },
+            {
+                "name": "percent",
+                "type": "linear",
+                "clamp": True,
+                "domain": [0, 100],
+                "range": [0, signal("column")],
+            },
+            vega.row_scale("families"),
+        ],
+        axes=[vega.row_axis()],
+    )
+
+
+def _heading(text: str, place: Json) -> Json:
+    """The title of a column, if there are rows."""
+    shown = f"length(data('families')) ? '{text}' : ''"
+    return vega.label(None, shown, place, style=vega.STRONG_LABEL)
+
+
+def _percent_column(name: str, start: str, row: Json, middle: Json) -> list[Json]:
+    """A bar in percent of the size, in a frame that ends at 100 %."""
+    value = f"datum.{name}"
+    whole = {
+        **row,
+        "x": signal(start),
+        "width": signal("column"),
+        "fill": {"value": colours.SIZE},
+        "fillOpacity": {"value": 0.2},
+    }
+    used = {
+        **row,
+        "x": signal(start),
+        "width": signal(f"isValid({value}) ? scale('percent', {value}) : 0"),
+        "fill": signal(f"{value} >= 90 ? '{colours.FAILURE}' : '{colours.USED}'"),
+    }
+    place = {**middle, "x": signal(f"{start} + column + 4")}
+    return [
+        vega.mark("rect", "families", whole),
+        vega.mark("rect", "families", used),
+        vega.label("families", vega.known_text(value, f"format({value}, '.0f')", "'-'"), place),
+    ]
+
+
+SAVINGS: Final = Drawing(
+    key="savings-by-family",
+    title="Saving a month by family, and what it uses of its size",
+    description=(
+        "The saving of the newest run that could have been cheaper, times the family's runs a "
+        "month (of the run alone, if fewer than 5 are known). The highest memory peak, the "
+        "mean CPU usage and the list price are of all runs in the time range. The 25 "
+        "families with the largest savings."
+    ),
+    spec=_savings(),
+    width=38,
+    height=22,
+)
+
+
+def _resized_families() -> Json:
+    """The families with runs of a resized definition, with their cost before and since."""
+    is_resized = {"exists": {"field": "task.resized_from"}}
+    cost = {"avg": {"field": "cost.usd"}}
+    found = {
+        "before": {"filter": {"bool": {"must_not": [is_resized]}}, "aggs": {"cost": cost}},
+        "after": {"filter": is_resized, "aggs": {"cost": cost}},
+        "size": _newest(_SIZE_FIELDS, is_resized),
+        "resized": {"filter": is_resized, "aggs": {"cost": {"sum": {"field": "cost.usd"}}}},
+    }
+    order = {"resized>cost": "desc"}
+    return vega.searched(
+        "families",
+        vega.search_reports(12, order, found),
+        "family",
+        [
+            vega.kept("isNumber(datum.after.cost.value)"),
+            *vega.formulas(
+                {
+                    "run": "datum.size.newest.hits.hits[0]._source.task",
+                    "from": "split(datum.run.resized_from, '/')",
+                    "before": "datum.before.cost.value",
+                    "runs": "datum.after.doc_count",
+                    "after": "datum.after.cost.value",
+                    "saved": (
+                        "isValid(datum.before) ? (datum.before - datum.after) * datum.runs : null"
+                    ),
+                    "change": (
+                        _size_text("datum.from[1] / 1024", "toNumber(datum.from[2])")
+                        + " + ' → ' + "
+                        + _size_text("datum.run.size.vcpu", "datum.run.size.memory_mb")
+                    ),
+                }
+            ),
+            vega.ordered("saved", "descending"),
+        ],
+    )
+
+
+def _resizes() -> Json:
+    middle = {"y": vega.scaled("row", "key", band=0.5)}
+    texts = {
+        "change": "datum.change",
+        "run": (
+            vega.known_text("datum.before", vega.usd_text("datum.before"), "'?'")
+            + " + ' → ' + "
+            + vega.usd_text("datum.after")
+        ),
+        "runs": "format(datum.runs, ',')",
+        "saved": vega.known_text("datum.saved", vega.usd_text("datum.saved")),
+    }
+    columns = {
+        "change": ("Size", "8", "left"),
+        "run": ("Cost of a run", "width * 0.5", "left"),
+        "runs": ("Runs since", "width * 0.83", "right"),
+        "saved": ("Saved", "width - 4", "right"),
+    }
+    marks = [vega.empty_message("families", "No run of a resized definition in this time range")]
+    for name, (title, place, align) in columns.items():
+        encoding = {"x": signal(place), "align": {"value": align}}
+        heading = {**encoding, "y": {"value": -10}}
+        marks.append(_heading(title, heading))
+        marks.append(vega.label("families", texts[name], {**encoding, **middle}))
+    return vega.frame(
+        [_resized_families()],
+        marks,
+        scales=[vega.row_scale("families")],
+        axes=[vega.row_axis()],
+    )
+
+
+RESIZES: Final = Drawing(
+    key="saved-by-resizes",
+    title="What resizes have saved",
+    description=(
+        "Families with runs of a definition that `task-profiler taskdef resize` registered. Saved: "
+        "the mean cost of a run before the resize, less the mean since then, times the runs since "
+        "then, of the time range."
+    ),
+    spec=_resizes(),
+    width=24,
+    height=9,
+)
+
+
+def _days() -> Json:
+    """Cost, and what the recommended sizes would have saved, of each day."""
+    day = {
+        "day": {
+            "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1d", "min_doc_count": 1},
+            "aggs": {
+                "cost": {"sum": {"field": "cost.usd"}},
+                "waste": {"sum": {"field": "cost.waste_usd"}},
+                "known": {"value_count": {"field": "cost.usd"}},
+            },
+        }
+    }
+    return vega.searched(
+        "days",
+        vega.search("task-reports-*", day),
+        "day",
+        [
+            vega.kept("datum.known.value"),
+            *vega.formulas(
+                {
+                    "usd": "datum.cost.value",
+                    "useful": "datum.cost.value - datum.waste.value",
+                    "date": "utcFormat(datum.key, '%Y-%m-%d')",
+                }
+            ),
+        ],
+    )
+
+
+def _cost() -> Json:
+    place = {"x": vega.scaled("day", "date"), "width": {"scale": "day", "band": 1}}
+    used = {
+        **place,
+        "y": vega.scaled("usd", "useful"),
+        "y2": {"scale": "usd", "value": 0},
+        "fill": {"value": colours.USED},
+    }
+    waste = {
+        **place,
+        "y": vega.scaled("usd", "usd"),
+        "y2": vega.scaled("usd", "useful"),
+        "fill": {"value": colours.SUCCESS},
+    }
+    top = {
+        "x": vega.scaled("day", "date", band=0.5),
+        "y": vega.scaled("usd", "usd", offset=-8),
+        "align": {"value": "center"},
+    }
+    tooltip = {
+        "Day": "datum.date",
+        "Cost": vega.usd_text("datum.usd"),
+        "Recommended sizes would have saved": vega.usd_text("datum.waste.value"),
+        "Runs": "datum.known.value",
+    }
+    area = {**place, "y": {"value": 0}, "height": signal("height")}
+    fits = f"bandwidth('day') > 40 ? {vega.usd_text('datum.usd')} : ''"
+    return vega.frame(
+        [_days()],
+        [
+            vega.empty_message("days", "No run with a known cost in this time range"),
+            vega.mark("rect", "days", used),
+            vega.mark("rect", "days", waste),
+            vega.label("days", fits, top),
+            vega.tooltip_area("days", tooltip, area),
+        ],
+        scales=[
+            {
+                "name": "day",
+                "type": "band",
+                "domain": {"data": "days", "field": "date"},
+                "range": [0, signal("min(width, 120 * length(data('days')))")],
+                "paddingInner": 0.15,
+            },
+            {
+                "name": "usd",
+                "type": "linear",
+                "zero": True,
+                "domain": {"data": "days", "field": "usd"},
+                "range": [signal("height"), 16],
+            },
+        ],
+        axes=[
+            {
+                "orient": "bottom",
+                "scale": "day",
+                "ticks": False,
+                "labelOverlap": True,
+            }
+        ],
+    )
+
+
+COST_BY_DAY: Final = Drawing(
+    key="cost-by-day",
+    title="Cost by day (USD); green: what the recommended sizes would have saved",
+    description="Fargate list price of the runs that have one, by end time. Days are in UTC.",
+    spec=_cost(),
+    width=24,
+    height=9,
+)
