@@ -286,7 +286,8 @@ class ThreadReader:
                 known[reading.pid] = self._changed[reading.pid] = process
             elif process.has_run:
                 process.reading = reading
-            else:
+            # The reader of another container's processes returns an unchanged one again.
+            elif process.reading is not reading:
                 self._note_change(process, reading, last)
         if len(known) > len(processes):
             self._at_rest = None
@@ -295,9 +296,6 @@ class ThreadReader:
 
     def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
         before = process.reading
-        # The reader of another container's processes returns an unchanged one again.
-        if before is reading:
-            return
         process.reading = reading
         process.has_run = (
             reading.own_cpu_ns != before.own_cpu_ns
@@ -308,7 +306,7 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due(self, now: Moment, *, is_required: bool) -> list[_Process]:
+    def _due(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last.
         """
@@ -327,7 +325,7 @@ class ThreadReader:
             due += in_turn
         return due
 
-    def _have_turn(self, threads: int, now: Moment) -> bool:
+    def _have_turn(self, threads: int, now: ReadingTime) -> bool:
         """Whether as many threads have their turn as are read together."""
         turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
         turn = max(turn, -(-threads // _MAX_TOGETHER))
