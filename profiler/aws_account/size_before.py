@@ -68,8 +68,8 @@ class EarlierRevisions(Struct, frozen=True):
         if before is None:
             said = "no tag" if tag is None else f"{tag!r} in the tag"
             raise TaskProfilerError(
-                f"{self.family}:{self.number} has {said} {RESIZED_FROM}, so no size before is "
-                "known: register the size that it had."
+                f"The revision {self.family}:{self.number} has {said} {RESIZED_FROM}, so no size "
+                "before is known: register the size that it had."
             )
         shown = _shown(before.size)
         is_legal = Size(before.size.vcpu or 0, before.size.memory_mb or 0) in LEGAL_SIZES

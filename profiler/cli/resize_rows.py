@@ -76,10 +76,7 @@ def print_json_total(
     planned: Sequence[PlannedFamily], carried_out: Sequence[PlannedFamily]
 ) -> None:
     """The last line: what the plan changes, or what was registered."""
-    saved_usd = []
-    for decision in map(decision_of, planned):
-        if decision.action == "keep" and decision.verdict is not None:
-            saved_usd.append(decision.verdict.saved_usd_per_month)
+    saved_usd = [_saved_usd_per_month(decision_of(family_plan)) for family_plan in planned]
     total = {
         "type": "total",
         "families": len(planned),
@@ -190,8 +187,25 @@ def _cells(planned: PlannedFamily) -> tuple[str, ...]:
         size_text(_present(planned)),
         size_text(decision.size or TaskSize()),
         value_text(decision.saving_usd_per_month, format_usd),
-        as_sentence(decision.reason),
+        _reason_text(decision),
     )
+
+
+def _reason_text(decision: Resize) -> str:
+    """Why, and what a size that is kept saves in fact."""
+    saved_usd = _saved_usd_per_month(decision)
+    if saved_usd is None:
+        return as_sentence(decision.reason)
+    if saved_usd < 0:
+        return f"{as_sentence(decision.reason)} It costs {format_usd(-saved_usd)} more a month."
+    return f"{as_sentence(decision.reason)} It saves {format_usd(saved_usd)} a month."
+
+
+def _saved_usd_per_month(decision: Resize) -> float | None:
+    """What a size that is kept saves in fact; None for another decision."""
+    if decision.action != "keep" or decision.verdict is None:
+        return None
+    return decision.verdict.saved_usd_per_month
 
 
 def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]]:

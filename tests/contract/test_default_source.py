@@ -417,6 +417,23 @@ def test_the_local_history_without_a_run_of_the_cluster_names_the_option(empty: 
     assert "name another source (--from" in done.stderr
 
 
+@pytest.mark.parametrize("words", [("history", "--last", "1"), ("show", "a"), ("show", "ID")])
+def test_a_reading_that_has_what_was_wanted_names_no_limit_of_days(
+    scheduled: Account, words: tuple[str, ...]
+) -> None:
+    source = ("--from", "logs:/ecs/a")
+    listed = scheduled.command("history", *source, "--json").stdout
+    task_id = min(run_ids(listed))
+    done = scheduled.command(*(word.replace("ID", task_id[:8]) for word in words), *source)
+    assert done.returncode == 0, done.stderr
+    assert "30 days" not in done.stderr
+
+
+def test_a_reading_that_may_lack_older_runs_names_the_limit_of_days(scheduled: Account) -> None:
+    done = scheduled.command("history", "--from", "logs:/ecs/a")
+    assert "only the last 30 days were read" in done.stderr
+
+
 def test_tasks_of_services_select_no_log_group(scheduled: Account) -> None:
     scheduled.moved_logs("web", "/ecs/web")
     scheduled.aws.start_task("web", group="service:web")

@@ -381,7 +381,7 @@ def test_throttling_is_waited_out(account: Account) -> None:
         ("1/16384/122880", "says 16 vCPU, 120 GB, but forged:1 has 1 vCPU, 2 GB"),
         ("77/300/512", "which Fargate does not have"),
         ("1/" + "9" * 200 + "/512", "so somebody changed the tag"),
-        (None, "has no tag task-profiler:resized-from"),
+        (None, "The revision forged:2 has no tag task-profiler:resized-from"),
     ],
 )
 def test_a_tag_that_somebody_wrote_puts_nothing_back(

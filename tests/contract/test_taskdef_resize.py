@@ -125,6 +125,8 @@ def test_a_new_size_is_kept_or_the_old_one_comes_back(
     kept = [{"key": key, "value": value} for key, value in tags.items()]
     account.family("weekly", NEW, containerDefinitions=image, tags=kept)
     account.runs("weekly", 1, revision=3, size=NEW, **KILLED)
+    kept_row = account.resize("nightly").stdout
+    assert "10 runs at the new size went well. It saves $0.19 a month." in kept_row
     rows, total = account.rows("--register")
     assert rows["nightly"]["action"] == "keep"
     assert rows["weekly"]["action"] == "revert"
