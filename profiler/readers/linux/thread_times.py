@@ -139,7 +139,7 @@ class ThreadReader:
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
     :class:`~profiler.readers.linux.sockets.Sockets`. ``open_pressure`` opens the counters of a
-    process's control group. Not thread-safe.
+    process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
     def __init__(
@@ -147,8 +147,10 @@ class ThreadReader:
         own_cpu_ns: Callable[[], int],
         proc_folder: str = "/proc",
         machine: str | None = None,
+        *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
+        is_frozen: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
@@ -163,6 +165,7 @@ class ThreadReader:
         self._at_rest: ThreadSample | None = None
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
+        self._is_frozen = is_frozen
         self._pressure_files: PressureFiles | None = None
         self._last: ReadingTime | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
@@ -461,7 +464,7 @@ class ThreadReader:
             state = reading.state
             if reading.threads > 1:
                 state = thread.read_state()
-            return _wait_in_state(state)
+            return self._wait_in_state(reading.pid, state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -478,7 +481,7 @@ class ThreadReader:
         wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if wait.kind == _OTHER.kind:
-            return _wait_in_state(thread.read_state())
+            return self._wait_in_state(pid, thread.read_state())
         if wait is TIMER:
             if thread.is_runtime is None:
                 name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
@@ -486,14 +489,17 @@ class ThreadReader:
             return _LOCK if thread.is_runtime else TIMER
         return wait
 
-
-def _wait_in_state(state: str) -> Wait | None:
-    """What the letter of a state shows without the system call; None for a thread that can run."""
-    if state in _ENDED_STATES:
-        return _ENDED
-    if state == "R":
-        return None
-    return _DISK if state == _DISK_STATE else _OTHER
+    def _wait_in_state(self, pid: int, state: str) -> Wait | None:
+        """What the letter of a state shows without the system call; None for a thread that can
+        run.
+        """
+        if state in _ENDED_STATES:
+            return _ENDED
+        if state == "R":
+            return None
+        if state == _DISK_STATE and not self._is_frozen(pid):
+            return _DISK
+        return _OTHER
 
 
 def _read_once(path: str) -> bytes:

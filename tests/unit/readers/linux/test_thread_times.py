@@ -217,6 +217,17 @@ def test_without_the_system_call_the_state_shows_the_disk(
     assert sample.sees_calls is False
 
 
+def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.reader = ThreadReader(
+        lambda: 0, str(tmp_path), "riscv64", is_frozen=lambda pid: pid == 7
+    )
+    machine.thread(7, state="D")
+    machine.thread(8, state="D")
+    sample = machine.read(process(state="D"), process(8, state="D"))
+    assert sample.waits == {Wait("other"): 1, Wait("disk"): 1}
+
+
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(
     machine: FakeMachine,
 ) -> None:
