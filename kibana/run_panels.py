@@ -148,7 +148,7 @@ GPU: Final = Dashboard(
             parts.highest("usage.gpu.percent.max", "Highest %"),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %"),
             parts.average("usage.gpu.idle.percent", "Idle %"),
-            parts.highest("usage.gpu.memory_mb.max", "Memory peak (MB)"),
+            parts.highest("usage.gpu.memory_mb.max", "Peak MB"),
         ),
     ),
 )
@@ -185,7 +185,7 @@ NEURON: Final = Dashboard(
             parts.highest("usage.neuron.cores", "Cores"),
             parts.average("usage.neuron.percent.avg", "Neuron %"),
             parts.highest("usage.neuron.percent.max", "Highest %"),
-            parts.highest("usage.neuron.memory_mb.max", "Memory peak (MB)"),
+            parts.highest("usage.neuron.memory_mb.max", "Peak MB"),
         ),
     ),
 )

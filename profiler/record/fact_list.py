@@ -128,9 +128,15 @@ NUMBERS: tuple[NumberRow, ...] = (
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
+def number_value(row: NumberRow, record: Record) -> Number | None:
+    """The value alone, for comparisons with many runs: its text takes longer than the value."""
+    value: Number | None = reader(row.path)(view_of(record))
+    return value
+
+
 def number_fact(row: NumberRow, record: Record) -> Fact:
     """A number of a run; without a value its text is "-"."""
-    value = reader(row.path)(view_of(record))
+    value = number_value(row, record)
     if value is None:
         return Fact(name=row.name, value=None, unit=row.unit, text="-")
     bound = _bound(row, record)

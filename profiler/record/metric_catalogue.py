@@ -3,7 +3,7 @@ search documents.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -102,6 +102,7 @@ def view_of(record: Record) -> RunView:
     )
 
 
+@cache
 def reader(path: str) -> Callable[[RunView], Any]:
     """The function that reads the value at a path of the view.
 

@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_fact
+from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_value
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
@@ -93,12 +93,10 @@ def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]
     """
     judged = {}
     for row in NUMBERS:
-        value = number_fact(row, record).value if row.compared_on_page else None
+        value = number_value(row, record) if row.compared_on_page else None
         if value is None:
             continue
-        usual = usual_of(
-            number_fact(row, other).value for other in comparable(row, record, earlier)
-        )
+        usual = usual_of(number_value(row, other) for other in comparable(row, record, earlier))
         if usual is not None:
             judged[row.page_field] = usual.holds(value)
     return judged

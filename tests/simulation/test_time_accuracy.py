@@ -85,6 +85,8 @@ _OWN_FUNCTIONS = {
 }
 _PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 _KNOWN_WITHOUT_PRIVILEGES = frozenset({"disk", "other"})
+# A thread that waits for the requests of an io_uring sleeps interruptibly, as for anything else.
+_SHOWN_BY_CALLS = frozenset({"read_disk_by_ring"})
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -146,11 +148,12 @@ def true_parts(phases: Sequence[PhaseTruth], *, sees_calls: bool) -> dict[str, f
         on_cpu = min(phase.seconds, phase.cpu_seconds)
         waiting = min(phase.seconds - on_cpu, phase.wait_seconds)
         kind = _KINDS[phase.phase]
+        is_shown = kind in _KNOWN_WITHOUT_PRIVILEGES and phase.phase not in _SHOWN_BY_CALLS
+        if not (sees_calls or is_shown):
+            kind = "other"
         spent["onCpu"] += on_cpu
         spent["waitingForCpu"] += waiting
-        spent[kind if sees_calls or kind in _KNOWN_WITHOUT_PRIVILEGES else "other"] += (
-            phase.seconds - on_cpu - waiting
-        )
+        spent[kind] += phase.seconds - on_cpu - waiting
     total = sum(spent.values())
     return {part: 100 * value / total for part, value in spent.items()}
 

@@ -19,6 +19,7 @@ from profiler.record.fact_list import (
     NumberRow,
     comparable,
     number_fact,
+    number_value,
 )
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Record, known_peak_source, known_status
@@ -186,7 +187,7 @@ def _number_row(
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
     if row is CPU_TIME and (new.bound or old.bound):
         return shown
-    usual = usual_of(number_fact(row, record).value for record in comparable(row, this, earlier))
+    usual = usual_of(number_value(row, record) for record in comparable(row, this, earlier))
     this_text = _figure(new).removeprefix(AT_LEAST)
     other_text = _figure(old).removeprefix(AT_LEAST)
     change = ""
@@ -289,8 +290,8 @@ def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Li
 def _changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
     last = earlier[0]
     for number, name, least in _NOTABLE:
-        new = number_fact(number, record).value
-        old = number_fact(number, last).value
+        new = number_value(number, record)
+        old = number_value(number, last)
         if new is None or not old or abs(new - old) < least:
             continue
         if comparable(number, record, [last]):

@@ -25,6 +25,8 @@ _MIN_RUN_NS = 600 * NS_PER_SECOND
 # Until then, an interpreter is still starting.
 _STARTUP_NS = NS_PER_SECOND // 5
 _LEAST_STEP_NS = NS_PER_SECOND
+# A shell may take a moment until it executes Python.
+_EARLY_SEARCH_NS = NS_PER_SECOND // 10
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -73,8 +75,10 @@ class RecordingRate:
     def add(self, began_ns: int, ended_ns: int, cost_ns: int, recording: Recording | None) -> None:
         """Add a recording with its CPU time; None if there was no process to record."""
         self.spent_ns += cost_ns
-        # Also a recording that failed at once.
-        self._due_ns = max(ended_ns, began_ns + _LEAST_STEP_NS)
+        step_ns = _LEAST_STEP_NS  # also after a recording that failed at once
+        if recording is None and ended_ns - self._started_ns < _FIRST_NS:
+            step_ns = _EARLY_SEARCH_NS
+        self._due_ns = max(ended_ns, began_ns + step_ns)
         if self._own_rate_hz is not None:
             return
         if self.spent_ns + cost_ns > _MAX_SHARE * _MIN_RUN_NS:

@@ -38,10 +38,11 @@ from profiler.readers.linux.waited_target import (
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
-# Without system calls there is little to see: of the threads of processes that have several, this
-# many are read at a time on average, but each of them at least every tenth time. As a reading
-# costs much more than one more thread, the threads of all these processes are read together.
-_IN_TURN = 3
+# Without system calls there is little to see: of processes that have several threads, each thread
+# has its turn after a tenth of all readings so far, and at least every twentieth time, if there are
+# not too many. As a reading costs much more than one more thread, so many are read together.
+_AGE_PER_TURN = 10
+_MAX_READINGS_PER_TURN = 20
 _MAX_TOGETHER = 64
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. Half of it is for the counters. A reading checks its cost after this many
@@ -138,7 +139,7 @@ class ThreadReader:
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
     :class:`~profiler.readers.linux.sockets.Sockets`. ``open_pressure`` opens the counters of a
-    process's control group. Not thread-safe.
+    process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
     def __init__(
@@ -146,8 +147,10 @@ class ThreadReader:
         own_cpu_ns: Callable[[], int],
         proc_folder: str = "/proc",
         machine: str | None = None,
+        *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
+        is_frozen: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
@@ -157,10 +160,12 @@ class ThreadReader:
         self._processes: dict[int, _Process] = {}
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._tenths = 0  # of the threads that have their turn
+        self._turn_number = 0  # of the last reading in which threads had their turn
+        self._turns_left = 0
         self._at_rest: ThreadSample | None = None
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
+        self._is_frozen = is_frozen
         self._pressure_files: PressureFiles | None = None
         self._last: ReadingTime | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
@@ -180,7 +185,7 @@ class ThreadReader:
             return None
         now = ReadingTime(last.number + 1, now_ns)
         self._follow(processes, last)
-        due = self._due(is_required=is_required)
+        due = self._due(now, is_required=is_required)
         if not due and self._changed and not self._stale and self._at_rest is not None:
             self._last = now
             self._budget_ns = budget_ns
@@ -284,7 +289,8 @@ class ThreadReader:
                 known[reading.pid] = self._changed[reading.pid] = process
             elif process.has_run:
                 process.reading = reading
-            else:
+            # The reader of another container's processes returns an unchanged one again.
+            elif process.reading is not reading:
                 self._note_change(process, reading, last)
         if len(known) > len(processes):
             self._at_rest = None
@@ -293,9 +299,6 @@ class ThreadReader:
 
     def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
         before = process.reading
-        # The reader of another container's processes returns an unchanged one again.
-        if before is reading:
-            return
         process.reading = reading
         process.has_run = (
             reading.own_cpu_ns != before.own_cpu_ns
@@ -306,7 +309,7 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due(self, *, is_required: bool) -> list[_Process]:
+    def _due(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last.
         """
@@ -321,12 +324,20 @@ class ThreadReader:
                 due.append(process)
         if due:
             due.sort(key=lambda process: bool(process.left) and not process.is_refused)
-        together = min(threads, _MAX_TOGETHER)
-        self._tenths += max(10 * _IN_TURN, threads)
-        self._tenths = min(self._tenths, 10 * together)
-        if self._tenths == 10 * together:
+        if in_turn and self._have_turn(threads, now):
             due += in_turn
         return due
+
+    def _have_turn(self, threads: int, now: ReadingTime) -> bool:
+        """Whether as many threads have their turn as are read together."""
+        turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
+        turn = max(turn, -(-threads // _MAX_TOGETHER))
+        together = min(threads, _MAX_TOGETHER)
+        self._turns_left = min(threads * (now.number - self._turn_number) // turn, together)
+        if self._turns_left < together:
+            return False
+        self._turn_number = now.number
+        return True
 
     def _read_due(
         self, due: Sequence[_Process], budget: _Budget, now: ReadingTime, *, is_required: bool
@@ -341,8 +352,8 @@ class ThreadReader:
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
                 self._continue(process, budget, now, None)
-            elif self._tenths > 0:
-                self._tenths -= 10 * self._continue(process, budget, now, -(-self._tenths // 10))
+            elif self._turns_left > 0:
+                self._turns_left -= self._continue(process, budget, now, self._turns_left)
 
     def _continue(
         self, process: _Process, budget: _Budget, now: ReadingTime, limit: int | None
@@ -453,7 +464,7 @@ class ThreadReader:
             state = reading.state
             if reading.threads > 1:
                 state = thread.read_state()
-            return _wait_in_state(state)
+            return self._wait_in_state(reading.pid, state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -470,7 +481,7 @@ class ThreadReader:
         wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if wait.kind == _OTHER.kind:
-            return _wait_in_state(thread.read_state())
+            return self._wait_in_state(pid, thread.read_state())
         if wait is TIMER:
             if thread.is_runtime is None:
                 name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
@@ -478,14 +489,17 @@ class ThreadReader:
             return _LOCK if thread.is_runtime else TIMER
         return wait
 
-
-def _wait_in_state(state: str) -> Wait | None:
-    """What the letter of a state shows without the system call; None for a thread that can run."""
-    if state in _ENDED_STATES:
-        return _ENDED
-    if state == "R":
-        return None
-    return _DISK if state == _DISK_STATE else _OTHER
+    def _wait_in_state(self, pid: int, state: str) -> Wait | None:
+        """What the letter of a state shows without the system call; None for a thread that can
+        run.
+        """
+        if state in _ENDED_STATES:
+            return _ENDED
+        if state == "R":
+            return None
+        if state == _DISK_STATE and not self._is_frozen(pid):
+            return _DISK
+        return _OTHER
 
 
 def _read_once(path: str) -> bytes:

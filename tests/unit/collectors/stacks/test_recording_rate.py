@@ -80,10 +80,11 @@ def test_a_moment_has_short_recordings() -> None:
     assert [length for at, length, _, _ in rows if at > 4] == [2] * 28
 
 
-def test_without_a_python_process_the_next_search_comes_a_second_later() -> None:
+@pytest.mark.parametrize(("at", "step"), [(0.2, 0.1), (3, 0.1), (5, 1)])
+def test_a_python_process_is_searched_for_often_at_the_start(at: float, step: float) -> None:
     rate = RecordingRate(0, 2)
-    rate.add(seconds(5), seconds(5), 1000, None)
-    assert rate.next_ns() == seconds(6)
+    rate.add(seconds(at), seconds(at), 1000, None)
+    assert rate.next_ns() == seconds(at + step)
 
 
 def test_a_recording_that_fails_at_once_is_not_repeated_at_once() -> None:
