@@ -35,6 +35,7 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testin
 FastLoader: Any = type("FastLoader", (yaml.CLoader,), {})
 FastLoader.add_multi_constructor("", yaml_tag_constructor)
 _MODULES = tuple(backends.list_of_moto_modules())
+_backend_app = cache(create_backend_app)  # the routes of a service, without state
 
 _clean_json = parsing.clean_json
 
@@ -206,7 +207,7 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
     """Run a server on a free port, with nothing in it, for the length of the block; one at a
     time.
     """
-    app = DomainDispatcherApplication(create_backend_app)
+    app = DomainDispatcherApplication(_backend_app)
     server = make_server(host, 0, app, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(_STOP_POLL_SECONDS,), daemon=True)
     thread.start()

@@ -3,7 +3,6 @@ polled nothing.
 """
 
 from collections import deque
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -53,7 +52,7 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
     disk_size_mb: float | None = None
 
 
-class _Counters(NamedTuple):
+class _Counters(Struct, frozen=True, gc=False):
     """The counters of a reading that has all of them; between two readings, what they grew by."""
 
     time_ns: int
@@ -61,16 +60,12 @@ class _Counters(NamedTuple):
     network_bytes: int
     block_bytes: int
 
-    @property
-    def vcpu(self) -> float:
-        return self.cpu_ns / self.time_ns
-
     def since(self, before: "_Counters") -> "_Counters":
         return _Counters(
-            time_ns=self.time_ns - before.time_ns,
-            cpu_ns=self.cpu_ns - before.cpu_ns,
-            network_bytes=self.network_bytes - before.network_bytes,
-            block_bytes=self.block_bytes - before.block_bytes,
+            self.time_ns - before.time_ns,
+            self.cpu_ns - before.cpu_ns,
+            self.network_bytes - before.network_bytes,
+            self.block_bytes - before.block_bytes,
         )
 
 
@@ -172,14 +167,15 @@ class IdleTime:
         """Whether the batch was idle in a step. ``is_seen``: no line of the monitor hides its
         network.
         """
-        if step.vcpu >= QUIET_VCPU:
+        vcpu = step.cpu_ns / step.time_ns
+        if vcpu >= QUIET_VCPU:
             return False
         network_bytes = step.network_bytes if is_seen else 0
         network = NS_PER_SECOND * network_bytes / step.time_ns
         block = NS_PER_SECOND * step.block_bytes / step.time_ns
         if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
-        self.vcpu = max(self.vcpu, step.vcpu)
+        self.vcpu = max(self.vcpu, vcpu)
         self.network = max(self.network, network)
         self.block = max(self.block, block)
         steps = self._steps

@@ -78,13 +78,13 @@ def read_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
         )
     stack: Mapping[str, Any] = answer["Stacks"][0] if answer else {}
     status = stack.get("StackStatus")
+    if status == _EMPTY:
+        return ForwarderStack(name=name, status=status, stack_id=stack["StackId"])
     if status is None or status in _ABSENT:
-        return ForwarderStack(
-            name=name, status=status, stack_id=stack["StackId"] if status == _EMPTY else None
-        )
-    parameters = {
-        item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())
-    }
+        return ForwarderStack(name=name, status=status)
+    parameters: dict[str, str] = {}
+    for parameter in stack.get("Parameters", ()):
+        parameters[parameter["ParameterKey"]] = parameter.get("ParameterValue", "")
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
     return ForwarderStack(
         name=stack["StackName"],

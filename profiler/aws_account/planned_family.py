@@ -52,7 +52,9 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     @property
     def revision_arn(self) -> str:
         """Of the revision that the plan starts from; empty without one."""
-        return (None if self.document is None else self.document.arn) or ""
+        if self.document is None:
+            return ""
+        return self.document.arn or ""
 
     @property
     def revision(self) -> str:
@@ -61,7 +63,9 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     @property
     def log_group(self) -> str | None:
         """The log group of the stream of an added monitor, if the report goes there."""
-        return None if self.changed.monitor is None else self.changed.monitor.own_log_group
+        if self.changed.monitor is None:
+            return None
+        return self.changed.monitor.own_log_group
 
     @property
     def streams(self) -> frozenset[str]:
@@ -109,14 +113,15 @@ def plan_addition(
 def plan_removal(family: str, document: TaskDefinitionDocument, image: str | None) -> PlannedFamily:
     """Plan to remove the monitor. Raises TaskProfilerError if it is refused."""
     removed = remove_monitor(document.definition, image)
-    log_group = None if removed.old_monitor is None else removed.old_monitor.own_log_group
-    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
+    notes = list(removed.notes)
+    action: Action = "no monitor"
+    if removed.old_monitor is not None:
+        action = "remove monitor"
+        log_group = removed.old_monitor.own_log_group
+        if log_group is not None:
+            notes.append(f"The log group {log_group} is kept.")
     return PlannedFamily(
-        family=family,
-        action="remove monitor" if removed.old_monitor else "no monitor",
-        notes=(*removed.notes, *kept),
-        document=document,
-        changed=removed,
+        family=family, action=action, notes=tuple(notes), document=document, changed=removed
     )
 
 

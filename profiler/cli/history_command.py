@@ -33,7 +33,8 @@ from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, outcome
 from profiler.record.units import format_count, format_duration, format_percent
-from profiler.runs.past_runs.run_source import PastRun, no_run_sentence
+from profiler.runs.past_runs.run_lookup import no_run_sentence
+from profiler.runs.past_runs.run_source import PastRun
 
 _COLUMNS = (
     Column("Result"),

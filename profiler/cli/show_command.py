@@ -38,14 +38,8 @@ from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import Record, Series, known_status
 from profiler.runs.past_runs.families import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
-from profiler.runs.past_runs.run_source import (
-    PastRun,
-    RunFilter,
-    RunSource,
-    find_run,
-    find_runs,
-    no_stacks_sentence,
-)
+from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 
 _LAST_SUCCESS = "last-success"

@@ -185,6 +185,7 @@ class CommandSampler:
         self.processes: tuple[ProcessReading, ...] = ()
         self.survivors: tuple[ProcessReading, ...] = ()
         self.max_processes = 0
+        self.swap_peak_bytes = 0
         self.last_read_ns: int | None = None
         self.cpu_ns = 0
 
@@ -247,6 +248,8 @@ class CommandSampler:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
+        swap_bytes = sum([process.swap_bytes or 0 for process in processes])
+        self.swap_peak_bytes = max(self.swap_peak_bytes, swap_bytes)
         tree_bytes = self._memory.add(processes)
         group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
         memory_bytes = tree_bytes

@@ -51,6 +51,9 @@ _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
     "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
 )
+_MEMORY_IS_IN_SWAP = (
+    "Up to {} of the processes' memory was in swap: the memory values do not include it."
+)
 _PROCESSES_ARE_HIDDEN = (
     "The memory peak and average are lower bounds: /proc hides processes of another user from "
     "this one (mount option hidepid)."
@@ -183,12 +186,15 @@ class ReportBuilder(Struct, eq=False):
         )
 
     def _memory_doubts(self, observation: RunObservation) -> tuple[str, ...]:
-        """Why the memory peak may have been notably larger: one sentence for each reason."""
+        """Why the command may have needed notably more memory: one sentence for each reason."""
         peak = observation.peak
-        if peak.source != "sampled":
-            return ()
         command = self._sampler.command
         doubts: tuple[str, ...] = ()
+        swap_bytes = command.swap_peak_bytes
+        if lacks_memory(peak.size_bytes or 0, (peak.size_bytes or 0) + swap_bytes):
+            doubts += (_MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB)),)
+        if peak.source != "sampled":
+            return doubts
         for bound_bytes, sentence in (
             (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
             (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),

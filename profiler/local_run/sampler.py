@@ -357,6 +357,7 @@ class RunSampler:
         from profiler.aggregation.series_by_command import SeriesByCommand
         from profiler.aggregation.time_breakdown import TimeAccount
         from profiler.readers.cgroup.group_pressure import open_group_pressure
+        from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
@@ -377,6 +378,7 @@ class RunSampler:
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
                 open_pressure=open_group_pressure,
+                is_frozen=is_frozen,
             ),
             time=TimeAccount(started_ns, interval_ns, idle_ns),
         )

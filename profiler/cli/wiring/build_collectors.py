@@ -58,6 +58,7 @@ def batch_processes(
         from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.cgroup.group_pressure import open_group_pressure
+        from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
         from profiler.readers.linux.sockets import ask_peer_inode
@@ -75,6 +76,7 @@ def batch_processes(
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
                 open_pressure=open_group_pressure,
+                is_frozen=is_frozen,
             ),
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )

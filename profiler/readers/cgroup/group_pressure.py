@@ -5,7 +5,8 @@ for a CPU: because the CPU quota was used up (version 1 and 2), or for any reaso
 import os
 
 from profiler.core.files import open_or_none
-from profiler.readers.cgroup.hierarchy import UNIFIED, Cgroups, parse_membership
+from profiler.readers.cgroup.hierarchy import UNIFIED
+from profiler.readers.cgroup.process_groups import ProcessGroups, is_there
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import PressureFiles, open_machine_pressure
 
@@ -23,18 +24,15 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
     A group above is not read: its other programs may be what waits. Without a quota at this moment,
     the throttled time is not read either, which would take a fifth of the time for the threads.
     """
-    process = f"{proc_folder}/{pid}"
-    groups = parse_membership(proc.read_text(f"{process}/cgroup"))
-    theirs = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
-    own = Cgroups("", groups, proc.read_text(f"{proc_folder}/self/mountinfo"))
-    cpu = _CPU if own.has_v1_controller(_CPU) else UNIFIED
-    cpu_folder = _folder(theirs, own, cpu)
-    unified_folder = _folder(theirs, own, UNIFIED)
+    groups = ProcessGroups(pid, proc_folder)
+    cpu = _CPU if groups.has_v1_controller(_CPU) else UNIFIED
+    cpu_folder = groups.folder(cpu)
+    unified_folder = groups.folder(UNIFIED)
     cpu_stat = None
     if cpu_folder is not None and _has_quota(f"{cpu_folder}/{_QUOTA[cpu]}"):
         cpu_stat = open_or_none(f"{cpu_folder}/cpu.stat")
     pressure = None
-    if unified_folder is not None and _is_there(f"{unified_folder}/{_EVENTS}"):
+    if unified_folder is not None and is_there(f"{unified_folder}/{_EVENTS}"):
         pressure = open_or_none(f"{unified_folder}/cpu.pressure")
     is_of_group = pressure is not None
     if pressure is None:
@@ -46,16 +44,3 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
 def _has_quota(path: str) -> bool:
     """Whether the file names one, or cannot be read."""
     return not (proc.read(path) or b"").startswith(_WITHOUT_QUOTA)
-
-
-def _folder(theirs: Cgroups, own: Cgroups, hierarchy: str) -> str | None:
-    folder = next(iter(theirs.folders(hierarchy)), None)
-    if folder is not None and _is_there(folder):
-        return folder
-    location = own.location(hierarchy)
-    return None if location is None else location.folder
-
-
-def _is_there(path: str) -> bool:
-    """Whether the path can be looked up: other users' processes do not show their root."""
-    return os.path.exists(path)  # noqa: PTH110  Path.exists raises PermissionError

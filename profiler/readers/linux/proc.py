@@ -74,13 +74,14 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """``/proc/PID/status``: resident memory, its anonymous part and its part in shared memory and
-    tmpfs, its high-water mark; ignored signals (a bit mask).
+    tmpfs, its high-water mark; its memory in swap; ignored signals (a bit mask).
     """
 
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
     shmem_bytes: int | None = None
     peak_bytes: int | None = None
+    swap_bytes: int | None = None
     ignored_signals: int = 0
 
 
@@ -171,6 +172,7 @@ def parse_status(text: bytes) -> ProcessStatus:
         anonymous_bytes=bytes_after(text, b"RssAnon:"),
         shmem_bytes=bytes_after(text, b"RssShmem:"),
         peak_bytes=bytes_after(text, b"VmHWM:"),
+        swap_bytes=bytes_after(text, b"VmSwap:"),
         ignored_signals=int(_word_after(text, b"SigIgn:") or b"0", 16),
     )
 

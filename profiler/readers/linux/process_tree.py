@@ -37,7 +37,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 
     ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that
     share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
-    file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs. ``name`` has the script
+    file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes`` is
+    in addition to it. ``name`` has the script
     of an interpreter, unless the ``arguments`` are read. ``state`` is the main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
     that it has waited for.
@@ -56,6 +57,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     shmem_bytes: int | None = None
     share_bytes: int | None = None
     peak_bytes: int | None = None
+    swap_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
     parent_pid: int = 0
     is_forked: bool = False
@@ -143,6 +145,7 @@ class ProcessTree:
             anonymous_bytes=status.anonymous_bytes,
             shmem_bytes=status.shmem_bytes,
             peak_bytes=status.peak_bytes,
+            swap_bytes=status.swap_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
             is_forked=stat.is_forked,

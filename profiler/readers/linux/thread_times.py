@@ -38,10 +38,11 @@ from profiler.readers.linux.waited_target import (
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
-# Without system calls there is little to see: of the threads of processes that have several, this
-# many are read at a time on average, but each of them at least every tenth time. As a reading
-# costs much more than one more thread, the threads of all these processes are read together.
-_IN_TURN = 3
+# Without system calls there is little to see: of processes that have several threads, each thread
+# has its turn after a tenth of all readings so far, and at least every twentieth time, if there are
+# not too many. As a reading costs much more than one more thread, so many are read together.
+_AGE_PER_TURN = 10
+_MAX_READINGS_PER_TURN = 20
 _MAX_TOGETHER = 64
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. Half of it is for the counters. A reading checks its cost after this many
@@ -97,8 +98,7 @@ class _Process(Struct, eq=False):
 
     All threads were known last at ``still_at``; ``left`` are those to be read until all are known
     again. ``seen`` are the threads whose ``waits`` count. ``has_run``: it was on a CPU since the
-    first of its threads was read. ``is_running``: one of its threads was not blocked when it was
-    asked. ``is_refused``: its system calls are not readable.
+    first of its threads was read. ``is_refused``: its system calls are not readable.
     """
 
     reading: ProcessReading
@@ -109,7 +109,6 @@ class _Process(Struct, eq=False):
     seen: Collection[Thread] = ()
     waits: Mapping[Wait, int] = {}
     has_run: bool = False
-    is_running: bool = False
     is_refused: bool = False
 
 
@@ -138,7 +137,7 @@ class ThreadReader:
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
     :class:`~profiler.readers.linux.sockets.Sockets`. ``open_pressure`` opens the counters of a
-    process's control group. Not thread-safe.
+    process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
     def __init__(
@@ -146,8 +145,10 @@ class ThreadReader:
         own_cpu_ns: Callable[[], int],
         proc_folder: str = "/proc",
         machine: str | None = None,
+        *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
+        is_frozen: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
@@ -157,10 +158,17 @@ class ThreadReader:
         self._processes: dict[int, _Process] = {}
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._tenths = 0  # of the threads that have their turn
+        self._turn_number = 0  # of the last reading in which threads had their turn
+        self._turns_left = 0
         self._at_rest: ThreadSample | None = None
+        # Of all processes: the sum of their waits, and those of which a thread was not blocked when
+        # it was asked, or whose system calls are not readable.
+        self._waits: dict[Wait, int] = {}  # a Counter takes several times as long
+        self._running: set[int] = set()
+        self._refused: set[int] = set()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
+        self._is_frozen = is_frozen
         self._pressure_files: PressureFiles | None = None
         self._last: ReadingTime | None = None
         self._growth: list[ThreadGrowth] = []  # of the present reading
@@ -180,7 +188,7 @@ class ThreadReader:
             return None
         now = ReadingTime(last.number + 1, now_ns)
         self._follow(processes, last)
-        due = self._due(is_required=is_required)
+        due = self._due(now, is_required=is_required)
         if not due and self._changed and not self._stale and self._at_rest is not None:
             self._last = now
             self._budget_ns = budget_ns
@@ -230,27 +238,15 @@ class ThreadReader:
 
     def _sample(self, *, is_busy: bool) -> ThreadSample:
         """What is known now; no thread was blocked if the CPU ``is_busy``."""
-        has_refused = is_partial = has_running = False
-        shows_work = is_busy
-        waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        for pid, process in self._processes.items():
-            shows_work = shows_work or process.is_running
-            if process.is_refused:
-                has_refused = True
-            else:
-                is_partial = is_partial or pid in self._changed or pid in self._stale
-                has_running = has_running or process.is_running
-            if process.waits and not is_busy:
-                for wait, count in process.waits.items():
-                    waits[wait] = waits.get(wait, 0) + count
+        left = self._changed.keys() | self._stale.keys()
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
-            waits=waits,
-            has_refused=has_refused,
+            waits={} if is_busy else dict(self._waits),
+            has_refused=bool(self._refused),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls and is_partial,
-            has_running=self._sees_calls and has_running,
-            shows_work=shows_work,
+            is_partial=self._sees_calls and bool(left - self._refused),
+            has_running=self._sees_calls and bool(self._running - self._refused),
+            shows_work=is_busy or bool(self._running),
             is_behind=bool(self._changed),
             pressure=self._pressure(),
         )
@@ -284,7 +280,8 @@ class ThreadReader:
                 known[reading.pid] = self._changed[reading.pid] = process
             elif process.has_run:
                 process.reading = reading
-            else:
+            # The reader of another container's processes returns an unchanged one again.
+            elif process.reading is not reading:
                 self._note_change(process, reading, last)
         if len(known) > len(processes):
             self._at_rest = None
@@ -293,9 +290,6 @@ class ThreadReader:
 
     def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
         before = process.reading
-        # The reader of another container's processes returns an unchanged one again.
-        if before is reading:
-            return
         process.reading = reading
         process.has_run = (
             reading.own_cpu_ns != before.own_cpu_ns
@@ -306,7 +300,7 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due(self, *, is_required: bool) -> list[_Process]:
+    def _due(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last.
         """
@@ -321,12 +315,20 @@ class ThreadReader:
                 due.append(process)
         if due:
             due.sort(key=lambda process: bool(process.left) and not process.is_refused)
-        together = min(threads, _MAX_TOGETHER)
-        self._tenths += max(10 * _IN_TURN, threads)
-        self._tenths = min(self._tenths, 10 * together)
-        if self._tenths == 10 * together:
+        if in_turn and self._have_turn(threads, now):
             due += in_turn
         return due
+
+    def _have_turn(self, threads: int, now: ReadingTime) -> bool:
+        """Whether as many threads have their turn as are read together."""
+        turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
+        turn = max(turn, -(-threads // _MAX_TOGETHER))
+        together = min(threads, _MAX_TOGETHER)
+        self._turns_left = min(threads * (now.number - self._turn_number) // turn, together)
+        if self._turns_left < together:
+            return False
+        self._turn_number = now.number
+        return True
 
     def _read_due(
         self, due: Sequence[_Process], budget: _Budget, now: ReadingTime, *, is_required: bool
@@ -334,15 +336,15 @@ class ThreadReader:
         """Read the counters of these processes' threads, as far as the budget allows."""
         for process in due:
             if not process.is_refused:
-                process.waits = {}
+                self._set_waits(process, {})
                 process.seen = ()
-                process.is_running = False
+                self._running.discard(process.reading.pid)
             if budget.is_spent:
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
                 self._continue(process, budget, now, None)
-            elif self._tenths > 0:
-                self._tenths -= 10 * self._continue(process, budget, now, -(-self._tenths // 10))
+            elif self._turns_left > 0:
+                self._turns_left -= self._continue(process, budget, now, self._turns_left)
 
     def _continue(
         self, process: _Process, budget: _Budget, now: ReadingTime, limit: int | None
@@ -410,17 +412,31 @@ class ThreadReader:
 
     def _forget(self, process: _Process) -> None:
         """Close the files of a process that has ended."""
-        self._stale.pop(process.reading.pid, None)
-        self._changed.pop(process.reading.pid, None)
+        pid = process.reading.pid
+        self._stale.pop(pid, None)
+        self._changed.pop(pid, None)
+        self._running.discard(pid)
+        self._refused.discard(pid)
+        self._set_waits(process, {})
         for thread in process.threads.values():
             thread.close()
+
+    def _set_waits(self, process: _Process, waits: Mapping[Wait, int]) -> None:
+        total = self._waits
+        for wait, count in process.waits.items():
+            total[wait] -= count
+            if not total[wait]:
+                del total[wait]
+        for wait, count in waits.items():
+            total[wait] = total.get(wait, 0) + count
+        process.waits = waits
 
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
             waits: dict[Wait, int] = {}
-            is_open = process.is_running = False
+            is_open = is_running = False
             for thread in process.seen:
                 if thread.is_stale or thread.is_postponed:
                     if left and budget.allows():
@@ -432,13 +448,17 @@ class ThreadReader:
                 if thread.is_stale or wait is _ENDED:
                     continue
                 if wait is None:
-                    process.is_running = True
+                    is_running = True
                 else:
                     waits[wait] = waits.get(wait, 0) + 1
             if any(wait.kind == "child" for wait in waits):
                 # The other threads may wait for this one, or wake now and then to look.
                 waits = {wait: count for wait, count in waits.items() if wait not in _FOR_THREADS}
-            process.waits = waits
+            self._set_waits(process, waits)
+            if is_running:
+                self._running.add(pid)
+            else:
+                self._running.discard(pid)
             if not is_open:
                 del self._stale[pid]
 
@@ -450,10 +470,11 @@ class ThreadReader:
             return _OTHER
         if process.is_refused or not self._calls:
             process.is_refused = True
+            self._refused.add(reading.pid)
             state = reading.state
             if reading.threads > 1:
                 state = thread.read_state()
-            return _wait_in_state(state)
+            return self._wait_in_state(reading.pid, state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -470,7 +491,7 @@ class ThreadReader:
         wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if wait.kind == _OTHER.kind:
-            return _wait_in_state(thread.read_state())
+            return self._wait_in_state(pid, thread.read_state())
         if wait is TIMER:
             if thread.is_runtime is None:
                 name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
@@ -478,14 +499,17 @@ class ThreadReader:
             return _LOCK if thread.is_runtime else TIMER
         return wait
 
-
-def _wait_in_state(state: str) -> Wait | None:
-    """What the letter of a state shows without the system call; None for a thread that can run."""
-    if state in _ENDED_STATES:
-        return _ENDED
-    if state == "R":
-        return None
-    return _DISK if state == _DISK_STATE else _OTHER
+    def _wait_in_state(self, pid: int, state: str) -> Wait | None:
+        """What the letter of a state shows without the system call; None for a thread that can
+        run.
+        """
+        if state in _ENDED_STATES:
+            return _ENDED
+        if state == "R":
+            return None
+        if state == _DISK_STATE and not self._is_frozen(pid):
+            return _DISK
+        return _OTHER
 
 
 def _read_once(path: str) -> bytes:

@@ -17,15 +17,14 @@ from profiler.record.record_model import Cost, Record, Report, known_status, wit
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
 from profiler.runs.past_runs.families import final_report
+from profiler.runs.past_runs.run_lookup import find_run, with_task_cost
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunKey,
     RunSource,
-    find_run,
     pattern_of,
     run_key,
-    with_task_cost,
 )
 
 

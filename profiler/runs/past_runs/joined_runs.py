@@ -48,7 +48,10 @@ class JoinedRuns(RunSource):
 
     @property
     def notes(self) -> Sequence[str]:
-        return tuple(note for source in self._sources for note in source.notes)
+        notes: list[str] = []
+        for source in self._sources:
+            notes += source.notes
+        return tuple(notes)
 
     @property
     def unread_groups(self) -> frozenset[str]:  # type: ignore[override]  # as ``reading``

@@ -17,14 +17,8 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, ReportHead
-from profiler.runs.past_runs.run_source import (
-    RunFilter,
-    RunLine,
-    group_lines,
-    run_key,
-    run_line,
-    start_ns,
-)
+from profiler.runs.past_runs.record_lines import RunLine, group_lines, run_line
+from profiler.runs.past_runs.run_source import RunFilter, run_key, start_ns
 
 # More of what cannot be read again goes to the disk.
 _MEMORY_BYTES: Final = 16 * 1024 * 1024

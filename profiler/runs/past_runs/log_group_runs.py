@@ -31,16 +31,14 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, ReportHead
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
+from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
     PastRun,
     RunFilter,
-    RunLine,
     RunSource,
     are_of_run,
-    matching_runs,
     no_progress,
-    run_line,
     start_ns,
 )
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices

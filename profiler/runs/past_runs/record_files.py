@@ -26,15 +26,8 @@ from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
-from profiler.runs.past_runs.run_source import (
-    PastRun,
-    RunFilter,
-    RunLine,
-    RunSource,
-    matching_runs,
-    run_line,
-    stacks_of,
-)
+from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 
 STANDARD_INPUT = "-"

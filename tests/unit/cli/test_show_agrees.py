@@ -21,7 +21,8 @@ from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_runs
+from profiler.runs.past_runs.run_lookup import find_runs
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.template_install import ServerResponse
 from profiler.sizing.advice import Advice, advise, as_json

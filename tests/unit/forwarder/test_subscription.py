@@ -35,7 +35,7 @@ from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
 from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
-from profiler.runs.past_runs.run_source import run_line
+from profiler.runs.past_runs.record_lines import run_line
 from tests.fake_search import FakeCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import (

@@ -100,6 +100,11 @@ def test_if_nothing_ran_last_night_the_newest_night_is_named() -> None:
     assert night.zone == "UTC"
 
 
+def test_a_night_has_the_noon_with_which_it_begins_and_not_the_next() -> None:
+    runs = [at(12, outcome="failure"), at(-12), at(-12.01, outcome="failure")]
+    assert sentence(night_of(runs)) == "Last night (24 November): 1 run, 1 succeeded."
+
+
 def test_a_night_that_has_begun_since_is_the_newest_one() -> None:
     night = night_of([at(15, outcome="failure")], now=NOW.replace(hour=16))
     assert sentence(night).startswith(

@@ -6,8 +6,8 @@ import { isKnown } from "#page/formats.js";
 import { known, max } from "#page/statistics.js";
 
 const CLICK_PX = 4;
-// In the order of drawing. The first is an area.
-const COLUMNS = ["vcpu", "mb", "gpu", "neuron"];
+// The first two that a run has are drawn, the first one as an area.
+const COLUMNS = ["vcpu", "mb", "gpu", "neuron", "read", "written"];
 const KEY_SHARES = { ArrowLeft: -0.01, ArrowRight: 0.01, PageUp: -0.1, PageDown: 0.1, Home: -1, End: 1 };
 
 /** Returns the path of a column in a square of 100: steps, with a gap where nothing was measured. */

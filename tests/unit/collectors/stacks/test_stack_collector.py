@@ -2,6 +2,7 @@ import json
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -199,13 +200,22 @@ def test_a_moment_ends_the_recording_and_has_what_ran_in_the_next_ones() -> None
     assert moment.stack[-1] == "step0 (job.py:7)"
 
 
-def test_the_end_of_a_run_waits_for_its_recording() -> None:
+def test_the_end_of_a_run_waits_for_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes = SampledPython(local_vcpu=2).begin()
     fakes.reader.recorded = _recorded(9)
-    fakes.reader.on_record = lambda _: fakes.collector.final_reading(0)
+    has_recorded = Mock()
+    monkeypatch.setattr(fakes.collector, "_has_recorded", has_recorded)
+    fakes.reader.on_record = lambda _: fakes.collector.final_reading(0.3)
     fakes.go_on(1)
     assert fakes.reader.interrupts == 1
+    has_recorded.wait.assert_called_once_with(0.3)
     assert present(fakes.record().stacks).running_samples == 9 + 1
+
+
+def test_the_end_of_a_run_does_not_wait_between_two_recordings() -> None:
+    fakes = SampledPython(local_vcpu=2).begin().go_on(3)
+    fakes.collector.final_reading(0)
+    assert fakes.reader.interrupts == 0
 
 
 def test_recordings_that_fail_leave_the_readings_and_keep_the_budget() -> None:

@@ -180,3 +180,13 @@ def test_no_program_text_and_no_argument_is_ever_shown(
     options = data.draw(st.lists(st.sampled_from([f"-{flag}" for flag in flags]), max_size=3))
     text = "-c" if name in {"python3", "bash"} else "-e"
     assert name_with_script(name, [*options, text, *words]) == name
+
+
+def test_the_parts_of_the_memory_of_a_process() -> None:
+    status = proc.parse_status(
+        b"Name:\tx\nVmHWM:\t  40 kB\nVmRSS:\t  30 kB\nRssAnon:\t  10 kB\n"
+        b"RssShmem:\t  5 kB\nVmSwap:\t  7 kB\nSigIgn:\t0000000000001000\n"
+    )
+    sizes = (status.peak_bytes, status.rss_bytes, status.anonymous_bytes, status.shmem_bytes)
+    assert sizes == (40 * 1024, 30 * 1024, 10 * 1024, 5 * 1024)
+    assert status.swap_bytes == 7 * 1024

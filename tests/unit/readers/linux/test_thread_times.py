@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,17 @@ def test_without_the_system_call_the_state_shows_the_disk(
     assert sample.sees_calls is False
 
 
+def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.reader = ThreadReader(
+        lambda: 0, str(tmp_path), "riscv64", is_frozen=lambda pid: pid == 7
+    )
+    machine.thread(7, state="D")
+    machine.thread(8, state="D")
+    sample = machine.read(process(state="D"), process(8, state="D"))
+    assert sample.waits == {Wait("other"): 1, Wait("disk"): 1}
+
+
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_else(
     machine: FakeMachine,
 ) -> None:
@@ -297,31 +309,34 @@ def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> Non
     assert machine.read(process(10, cpu=42, threads=100), at=42, is_required=True).growth
 
 
-def test_threads_without_system_calls_are_read_together_every_tenth_time(tmp_path: Path) -> None:
+def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
+    tmp_path: Path,
+) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
-    readings = []
-    for at in range(1, 42):
-        for pid in (10, 20, 30, 40):
-            for tid in range(pid, pid + 8):
-                machine.thread(pid, tid, run=0.001 * at, state="D")
-        processes = [process(pid, cpu=at, threads=8) for pid in (10, 20, 30, 40)]
-        sample = machine.read(*processes, at=at)
-        assert sample.waits == {Wait("disk"): 32}  # as they were when they were asked
+    turns = []
+    for at in range(1, 281):
+        for pid, tid in ((10, 10), (10, 11), (20, 20), (20, 21)):
+            machine.thread(pid, tid, run=0.001 * at, state="D", call=None)
+        sample = machine.read(process(10, cpu=at, threads=2), process(20, cpu=at, threads=2), at=at)
+        assert sample.waits == {Wait("disk"): 4}  # as they were when they were asked
         if sample.growth:
-            readings.append(at)
-            assert len(sample.growth) == 32
-    assert readings == [1, 11, 21, 31, 41]
+            turns.append(at)
+            assert len(sample.growth) == 4
+    gaps = [later - earlier for earlier, later in pairwise(turns)]
+    assert turns[:25] == [*range(1, 20), 21, 23, 25, 27, 29, 32]
+    assert gaps == sorted(gaps)
+    assert gaps[-3:] == [20, 20, 20]
 
 
 def test_between_two_turns_a_process_that_has_ended_shows_nothing(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
-    for pid in (10, 20):
-        for tid in range(pid, pid + 8):
-            machine.thread(pid, tid, state="D" if pid == 10 else "S")
-    machine.read(process(10, threads=8), process(20, threads=8))
-    sample = machine.read(process(20, cpu=2, threads=8), at=2)
-    assert not sample.growth
-    assert sample.waits == {Wait("other"): 8}
+    for pid, state in ((10, "D"), (20, "S")):
+        machine.thread(pid, state=state)
+        machine.thread(pid, pid + 1, state=state)
+    for at in range(1, 26):
+        machine.read(process(10, cpu=at, threads=2), process(20, cpu=at, threads=2), at=at)
+    sample = machine.read(process(20, cpu=26, threads=2), at=26)
+    assert sample.waits == {Wait("other"): 2}
     assert sample.is_behind
 
 

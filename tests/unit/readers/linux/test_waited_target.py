@@ -407,7 +407,7 @@ def test_a_table_is_read_up_to_the_wanted_socket(
 ) -> None:
     """A table is read up to the wanted socket and the known ones are bounded."""
     process.opens(fd3="socket:[9003]")
-    process.table("tcp", *(inet_line("0100007F:1538", 9000 + number) for number in range(5000)))
+    process.table("tcp", *(inet_line("0100007F:1538", 9000 + number) for number in range(1500)))
     read, sizes = os.read, []
 
     def count(descriptor: int, size: int) -> bytes:
@@ -418,7 +418,7 @@ def test_a_table_is_read_up_to_the_wanted_socket(
     assert process.waits("recvfrom", 3) == Wait("network", "127.0.0.1:5432")
     assert sum(sizes) < 2048
     sockets = process.resolver.sockets
-    for start in range(0, 5000, 500):
+    for start in range(0, 1500, 500):
         sockets.find(PID, range(start, start + 500), 0)
     assert len(sockets._known) <= 1024
 

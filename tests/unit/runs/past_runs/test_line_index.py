@@ -20,13 +20,8 @@ from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs import line_index
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.record_files import FileRuns
-from profiler.runs.past_runs.run_source import (
-    PastRun,
-    RunFilter,
-    group_lines,
-    matching_runs,
-    run_line,
-)
+from profiler.runs.past_runs.record_lines import group_lines, matching_runs, run_line
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.runs import checkpoint, report
 
 MINUTE_NS = 60_000_000_000

@@ -20,15 +20,9 @@ from profiler.record.record_model import Container, Cost, Metrics, Report, decod
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns, messages
-from profiler.runs.past_runs.run_source import (
-    PastRun,
-    RunFilter,
-    find_run,
-    find_runs,
-    group_lines,
-    matching_runs,
-    run_line,
-)
+from profiler.runs.past_runs.record_lines import group_lines, matching_runs, run_line
+from profiler.runs.past_runs.run_lookup import find_run, find_runs
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs

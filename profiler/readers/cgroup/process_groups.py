@@ -1,0 +1,50 @@
+"""The folders of another process's control groups, as far as this process can see them."""
+
+import os
+
+from profiler.readers.cgroup.hierarchy import Cgroups, parse_membership
+from profiler.readers.linux import proc
+
+_FREEZER = "freezer"
+_FROZEN_STATES = (b"FROZEN", b"FREEZING")
+
+
+class ProcessGroups:
+    """The control groups of a process, by its own mounts, else by this process's."""
+
+    def __init__(self, pid: int, proc_folder: str = "/proc") -> None:
+        process = f"{proc_folder}/{pid}"
+        groups = parse_membership(proc.read_text(f"{process}/cgroup"))
+        self._theirs = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
+        self._own = Cgroups("", groups, proc.read_text(f"{proc_folder}/self/mountinfo"))
+
+    def has_v1_controller(self, controller: str) -> bool:
+        return self._own.has_v1_controller(controller)
+
+    def folder(self, hierarchy: str) -> str | None:
+        """The folder of the group in a hierarchy; None if no mount shows it."""
+        folder = next(iter(self._theirs.folders(hierarchy)), None)
+        if folder is not None and is_there(folder):
+            return folder
+        location = self._own.location(hierarchy)
+        return None if location is None else location.folder
+
+
+def is_frozen(pid: int, proc_folder: str = "/proc") -> bool:
+    """Whether a process's group of version 1 is frozen, as by ``docker pause``: the kernel shows
+    its threads in the state of a wait for a disk, but those of version 2 in another one.
+
+    False if the group cannot be seen.
+    """
+    groups = ProcessGroups(pid, proc_folder)
+    if not groups.has_v1_controller(_FREEZER):
+        return False
+    folder = groups.folder(_FREEZER)
+    if folder is None:
+        return False
+    return (proc.read(f"{folder}/freezer.state") or b"").startswith(_FROZEN_STATES)
+
+
+def is_there(path: str) -> bool:
+    """Whether the path can be looked up: other users' processes do not show their root."""
+    return os.path.exists(path)  # noqa: PTH110  Path.exists raises PermissionError

@@ -1,0 +1,117 @@
+"""Record lines of one run or many, grouped by run; only the lines that match are decoded whole."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import LogTarget
+from profiler.core.json_fields import decoded
+from profiler.core.timestamps import parse_ns
+from profiler.record.impossible_values import decode_leniently
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Report,
+    ReportHead,
+    decode,
+)
+from profiler.runs.past_runs.run_source import (
+    LOST,
+    PastRun,
+    RunFilter,
+    RunKey,
+    is_silent,
+    run_key,
+    start_ns,
+)
+
+
+class RunLine(Struct, frozen=True):
+    """A record line and its number in a file, or its place in CloudWatch Logs.
+
+    ``is_confirmed`` and ``place``: see :class:`PastRun`.
+    """
+
+    line: bytes
+    head: ReportHead
+    number: int = 0
+    is_confirmed: bool = True
+    place: LogTarget | None = None
+
+
+def run_line(line: bytes, number: int = 0) -> RunLine | None:
+    """A line with its head decoded; None for another line."""
+    head = decoded(partial(decode_leniently, ReportHead), line)
+    return None if head is None else RunLine(line, head, number)
+
+
+def matching_runs(
+    groups: Iterable[Sequence[RunLine]],
+    selection: RunFilter,
+    add_invalid: Callable[[int], None],
+    now_ns: int,
+) -> Iterator[PastRun]:
+    """The matching runs of :func:`group_lines`; only they are decoded.
+
+    ``add_invalid`` gets invalid lines' numbers.
+    """
+    for group in groups:
+        head = group[0].head
+        may_be_lost = head.type == CHECKPOINT
+        if not may_be_lost and not selection.matches(head):
+            continue
+        run = _decoded(group, add_invalid)
+        if run is None:
+            continue
+        report = run.report
+        if report.type == CHECKPOINT and is_silent(report, now_ns):
+            lost = replace(report.record, status=LOST)
+            run = replace(run, report=replace(report, record=lost))
+        if selection.matches(run.report):
+            yield run
+
+
+def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> PastRun | None:
+    chosen: tuple[RunLine, Report] | None = None
+    checkpoints: list[Report] = []
+    for line in group:
+        if chosen is not None and line.head.type != CHECKPOINT:
+            continue
+        report = decoded(decode, line.line)
+        if report is None:
+            add_invalid(line.number)
+            continue
+        chosen = chosen or (line, report)
+        if report.type == CHECKPOINT:
+            checkpoints.append(report)
+    if chosen is None:
+        return None
+    line, report = chosen
+    return PastRun(
+        report=report,
+        line=line.line,
+        checkpoints=tuple(checkpoints),
+        is_confirmed=line.is_confirmed,
+        place=line.place,
+    )
+
+
+def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
+    """Group record lines by run, newest run first.
+
+    In a group, the first line counts: the last report or checkpoint.
+    """
+    groups: dict[RunKey, list[RunLine]] = {}
+    for line in lines:
+        groups.setdefault(run_key(line.head), []).append(line)
+    for group in groups.values():
+        if len(group) > 1:
+            group.sort(key=_precedence)
+            group.reverse()
+    return sorted(groups.values(), key=lambda group: start_ns(group[0].head), reverse=True)
+
+
+def _precedence(line: RunLine) -> tuple[bool, int]:
+    """Of the lines of a run, the one with the highest precedence counts."""
+    return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0

@@ -1,0 +1,172 @@
+"""Finds the runs that a user names, and says what to do if there is none."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
+
+from profiler.core.command_lines import command_line
+from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.errors import TaskProfilerError
+from profiler.core.text import did_you_mean, first_names
+from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.family_identity import family_key
+from profiler.record.record_model import (
+    Cost,
+    Record,
+    Report,
+)
+from profiler.runs.past_runs.run_source import (
+    ELSEWHERE,
+    PastRun,
+    RunFilter,
+    RunSource,
+    filter_of,
+    is_pattern,
+)
+
+# The containers of one task start within this time of each other.
+_MAX_START_DISTANCE_NS = NS_PER_DAY
+
+
+def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
+    """Find the runs of one task, one for each container with a report: the newest task that
+    matches, or the named one.
+
+    A family takes precedence over a task id. Each run has the cost of the task, which one report
+    contains. Raises TaskProfilerError if no run matches, or several task ids begin with
+    ``selection.run``.
+    """
+    run = _find_run(source, selection)
+    record = run.report.record
+    if all(other.name == MONITOR_NAME for other in record.containers):
+        return (run,)
+    near = filter_of(
+        family_key(record),
+        run=record.task_id,
+        since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
+        until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
+        reads_checkpoints=selection.reads_checkpoints,
+    )
+    by_container = {record.container.name: run}
+    for other in source.runs(near):
+        if other.report.record.task_id == record.task_id:
+            by_container.setdefault(other.report.record.container.name, other)
+    costs: dict[str, Cost] = {}
+    for of_task in by_container.values():
+        cost = of_task.report.record.cost
+        if cost is not None:
+            costs[record.task_id] = cost
+    is_named = (selection.run or "").startswith(f"{record.task_id}/")
+    chosen = [run] if is_named else list(by_container.values())
+    return tuple(replace(run, report=with_task_cost(run.report, costs)) for run in chosen)
+
+
+def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
+    """The report with the cost of its task.
+
+    Of several containers of a task, only the last report contains the cost.
+    """
+    record = report.record
+    cost = costs.get(record.task_id)
+    if record.cost is not None or cost is None:
+        return report
+    return replace(report, record=replace(record, cost=cost))
+
+
+def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
+    """The only run that matches, of this container.
+
+    Raises TaskProfilerError for none or several.
+    """
+    runs = find_runs(source, selection)
+    for run in runs:
+        if run.report.record.container.name == container:
+            return run
+    if len(runs) == 1:
+        return runs[0]
+    records = [run.report.record for run in runs]
+    names = sorted(f"{record.task_id}/{record.container.name}" for record in records)
+    raise TaskProfilerError(
+        f"The task has reports of {len(runs)} containers: name one of them, {' or '.join(names)}."
+    )
+
+
+def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
+    similar: list[PastRun] = []
+    unconfirmed: PastRun | None = None
+    for run in source.runs(selection):
+        record = run.report.record
+        identities = (record.task_id, f"{record.task_id}/{record.container.name}")
+        if selection.run is None or fnmatchcase(family_key(record).name, selection.run):
+            return run
+        if selection.run not in identities:
+            similar.append(run)
+        elif run.is_confirmed or run.place is not None:
+            # A reader of log groups has chosen among a run's lines already.
+            return run
+        elif unconfirmed is None:
+            unconfirmed = run
+    if unconfirmed is not None:
+        return unconfirmed
+    ids = {run.report.record.task_id for run in similar}
+    if len(ids) == 1:
+        return similar[0]
+    if not ids:
+        raise TaskProfilerError(no_run_sentence(source, selection))
+    raise TaskProfilerError(
+        f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of "
+        f"the id ({first_names(sorted(ids))})."
+    )
+
+
+def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
+    """Say that no run was found and what to do."""
+    return f"{_no_run_sentence(source, selection)}{_similar_families(source, selection)}"
+
+
+def _similar_families(source: RunSource, selection: RunFilter) -> str:
+    """The families of the source that may be meant, as a sentence; "" if there are none."""
+    names = [] if selection.run is None else [selection.run.partition("@")[0]]
+    names += selection.families
+    exact = [name for name in names if not is_pattern(name)]
+    if not exact:
+        return ""
+    known: frozenset[str] = frozenset()
+    with suppress(TaskProfilerError):  # what was not found matters more
+        known = source.family_names()
+    return did_you_mean([name for name in exact if name not in known], known)
+
+
+def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
+    list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
+    if selection.run is not None:
+        return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
+    if selection.is_empty:
+        return f"No runs in {source.place}: {source.remedy}."
+    if replace(selection, families=()).is_empty:
+        return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
+    if selection.clusters and source.is_of_this_machine:
+        return f"No run in {source.place} is of {' or '.join(selection.clusters)}: {ELSEWHERE}."
+    return f"No run in {source.place} matches: use fewer filters."
+
+
+def no_stacks_sentence(source: RunSource, record: Record) -> str:
+    """Say that the source does not have the call stacks of a run, and what to do."""
+    run = f"{family_key(record).name} {record.task_id}"
+    if record.stacks is None:
+        return (
+            f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the "
+            "command with task-profiler run --stacks."
+        )
+    if record.task_arn is None:
+        remedy = "the local history keeps those of the newest runs"
+    else:
+        command = command_line(
+            *("show", record.task_id, "--stacks"),
+            log_group=record.log_group or "GROUP",
+            region=record.log_region or record.region,
+        )
+        remedy = f"the batch's log group has them while it keeps them ({command})"
+    return f"{source.place} has no call stacks of {run}: {remedy}."

@@ -1,0 +1,58 @@
+"""Why the command of a run may have needed more memory than the record says."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from profiler.aggregation.memory_evidence import MemoryPeak
+from profiler.local_run.report_builder import ReportBuilder
+from profiler.readers.container_sample import ResourceLimits
+from profiler.record.record_model import PeakSource
+
+_MIB = 2**20
+
+
+def _doubts(
+    *,
+    source: PeakSource = "sampled",
+    swap_mib: int = 0,
+    shared_bound_mib: int | None = None,
+    has_hidden: bool = False,
+    counts_memory: bool = False,
+) -> tuple[str, ...]:
+    """The doubts of a run with a peak of 100 MiB."""
+    command = Mock(
+        memory_bound_bytes=0,
+        swap_peak_bytes=swap_mib * _MIB,
+        shared_bound_bytes=None if shared_bound_mib is None else shared_bound_mib * _MIB,
+        has_hidden_processes=has_hidden,
+    )
+    sampler = Mock(command=command)
+    sampler.prepared.own_cgroup.counts_memory = counts_memory
+    builder = ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None)
+    observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source))
+    return builder._memory_doubts(observation)
+
+
+def test_without_evidence_there_is_no_doubt() -> None:
+    assert _doubts() == ()
+    assert _doubts(shared_bound_mib=104, swap_mib=4) == ()
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_memory_in_swap_is_not_in_the_peak(source: PeakSource) -> None:
+    (doubt,) = _doubts(source=source, swap_mib=300)
+    assert doubt == (
+        "Up to 300 MB of the processes' memory was in swap: the memory values do not include it."
+    )
+
+
+def test_shared_memory_of_an_unknown_program_may_be_the_commands() -> None:
+    (doubt,) = _doubts(shared_bound_mib=300)
+    assert doubt.startswith("The memory peak may have been 300 MB, and the average is a lower")
+
+
+def test_hidden_processes_are_a_doubt_unless_a_group_counts_them() -> None:
+    (doubt,) = _doubts(has_hidden=True)
+    assert "hidepid" in doubt
+    assert _doubts(has_hidden=True, counts_memory=True) == ()
