@@ -51,10 +51,11 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
         for start in range(0, len(names), _MAX_CLUSTERS):
             asked = names[start : start + _MAX_CLUSTERS]
             answer = ecs.describe_clusters(clusters=asked)
-            known = [one for one in answer["clusters"] if one.get("status") != "INACTIVE"]
-            found = {one["clusterName"] for one in known}
-            found |= {one.get("clusterArn") for one in known}
-            missing += [name for name in asked if name not in found]
+            known_names: set[str] = set()
+            for cluster in answer["clusters"]:
+                if cluster.get("status") != "INACTIVE":
+                    known_names |= {cluster["clusterName"], cluster.get("clusterArn")}
+            missing += [name for name in asked if name not in known_names]
         if missing:
             listed = TaskDefinitions(ecs).clusters()
     if missing:

@@ -69,14 +69,14 @@ def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.cli.schedules_command import warn_unread
 
-    found = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
-    warn_unread(found)
-    return found.schedules
+    timed = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
+    warn_unread(timed)
+    return timed.schedules
 
 
 def _schedules_of(family: FamilyKey, schedules: Sequence[Schedule]) -> list[Schedule]:
     """The enabled schedules that start a family; an unknown account or Region may be any."""
-    found = []
+    of_family: list[Schedule] = []
     for schedule in schedules:
         key = schedule.family_key
         is_its = (
@@ -85,8 +85,8 @@ def _schedules_of(family: FamilyKey, schedules: Sequence[Schedule]) -> list[Sche
             and family.region in (None, key.region)
         )
         if is_its and schedule.is_enabled:
-            found.append(schedule)
-    return found
+            of_family.append(schedule)
+    return of_family
 
 
 def _covered_days(source: RunSource, evidences: Sequence[Evidence], now_ns: int) -> float:

@@ -125,7 +125,10 @@ def _stop_request() -> Iterator[Callable[[], bool]]:
     """Yield whether Ctrl-C was pressed, or the process is to end: no call of AWS is cut off."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda it, _: received.append(it)) for number in numbers]
+    before = [
+        signal.signal(number, lambda received_number, _: received.append(received_number))
+        for number in numbers
+    ]
     try:
         yield lambda: bool(received)
     finally:

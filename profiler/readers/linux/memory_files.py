@@ -50,10 +50,10 @@ class MemoryFiles:
         for pid in pids:
             folder = f"/proc/{pid}/fd"
             for number in proc.all_pids(folder):
-                found = self._written_file(f"{folder}/{number}", self._devices)
-                if found is None:
+                written = self._written_file(f"{folder}/{number}", self._devices)
+                if written is None:
                     continue
-                identity, size_bytes, path = found
+                identity, size_bytes, path = written
                 earlier_bytes = max(size_bytes - max(left_bytes, 0), 0)
                 known = self._files.get(identity)
                 if known is not None:
@@ -66,11 +66,11 @@ class MemoryFiles:
         """The memory of the known files that exist, without what was there before."""
         total_bytes = 0
         for identity, file in list(self._files.items()):
-            found = _stat(file.path)
-            if found is None or (found.st_dev, found.st_ino) != identity:
+            status = _stat(file.path)
+            if status is None or (status.st_dev, status.st_ino) != identity:
                 del self._files[identity]
             else:
-                size_bytes = found.st_blocks * _BLOCK_BYTES
+                size_bytes = status.st_blocks * _BLOCK_BYTES
                 total_bytes += max(size_bytes - file.earlier_bytes, 0)
         return total_bytes
 
@@ -80,10 +80,10 @@ class MemoryFiles:
         """The identity, the size and a path of the file of a descriptor; None if it does not
         count.
         """
-        found = _stat(link)
-        if found is None or found.st_dev not in devices or not stat.S_ISREG(found.st_mode):
+        status = _stat(link)
+        if status is None or status.st_dev not in devices or not stat.S_ISREG(status.st_mode):
             return None
-        if found.st_ctime_ns < self._started_ns or len(self._files) >= _MAX_FILES:
+        if status.st_ctime_ns < self._started_ns or len(self._files) >= _MAX_FILES:
             return None
         try:
             is_writable = os.lstat(link).st_mode & stat.S_IWUSR  # proc(5): how it is open
@@ -92,11 +92,11 @@ class MemoryFiles:
             return None
         if not is_writable:
             return None
-        identity = (found.st_dev, found.st_ino)
+        identity = (status.st_dev, status.st_ino)
         named = _stat(path)
         if named is None or (named.st_dev, named.st_ino) != identity:
             path = link  # a deleted file has only its descriptors
-        return identity, found.st_blocks * _BLOCK_BYTES, path
+        return identity, status.st_blocks * _BLOCK_BYTES, path
 
 
 def memory_devices() -> frozenset[int]:
