@@ -78,14 +78,15 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """A run of a program: what it says, what was measured, and how long its control group was
-    throttled.
+    """A run of a program: what it says, what was measured, and how long and how often its control
+    group was throttled.
     """
 
     phases: tuple[PhaseTruth, ...]
     record: Record
     stacks: StacksLine | None = None
     throttled_seconds: float | None = None
+    throttles: int = 0
     port: int
     disk_file: str
 
@@ -146,9 +147,10 @@ def can_limit() -> bool:
     )
 
 
-def _throttled_seconds(folders: Sequence[Path]) -> float:
+def _throttled(folders: Sequence[Path]) -> tuple[float, int]:
+    """For how many seconds a group has been throttled so far, and how often."""
     rows = dict(line.split() for line in (folders[0] / "cpu.stat").read_text().splitlines())
-    return int(rows["throttled_time"]) / 1e9
+    return int(rows["throttled_time"]) / 1e9, int(rows["nr_throttled"])
 
 
 def _inside(folders: Sequence[Path], command: Sequence[str]) -> list[str]:
@@ -281,16 +283,18 @@ def observe(
             folder=folder,
             interval_seconds=interval_seconds,
         )
-        before = _throttled_seconds(groups) if groups else 0
+        seconds_before, throttles_before = _throttled(groups) if groups else (0.0, 0)
         is_run, is_privileged = mode == "run", mode == "monitor"
         record, stacks = (
             execution.by_run() if is_run else execution.by_monitor(is_privileged=is_privileged)
         )
+        seconds, throttles = _throttled(groups) if groups else (0.0, 0)
         return Observation(
             phases=read_truth(truth),
             record=record,
             stacks=stacks,
-            throttled_seconds=_throttled_seconds(groups) - before if groups else None,
+            throttled_seconds=seconds - seconds_before if groups else None,
+            throttles=throttles - throttles_before,
             port=port,
             disk_file=str(disk_file),
         )

@@ -98,8 +98,7 @@ class _Process(Struct, eq=False):
 
     All threads were known last at ``still_at``; ``left`` are those to be read until all are known
     again. ``seen`` are the threads whose ``waits`` count. ``has_run``: it was on a CPU since the
-    first of its threads was read. ``is_running``: one of its threads was not blocked when it was
-    asked. ``is_refused``: its system calls are not readable.
+    first of its threads was read. ``is_refused``: its system calls are not readable.
     """
 
     reading: ProcessReading
@@ -110,7 +109,6 @@ class _Process(Struct, eq=False):
     seen: Collection[Thread] = ()
     waits: Mapping[Wait, int] = {}
     has_run: bool = False
-    is_running: bool = False
     is_refused: bool = False
 
 
@@ -163,6 +161,11 @@ class ThreadReader:
         self._turn_number = 0  # of the last reading in which threads had their turn
         self._turns_left = 0
         self._at_rest: ThreadSample | None = None
+        # Of all processes: the sum of their waits, and those of which a thread was not blocked when
+        # it was asked, or whose system calls are not readable.
+        self._waits: dict[Wait, int] = {}  # a Counter takes several times as long
+        self._running: set[int] = set()
+        self._refused: set[int] = set()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
@@ -235,27 +238,15 @@ class ThreadReader:
 
     def _sample(self, *, is_busy: bool) -> ThreadSample:
         """What is known now; no thread was blocked if the CPU ``is_busy``."""
-        has_refused = is_partial = has_running = False
-        shows_work = is_busy
-        waits: dict[Wait, int] = {}  # a Counter takes several times as long
-        for pid, process in self._processes.items():
-            shows_work = shows_work or process.is_running
-            if process.is_refused:
-                has_refused = True
-            else:
-                is_partial = is_partial or pid in self._changed or pid in self._stale
-                has_running = has_running or process.is_running
-            if process.waits and not is_busy:
-                for wait, count in process.waits.items():
-                    waits[wait] = waits.get(wait, 0) + count
+        left = self._changed.keys() | self._stale.keys()
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
-            waits=waits,
-            has_refused=has_refused,
+            waits={} if is_busy else dict(self._waits),
+            has_refused=bool(self._refused),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls and is_partial,
-            has_running=self._sees_calls and has_running,
-            shows_work=shows_work,
+            is_partial=self._sees_calls and bool(left - self._refused),
+            has_running=self._sees_calls and bool(self._running - self._refused),
+            shows_work=is_busy or bool(self._running),
             is_behind=bool(self._changed),
             pressure=self._pressure(),
         )
@@ -345,9 +336,9 @@ class ThreadReader:
         """Read the counters of these processes' threads, as far as the budget allows."""
         for process in due:
             if not process.is_refused:
-                process.waits = {}
+                self._set_waits(process, {})
                 process.seen = ()
-                process.is_running = False
+                self._running.discard(process.reading.pid)
             if budget.is_spent:
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
@@ -421,17 +412,31 @@ class ThreadReader:
 
     def _forget(self, process: _Process) -> None:
         """Close the files of a process that has ended."""
-        self._stale.pop(process.reading.pid, None)
-        self._changed.pop(process.reading.pid, None)
+        pid = process.reading.pid
+        self._stale.pop(pid, None)
+        self._changed.pop(pid, None)
+        self._running.discard(pid)
+        self._refused.discard(pid)
+        self._set_waits(process, {})
         for thread in process.threads.values():
             thread.close()
+
+    def _set_waits(self, process: _Process, waits: Mapping[Wait, int]) -> None:
+        total = self._waits
+        for wait, count in process.waits.items():
+            total[wait] -= count
+            if not total[wait]:
+                del total[wait]
+        for wait, count in waits.items():
+            total[wait] = total.get(wait, 0) + count
+        process.waits = waits
 
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
             waits: dict[Wait, int] = {}
-            is_open = process.is_running = False
+            is_open = is_running = False
             for thread in process.seen:
                 if thread.is_stale or thread.is_postponed:
                     if left and budget.allows():
@@ -443,13 +448,17 @@ class ThreadReader:
                 if thread.is_stale or wait is _ENDED:
                     continue
                 if wait is None:
-                    process.is_running = True
+                    is_running = True
                 else:
                     waits[wait] = waits.get(wait, 0) + 1
             if any(wait.kind == "child" for wait in waits):
                 # The other threads may wait for this one, or wake now and then to look.
                 waits = {wait: count for wait, count in waits.items() if wait not in _FOR_THREADS}
-            process.waits = waits
+            self._set_waits(process, waits)
+            if is_running:
+                self._running.add(pid)
+            else:
+                self._running.discard(pid)
             if not is_open:
                 del self._stale[pid]
 
@@ -461,6 +470,7 @@ class ThreadReader:
             return _OTHER
         if process.is_refused or not self._calls:
             process.is_refused = True
+            self._refused.add(reading.pid)
             state = reading.state
             if reading.threads > 1:
                 state = thread.read_state()
