@@ -28,7 +28,7 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
-from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead
+from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead, Usage
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.run_facts import facts_of
 
@@ -58,7 +58,15 @@ def read_families(
             f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no "
             "report."
         )
-    return FoundFamilies(families=evidence, notes=tuple(notes), tasks_read=families.tasks_read())
+    tasks_read = dict(families.tasks_read())
+    if source.leaves_out_older:
+        # How many more it gives depends on its way of reading.
+        for key, found in evidence.items():
+            usage = Usage() if found is None else found.usage
+            tasks_read[key] = TasksRead(
+                tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns
+            )
+    return FoundFamilies(families=evidence, notes=tuple(notes), tasks_read=tasks_read)
 
 
 def read_windows(

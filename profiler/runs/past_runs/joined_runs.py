@@ -44,6 +44,7 @@ class JoinedRuns(RunSource):
         self._failed: list[RunSource] = []
         self.place = " and ".join(source.place for source in sources)
         self.remedy = sources[0].remedy
+        self.leaves_out_older = any(source.leaves_out_older for source in sources)
 
     @property
     def notes(self) -> Sequence[str]:

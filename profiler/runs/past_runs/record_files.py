@@ -44,6 +44,7 @@ class FileRuns(RunSource):
     remedy = (
         "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
     )
+    leaves_out_older = True
 
     def __init__(self, source: str, now_ns: int, *, keeps_stacks: bool = False) -> None:
         self._source = source

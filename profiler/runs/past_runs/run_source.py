@@ -244,6 +244,7 @@ class RunSource(ABC):
     ``place`` is its name in a sentence, ``remedy`` the advice if it has no run. ``reading`` is a
     sentence about the amount and the cost of the reading, which some sources have after the runs.
     ``complete_since_ns``: it has all runs since then, if that is known after the runs.
+    ``leaves_out_older``: ``last_runs`` gives hardly more than the last runs.
     ``unread_groups``: the log groups, and ``unread_sources`` the places of other sources, that
     could not be read.
     """
@@ -252,6 +253,7 @@ class RunSource(ABC):
     remedy: str
     reading: str | None = None
     complete_since_ns: int | None = None
+    leaves_out_older = False
     is_of_this_machine = False
     unread_groups: frozenset[str] = frozenset()
     unread_sources: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
     remedy = "check --from https://HOST/PREFIX, and that the forwarder works"
+    leaves_out_older = True
 
     def __init__(
         self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress

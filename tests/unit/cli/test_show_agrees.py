@@ -368,3 +368,15 @@ def test_a_family_with_failures_alone_keeps_its_size(tmp_path: Path) -> None:
     assert found.choice.size == found.choice.current
     (expected,) = recommended(source, "nightly")
     assert as_json(found)["recommended"] == expected["recommended"]
+
+
+@pytest.mark.parametrize("last", [2, LAST_RUNS])
+def test_file_and_cluster_count_the_same_tasks_for_a_month(tmp_path: Path, last: int) -> None:
+    """Which of them gives more than the last runs depends on how it is read."""
+    made = with_task_ids(report(number) for number in range(LAST_RUNS + 3))
+    selection = RunFilter(families=("nightly",))
+    here = read_families(file_source(tmp_path, made), selection, last)
+    there = read_families(search_source(tmp_path, made), selection, last)
+    assert here.tasks_read == there.tasks_read
+    (read,) = here.tasks_read.values()
+    assert read.tasks == last

@@ -125,3 +125,11 @@ def test_files_are_looked_for_when_the_growth_has_changed_and_the_budget_allows(
     world.now_ns = 10**13
     world.read()
     assert world.files.look.call_count == 2
+
+
+def test_the_cpu_time_of_a_look_is_counted(world: _World) -> None:
+    world.growth = 300
+    world.read()
+    assert world.unmapped.used_cpu_ns == 10**9
+    world.read()
+    assert world.unmapped.used_cpu_ns == 10**9, "no look"
