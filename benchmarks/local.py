@@ -398,12 +398,8 @@ def figures(rows: Sequence[Row], start_up: StartUp) -> tuple[Figure, ...]:
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument(
-        "installed", type=Path, help="bin folder of the environment with this project"
-    )
-    parser.add_argument(
-        "rivals", type=Path, help="bin folder of the environment with the other profilers"
-    )
+    parser.add_argument("installed", type=Path, help="bin folder of this project's environment")
+    parser.add_argument("rivals", type=Path, help="bin folder of the other profilers' environment")
     parser.add_argument("--quick", action="store_true", help="fewer phases and repetitions")
     options = parser.parse_args(arguments)
     installed, rivals = options.installed, options.rivals

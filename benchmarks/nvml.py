@@ -92,9 +92,8 @@ def watch_work(seconds: int, *, with_gpm: bool) -> Callable[[], None]:
 def monitor_peak_mib() -> float:
     """Measure the memory peak of a monitor that reads the GPUs, before it uploads a report."""
     with fake_aws() as aws:
-        return measure_monitor(
-            3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}
-        ).memory.peak_mib
+        state = measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"})
+        return state.memory.peak_mib
 
 
 def figures(
@@ -138,11 +137,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             build_library(options.gpus, Path(folder))
             command = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
-            sys.exit(
-                subprocess.run(
-                    command, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False
-                ).returncode
-            )
+            environment = {**os.environ, "LD_LIBRARY_PATH": folder}
+            sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     ours, with_gpm = (
         measure_cpu_seconds(watch_work(_READINGS, with_gpm=has_gpm)) / _READINGS
         for has_gpm in (False, True)

@@ -250,9 +250,7 @@ def _max_sampling_percent(processes: int, seconds: int) -> float:
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument(
-        "installed", type=Path, help="bin folder of the environment with this project"
-    )
+    parser.add_argument("installed", type=Path, help="bin folder of this project's environment")
     parser.add_argument("--quick", action="store_true", help="fewer phases and repetitions")
     options = parser.parse_args(arguments)
     peaks = measure_peaks(options.installed, quick=options.quick)

@@ -211,9 +211,14 @@ class CommandSampler:
         return self._tree.has_hidden
 
     def take_pages_cpu_ns(self) -> int:
-        """The CPU time that reading pages has taken since the last call; it has its own limit."""
+        """The CPU time that reading pages and looking for files in memory has taken since the last
+        call; both have limits of their own.
+        """
         used_ns = self._shares.used_cpu_ns
         self._shares.used_cpu_ns = 0
+        if self._unmapped is not None:
+            used_ns += self._unmapped.used_cpu_ns
+            self._unmapped.used_cpu_ns = 0
         return used_ns
 
     @property

@@ -11,7 +11,7 @@ _MIB = 2**20
 _TREE_MIB = 10
 
 
-class _World:
+class _PlayedMemory:
     """The shared memory in MiB: all growth, the files of the command, and whether others run."""
 
     def __init__(self) -> None:
@@ -44,84 +44,92 @@ class _World:
 
 
 @pytest.fixture
-def world() -> _World:
-    return _World()
+def played() -> _PlayedMemory:
+    return _PlayedMemory()
 
 
-def test_growth_that_nobody_is_known_to_have_made_is_a_bound(world: _World) -> None:
-    world.growth = 300
-    assert world.read() == 0
-    assert world.bound == 310
-    world.growth = 0
-    world.read()
-    assert world.bound == 310, "it stays: the command may have held it"
+def test_growth_that_nobody_is_known_to_have_made_is_a_bound(played: _PlayedMemory) -> None:
+    played.growth = 300
+    assert played.read() == 0
+    assert played.bound == 310
+    played.growth = 0
+    played.read()
+    assert played.bound == 310, "it stays: the command may have held it"
 
 
-def test_a_growth_that_is_not_notable_is_nothing(world: _World) -> None:
-    world.growth = 3
-    assert world.read() == 0
-    world.growth = 40
-    assert world.read(tree=1000) == 0
-    assert world.bound == 0
-    world.files.look.assert_not_called()
+def test_a_growth_that_is_not_notable_is_nothing(played: _PlayedMemory) -> None:
+    played.growth = 3
+    assert played.read() == 0
+    played.growth = 40
+    assert played.read(tree=1000) == 0
+    assert played.bound == 0
+    played.files.look.assert_not_called()
 
 
-def test_the_files_of_the_command_count(world: _World) -> None:
-    world.growth = 302
-    world.in_files = 300
-    assert world.read() == 300
-    assert world.bound == 0, "2 MiB more are not notable"
-    world.growth = 400
-    assert world.read() == 300
-    assert world.bound == 410
+def test_the_files_of_the_command_count(played: _PlayedMemory) -> None:
+    played.growth = 302
+    played.in_files = 300
+    assert played.read() == 300
+    assert played.bound == 0, "2 MiB more are not notable"
+    played.growth = 400
+    assert played.read() == 300
+    assert played.bound == 410
 
 
-def test_all_growth_counts_where_no_other_process_runs(world: _World) -> None:
-    world.is_alone = True
-    world.growth = 300
-    assert world.read() == 300
-    assert world.bound == 0
+def test_all_growth_counts_where_no_other_process_runs(played: _PlayedMemory) -> None:
+    played.is_alone = True
+    played.growth = 300
+    assert played.read() == 300
+    assert played.bound == 0
 
 
-def test_what_the_processes_map_counts_once(world: _World) -> None:
-    world.is_alone = True
-    world.growth = 300
-    assert world.read(tree=210, least=200, most=200) == 100
-    assert world.bound == 0
+def test_what_the_processes_map_counts_once(played: _PlayedMemory) -> None:
+    played.is_alone = True
+    played.growth = 300
+    assert played.read(tree=210, least=200, most=200) == 100
+    assert played.bound == 0
 
 
-def test_what_the_processes_may_map_is_neither_added_nor_excluded(world: _World) -> None:
-    world.is_alone = True
-    world.growth = 300
-    assert world.read(tree=210, least=100, most=300) == 0
-    assert world.bound == 410
+def test_what_the_processes_may_map_is_neither_added_nor_excluded(played: _PlayedMemory) -> None:
+    played.is_alone = True
+    played.growth = 300
+    assert played.read(tree=210, least=100, most=300) == 0
+    assert played.bound == 410
 
 
-def test_between_two_full_readings_more_memory_may_be_mapped(world: _World) -> None:
-    world.is_alone = True
-    assert world.read() == 0
-    world.growth = 300
-    assert world.unmapped.read_quickly(310 * _MIB, {1}) == 0
-    assert world.unmapped.read_quickly(_TREE_MIB * _MIB, {1}) == 300 * _MIB
-    assert world.bound == 0
+def test_between_two_full_readings_more_memory_may_be_mapped(played: _PlayedMemory) -> None:
+    played.is_alone = True
+    assert played.read() == 0
+    played.growth = 300
+    assert played.unmapped.read_quickly(310 * _MIB, {1}) == 0
+    assert played.unmapped.read_quickly(_TREE_MIB * _MIB, {1}) == 300 * _MIB
+    assert played.bound == 0
 
 
-def test_an_unknown_growth_is_nothing(world: _World) -> None:
-    world.growth = None
-    assert world.read() == 0
-    assert world.bound == 0
+def test_an_unknown_growth_is_nothing(played: _PlayedMemory) -> None:
+    played.growth = None
+    assert played.read() == 0
+    assert played.bound == 0
 
 
 def test_files_are_looked_for_when_the_growth_has_changed_and_the_budget_allows(
-    world: _World,
+    played: _PlayedMemory,
 ) -> None:
-    world.growth = 300
-    world.read()
-    world.read()
-    assert world.files.look.call_count == 1, "nothing new"
-    world.growth = 400
-    world.read()
-    assert world.files.look.call_count == 1, "the first look was expensive"
-    world.now_ns = 10**13
-    world.read()
-    assert world.files.look.call_count == 2
+    played.growth = 300
+    played.read()
+    played.read()
+    assert played.files.look.call_count == 1, "nothing new"
+    played.growth = 400
+    played.read()
+    assert played.files.look.call_count == 1, "the first look was expensive"
+    played.now_ns = 10**13
+    played.read()
+    assert played.files.look.call_count == 2
+
+
+def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:
+    played.growth = 300
+    played.read()
+    assert played.unmapped.used_cpu_ns == 10**9
+    played.read()
+    assert played.unmapped.used_cpu_ns == 10**9, "no look"
