@@ -16,7 +16,7 @@ from profiler.core.text import first_names
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
-from profiler.local_run.command_sampler import CommandSampler
+from profiler.local_run.command_reader import CommandReader
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.local_run.local_notices import LocalNotices
 from profiler.local_run.local_record import (
@@ -238,7 +238,7 @@ class ReportBuilder(Struct, eq=False):
         if details is not None:
             details.time.flush(observation.usage.series)
         own = self._sampler.prepared.own_cgroup
-        sources = (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,)
+        sources = (CommandReader.name, own.name) if own.is_used else (CommandReader.name,)
         draft = draft_run_record(
             replace(self._identity, placement=placement),
             observation,

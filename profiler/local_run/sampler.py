@@ -13,9 +13,9 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import COMMAND, Collectors
 from profiler.core.clock import Ticker
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.command_sampler import (
+from profiler.local_run.command_reader import (
     MIN_CPU_STEP_NS,
-    CommandSampler,
+    CommandReader,
     UnrelatedChildren,
 )
 from profiler.local_run.command_supervisor import ReapedUsage
@@ -267,7 +267,7 @@ class RunSampler:
         self.started = started
         self.plan = plan
         self._interval_ns = round(plan.interval_seconds * NS_PER_SECOND)
-        self.command = CommandSampler(prepared, started, unrelated_children)
+        self.command = CommandReader(prepared, started, unrelated_children)
         points = max(plan.series_points, plan.max_history_steps // 2)
         self.samples = SampleBuffer(self._interval_ns, started.started_wall_ns, vcpu_size, points)
         self.pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.collectors.collector import COMMAND
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.command_sampler import UnrelatedChildren
+from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.local_run.command_supervisor import Supervisor, become_subreaper
 from profiler.local_run.local_notices import LocalNotices, network_of
 from profiler.local_run.local_record import RunIdentity, read_sizes

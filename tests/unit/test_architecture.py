@@ -199,7 +199,7 @@ _READERS = tuple(
                     f"profiler.sizing.{name}"
                     for name in ("advice", "evidence", "choose_size", "what_if")
                 ),
-                "profiler.sizing.reasons",
+                "profiler.sizing.advice_reasons",
             ],
         ),
         # A command waits for what is imported before its end.

@@ -17,7 +17,7 @@ from profiler.aggregation.time_series import DeviceReadings, means
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.command_sampler import CommandSampler, GroupMemory
+from profiler.local_run.command_reader import CommandReader, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
 from profiler.local_run.prepared_run import StartedRun
 from profiler.local_run.sampler import (
@@ -335,7 +335,7 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
     assert supervisor.reaped == ReapedUsage(cpu_ns=seconds(3), blocks=blocks, max_rss_bytes=3072)
     assert supervisor.reaped.blocks.stored_bytes == 2048 + 4096 - 5000
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
-    sampler = CommandSampler(Mock(own_cgroup=CommandCgroup(), shared_memory=None), started, Mock())
+    sampler = CommandReader(Mock(own_cgroup=CommandCgroup(), shared_memory=None), started, Mock())
     assert sampler._add_cpu((), supervisor.reaped.cpu_ns) == seconds(2.5)
 
 

@@ -53,7 +53,7 @@ def report(total: float, files: Mapping[str, float]) -> dict[str, Any]:
             95,
             50,
             (
-                "The tests cover 50.00 % of profiler/sizing/reasons.py; the floor of a pure "
+                "The tests cover 50.00 % of profiler/sizing/advice_reasons.py; the floor of a pure "
                 "module is 95 %."
             ),
         ),
@@ -63,7 +63,7 @@ def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
     total: float, known: float, trend: float, sentence: str
 ) -> None:
     assert list(
-        below(FLOORS, report(total, {MATH: known, "profiler/sizing/reasons.py": trend}))
+        below(FLOORS, report(total, {MATH: known, "profiler/sizing/advice_reasons.py": trend}))
     ) == [sentence]
     # A module that was moved would otherwise be left out without a word.
     assert list(below(FLOORS, report(90, {MATH: 100}))) == [

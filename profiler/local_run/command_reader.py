@@ -142,7 +142,7 @@ class GroupMemory:
         return reading
 
 
-class CommandSampler:
+class CommandReader:
     """Samples the process tree of one command, and its control group, without the CPU time of
     the start.
     """
