@@ -52,7 +52,7 @@ def summarize(
         *_unusual_lines(night, history),
         *_growth_lines(history),
     ]
-    sentence = night_sentence(night, counts, runs.usd)
+    sentence = night_sentence(night, counts, runs.cost)
     if not runs.families:
         sentence = f"{night.title}: no run has left a report."
     if not runs.reports:

@@ -26,9 +26,10 @@ from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
-from profiler.record.last_night import OUT_OF_MEMORY, Night, count_runs
+from profiler.record.last_night import OUT_OF_MEMORY, Night, NightCost, count_runs
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import describe_cause
+from profiler.record.spot_price import FARGATE_SPOT, is_on_spot
 
 _MAX_FAMILIES = 200
 _MAX_MISSED = 50
@@ -47,6 +48,10 @@ _KILLED: Json = {
     }
 }
 _DECODER = msgspec.json.Decoder(EndedRun)
+_PRICED_ON_SPOT: Json = [
+    {"term": {"task.capacity_provider": FARGATE_SPOT}},
+    {"exists": {"field": "cost.usd"}},
+]
 _FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 
 
@@ -63,14 +68,22 @@ class FailedRun(Struct, frozen=True, kw_only=True):
 class NightRuns(Struct, frozen=True, kw_only=True):
     """The runs of a night by outcome and family, the newest family first.
 
-    ``reports`` is the number of runs with a report, None if it is unknown. ``usd`` is None if no
-    run has a cost.
+    ``costs`` are those of the families with a known cost. ``reports`` is the number of runs with a
+    report, None if it is unknown.
     """
 
     counts: Mapping[str, Mapping[str, int]]
     failed: tuple[FailedRun, ...] = ()
-    usd: float | None = None
+    costs: Mapping[str, NightCost] = {}
     reports: int | None = None
+
+    @property
+    def cost(self) -> NightCost | None:
+        """What the runs cost together; None if no run has a cost."""
+        total: NightCost | None = None
+        for cost in self.costs.values():
+            total = cost.plus(total)
+        return total
 
     def selected(self, globs: Sequence[str]) -> "NightRuns":
         """The runs of the families that the globs select; of all without a glob."""
@@ -79,7 +92,9 @@ class NightRuns(Struct, frozen=True, kw_only=True):
             names = [family for family in families if matches_any(family, globs)]
             counts[outcome] = {family: families[family] for family in names}
         failed = [run for run in self.failed if matches_any(run.family, globs)]
-        return replace(self, counts=counts, failed=tuple(failed))
+        priced = [family for family in self.costs if matches_any(family, globs)]
+        costs = {family: self.costs[family] for family in priced}
+        return replace(self, counts=counts, failed=tuple(failed), costs=costs)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -226,6 +241,7 @@ def _runs_by_outcome() -> Mapping[str, Json]:
             "newest": {"top_hits": newest},
             "usd": {"sum": {"field": "cost.usd"}},
             "priced": {"value_count": {"field": "cost.usd"}},
+            "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
             "reports": {"filter": {"term": {"task.complete": True}}},
         },
     }
@@ -272,7 +288,7 @@ def _night_runs(outcomes: Mapping[str, Json]) -> NightRuns:
     """The runs in the buckets of the outcomes."""
     counts: dict[str, dict[str, int]] = {}
     failed: list[FailedRun] = []
-    usd: float | None = None
+    costs: dict[str, NightCost] = {}
     reports = 0
     for outcome, bucket in outcomes.items():
         families = counts.setdefault(outcome, {})
@@ -281,12 +297,14 @@ def _night_runs(outcomes: Mapping[str, Json]) -> NightRuns:
             families[name] = int(number(family.get("doc_count")) or 0)
             reports += int(number(field_at(family, "reports.doc_count")) or 0)
             if number(field_at(family, "priced.value")):
-                usd = (usd or 0.0) + (number(field_at(family, "usd.value")) or 0.0)
+                usd = number(field_at(family, "usd.value")) or 0.0
+                is_least = bool(number(field_at(family, "spot.doc_count")))
+                costs[name] = NightCost(usd=usd, is_least=is_least).plus(costs.get(name))
             if outcome in _FAILED_OUTCOMES:
                 for source in hit_sources(family.get("newest")):
                     failed.append(_failed_run(outcome, name, source))
     failed.sort(key=_outcome_order)
-    return NightRuns(counts=counts, failed=tuple(failed), usd=usd, reports=reports)
+    return NightRuns(counts=counts, failed=tuple(failed), costs=costs, reports=reports)
 
 
 def _outcome_order(run: FailedRun) -> int:
@@ -371,12 +389,15 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
         outcomes.append((outcome, run.family))
         if outcome in _FAILED_OUTCOMES:
             failed.setdefault((outcome, run.family), _failed_line(outcome, run))
-    prices = [run.cost.usd for run in runs.values() if run.cost is not None]
-    known_usd = [usd for usd in prices if usd is not None]
+    costs: dict[str, NightCost] = {}
+    for run in runs.values():
+        if run.cost is not None and run.cost.usd is not None:
+            cost = NightCost(usd=run.cost.usd, is_least=is_on_spot(run.cost))
+            costs[run.family] = cost.plus(costs.get(run.family))
     return NightRuns(
         counts=count_runs(outcomes),
         failed=tuple(sorted(failed.values(), key=_outcome_order)),
-        usd=sum(known_usd) if known_usd else None,
+        costs=costs,
         reports=sum(_has_report(run) for run in runs.values()),
     )
 

@@ -11,7 +11,8 @@ from itertools import islice
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND, instant_of_local
-from profiler.record.units import format_usd
+from profiler.record.fact_list import marked
+from profiler.record.units import AT_LEAST, format_usd
 
 NOON = time(12)
 MIDNIGHT = time(0)
@@ -96,10 +97,25 @@ def count_runs(outcomes_and_families: Iterable[tuple[str, str]]) -> RunCounts:
     return counts
 
 
-def night_texts(title: str, counts: RunCounts, cost: str | None) -> Iterator[NightText]:
-    """The pieces of the sentence of a night, what went wrong first. ``cost`` is an amount with its
-    unit.
-    """
+class NightCost(Struct, frozen=True, kw_only=True):
+    """What runs cost. ``is_least``: one ran on Spot, so they can have cost more."""
+
+    usd: float
+    is_least: bool = False
+
+    def plus(self, other: "NightCost | None") -> "NightCost":
+        if other is None:
+            return self
+        return NightCost(usd=self.usd + other.usd, is_least=self.is_least or other.is_least)
+
+    @property
+    def text(self) -> str:
+        """Such as "≥ $4.10"."""
+        return marked(AT_LEAST if self.is_least else "", format_usd(self.usd), "USD")
+
+
+def night_texts(title: str, counts: RunCounts, cost: NightCost | None) -> Iterator[NightText]:
+    """The pieces of the sentence of a night, what went wrong first."""
     parts = []
     for outcome in _PREDICATES:
         if sum(counts.get(outcome, {}).values()):
@@ -111,7 +127,7 @@ def night_texts(title: str, counts: RunCounts, cost: str | None) -> Iterator[Nig
     for outcome in parts:
         yield NightText(text=", ")
         yield from _part_texts(outcome, counts[outcome])
-    yield NightText(text="." if cost is None else f", {cost}.")
+    yield NightText(text="." if cost is None else f", {cost.text}.")
 
 
 def _part_texts(outcome: str, families: Mapping[str, int]) -> Iterator[NightText]:
@@ -139,10 +155,9 @@ def number_of_runs(counts: RunCounts) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
-def night_sentence(night: Night, counts: RunCounts, usd: float | None) -> str:
+def night_sentence(night: Night, counts: RunCounts, cost: NightCost | None) -> str:
     """The sentence of the last night.
 
     Such as "Last night (24 November): 3 runs, 1 failed (etl), 2 succeeded, $4.10.".
     """
-    cost = None if usd is None else format_usd(usd)
     return "".join(piece.text for piece in night_texts(night.title, counts, cost))

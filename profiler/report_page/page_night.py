@@ -9,18 +9,17 @@ from datetime import timedelta
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS, format_local, local_time, local_zone
-from profiler.record.fact_list import marked
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import (
     MIDNIGHT,
     MISSED,
     Night,
+    NightCost,
     NightText,
     count_runs,
     last_night,
     night_texts,
 )
-from profiler.record.units import AT_LEAST, format_usd
 from profiler.report_page.page_rows import PageNight, PageNightText, PageNotice, PageRun
 
 
@@ -88,7 +87,7 @@ def night_of_page(
     texts = night_texts(
         calendar.title(night, newest),
         count_runs(outcomes),
-        _cost_text([run for _, run in runs_of_night]),
+        _cost([run for _, run in runs_of_night]),
     )
     return PageNight(
         texts=[*_linked(texts, runs_of_night)],
@@ -120,8 +119,8 @@ def _linked(
         )
 
 
-def _cost_text(runs: Sequence[PageRun]) -> str | None:
-    """What the runs cost, "≥ $4.10" with a run on Spot. A task is paid once, however many of its
+def _cost(runs: Sequence[PageRun]) -> NightCost | None:
+    """What the runs cost. A task is paid once, however many of its
     containers have a report.
     """
     usd_of_task: dict[str, float] = {}
@@ -130,5 +129,4 @@ def _cost_text(runs: Sequence[PageRun]) -> str | None:
             usd_of_task[run.id] = max(usd_of_task.get(run.id, 0.0), run.usd)
     if not usd_of_task:
         return None
-    is_least = any(run.spot for run in runs)
-    return marked(AT_LEAST if is_least else "", format_usd(sum(usd_of_task.values())), "USD")
+    return NightCost(usd=sum(usd_of_task.values()), is_least=any(run.spot for run in runs))

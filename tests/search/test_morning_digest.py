@@ -20,6 +20,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, confirm, event, report, search
 from tests.shown_runs import missed_notice
+from tests.values import present
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
@@ -88,8 +89,26 @@ def test_the_runs_of_the_night_are_counted_by_outcome_and_family(
         "unknown": {},
     }
     assert [run.family for run in found.failed] == ["nightly-etl", "load"]
-    assert found.usd == pytest.approx(0.75)
+    assert present(found.cost).usd == pytest.approx(0.75)
+    assert not present(found.cost).is_least
     assert found.reports == 4
+
+
+def test_a_night_with_a_run_on_spot_has_a_lower_bound_of_the_cost(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    evening_ns = night().start_ns + min(HOUR_NS, (time.time_ns() - night().start_ns) // 2)
+    forward(event(run_at("a1", evening_ns)), Context())
+    forward(event(run_at("a2", evening_ns, family="load")), Context())
+    confirm(search_server, "a1", "a2")
+    (hit,) = search(search_server, query={"term": {"task.id": "a2"}})["hits"]["hits"]
+    path = f"{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
+    change = {"task": {"capacity_provider": "FARGATE_SPOT"}}
+    call(search_server, "POST", path, {"doc": change})
+    search(search_server)
+    runs = cluster_night().runs(night())
+    assert present(runs.cost).is_least
+    assert not present(runs.selected(["nightly-etl"]).cost).is_least
 
 
 def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(

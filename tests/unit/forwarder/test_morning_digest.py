@@ -24,7 +24,7 @@ from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NightSummary, notification_key
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.last_night import OUT_OF_MEMORY, last_night
+from profiler.record.last_night import OUT_OF_MEMORY, NightCost, last_night
 from profiler.record.record_model import TaskSize
 
 NIGHT = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
@@ -258,8 +258,18 @@ def test_the_lines_of_a_night_are_its_runs_and_each_task_counts_once() -> None:
     assert [run.family for run in runs.failed] == ["nightly-etl", "load"]
     assert runs.failed[0].ended_at == "2026-11-25T02:14:00Z"
     assert runs.failed[1].reason == "The container exited with code 3"
-    assert runs.usd == 0.5
+    assert runs.cost == NightCost(usd=0.5)
     assert runs.reports == 1
+
+
+def test_the_cost_is_that_of_the_selected_families_and_a_lower_bound_on_spot() -> None:
+    on_spot = {"usd": 0.25, "priceBasis": "at least, on FARGATE_SPOT: 30% of us-east-1 FARGATE"}
+    runs = runs_of_lines(
+        [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)], NIGHT
+    )
+    assert runs.cost == NightCost(usd=0.75, is_least=True)
+    assert runs.selected(["nightly-*"]).cost == NightCost(usd=0.5)
+    assert runs.selected(["other"]).cost is None
 
 
 def test_a_task_that_never_started_is_in_the_night_in_which_it_ended() -> None:

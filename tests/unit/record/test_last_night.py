@@ -9,6 +9,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.last_night import (
     MISSED,
     OUT_OF_MEMORY,
+    NightCost,
     last_night,
     night_sentence,
 )
@@ -40,10 +41,16 @@ def test_the_sentence_names_what_went_wrong_first() -> None:
         "failure": {"dwh-load": 1},
         OUT_OF_MEMORY: {"nightly-etl": 1},
     }
-    assert night_sentence(night, counts, 4.1) == (
+    assert night_sentence(night, counts, NightCost(usd=4.1)) == (
         "Last night (24 November): 39 runs, 1 killed for memory (nightly-etl), "
         "1 failed (dwh-load), 37 succeeded, $4.10."
     )
+
+
+def test_what_runs_on_spot_cost_is_a_lower_bound() -> None:
+    night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
+    cost = NightCost(usd=4.1).plus(NightCost(usd=1, is_least=True))
+    assert night_sentence(night, {"success": {"a": 1}}, cost).endswith("1 succeeded, ≥ $5.10.")
 
 
 def test_three_families_are_named_and_a_missed_due_time_is_no_run() -> None:
