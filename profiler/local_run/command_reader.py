@@ -171,9 +171,9 @@ class CommandReader:
         if prepared.shared_memory is not None:
             # Not with a group.
             from profiler.local_run.unmapped_memory import UnmappedMemory
-            from profiler.readers.linux.memory_files import MemoryFiles, memory_devices
+            from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
 
-            files = MemoryFiles(started.started_wall_ns, memory_devices)
+            files = MemoryFiles(started.started_wall_ns, memory_mounts)
             self._unmapped = UnmappedMemory(
                 prepared.shared_memory, files, monotonic_ns, time.thread_time_ns
             )

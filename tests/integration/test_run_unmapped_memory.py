@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.linux.memory_files import memory_devices
+from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import AS_NOBODY, LIMIT_SECONDS
 from tests.values import present
@@ -24,7 +24,7 @@ _MEMORY = Path("/dev/shm")
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
     pytest.mark.skipif(
-        not _MEMORY.is_dir() or _MEMORY.stat().st_dev not in memory_devices(),
+        not _MEMORY.is_dir() or _MEMORY.stat().st_dev not in memory_mounts().devices,
         reason="/dev/shm is no tmpfs here",
     ),
 ]

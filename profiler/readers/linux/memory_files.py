@@ -14,7 +14,31 @@ _CLOCK_STEP_NS = 10_000_000
 # More files are not followed: each is looked at again in every reading.
 _MAX_FILES = 200
 
+_DESCRIPTORS = "/proc/"
+_MEMFD = "/memfd:"
+
 _Identity = tuple[int, int]  # the device and the inode
+
+
+class MemoryMounts(Struct, frozen=True):
+    """The devices of the mounted tmpfs and of ``memfd_create``; all mount points, the longest
+    first, and which of them are tmpfs.
+    """
+
+    devices: frozenset[int]
+    places: tuple[tuple[str, bool], ...] = ()
+
+    def may_hold(self, path: str) -> bool:
+        """Whether the file is in memory by its path.
+
+        A ``stat`` of a file on a network that does not answer would not return.
+        """
+        if path.startswith(_MEMFD):
+            return True
+        for place, is_memory in self.places:
+            if path.startswith(place):
+                return is_memory
+        return False
 
 
 class _File(Struct, frozen=True, gc=False, kw_only=True):
@@ -32,10 +56,10 @@ class MemoryFiles:
     closed between two looks, and another user's processes, stay unknown.
     """
 
-    def __init__(self, started_ns: int, find_devices: Callable[[], frozenset[int]]) -> None:
+    def __init__(self, started_ns: int, find_mounts: Callable[[], MemoryMounts]) -> None:
         self._started_ns = started_ns - _CLOCK_STEP_NS
-        self._find_devices = find_devices
-        self._devices: frozenset[int] | None = None
+        self._find_mounts = find_mounts
+        self._mounts: MemoryMounts | None = None
         self._files: dict[_Identity, _File] = {}
 
     def look(self, pids: Iterable[int], growth_bytes: int) -> None:
@@ -44,13 +68,13 @@ class MemoryFiles:
         All files together have grown by at most ``growth_bytes`` since the start: more of a new
         file was there before.
         """
-        if self._devices is None:
-            self._devices = self._find_devices()
+        if self._mounts is None:
+            self._mounts = self._find_mounts()
         left_bytes = growth_bytes - self.held_bytes()
         for pid in pids:
             folder = f"/proc/{pid}/fd"
             for number in proc.all_pids(folder):
-                written = self._written_file(f"{folder}/{number}", self._devices)
+                written = self._written_file(f"{folder}/{number}", self._mounts)
                 if written is None:
                     continue
                 identity, size_bytes, path = written
@@ -66,7 +90,7 @@ class MemoryFiles:
         """The memory of the known files that exist, without what was there before."""
         total_bytes = 0
         for identity, file in list(self._files.items()):
-            status = _stat(file.path)
+            status = None if self._mounts is None else _stat(file.path, self._mounts)
             if status is None or (status.st_dev, status.st_ino) != identity:
                 del self._files[identity]
             else:
@@ -74,16 +98,16 @@ class MemoryFiles:
                 total_bytes += max(size_bytes - file.earlier_bytes, 0)
         return total_bytes
 
-    def _written_file(
-        self, link: str, devices: frozenset[int]
-    ) -> tuple[_Identity, int, str] | None:
+    def _written_file(self, link: str, mounts: MemoryMounts) -> tuple[_Identity, int, str] | None:
         """The identity, the size and a path of the file of a descriptor; None if it does not
         count.
         """
-        status = _stat(link)
-        if status is None or status.st_dev not in devices or not stat.S_ISREG(status.st_mode):
+        status = _stat(link, mounts)
+        if status is None or status.st_dev not in mounts.devices:
             return None
-        if status.st_ctime_ns < self._started_ns or len(self._files) >= _MAX_FILES:
+        if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns < self._started_ns:
+            return None
+        if len(self._files) >= _MAX_FILES:
             return None
         try:
             is_writable = os.lstat(link).st_mode & stat.S_IWUSR  # proc(5): how it is open
@@ -93,30 +117,40 @@ class MemoryFiles:
         if not is_writable:
             return None
         identity = (status.st_dev, status.st_ino)
-        named = _stat(path)
+        named = _stat(path, mounts)
         if named is None or (named.st_dev, named.st_ino) != identity:
             path = link  # a deleted file has only its descriptors
         return identity, status.st_blocks * _BLOCK_BYTES, path
 
 
-def memory_devices() -> frozenset[int]:
-    """The devices of the mounted tmpfs, and of ``memfd_create``."""
+def memory_mounts() -> MemoryMounts:
+    """The mounts of this process."""
     devices: set[int] = set()
+    is_memory_at: dict[str, bool] = {}
     for mount in proc.parse_mountinfo(proc.read_text("/proc/self/mountinfo")):
+        is_memory = mount.filesystem_type == "tmpfs"
+        is_memory_at[f"{mount.mount_point.rstrip('/')}/"] = is_memory  # a later one covers it
         major, _, minor = mount.device.partition(":")
-        if mount.filesystem_type == "tmpfs" and major.isdigit() and minor.isdigit():
+        if is_memory and major.isdigit() and minor.isdigit():
             devices.add(os.makedev(int(major), int(minor)))
     try:
         descriptor = os.memfd_create("task-profiler")
     except OSError:
-        return frozenset(devices)
-    devices.add(os.fstat(descriptor).st_dev)
-    os.close(descriptor)
-    return frozenset(devices)
+        pass
+    else:
+        devices.add(os.fstat(descriptor).st_dev)
+        os.close(descriptor)
+    places = sorted(is_memory_at.items(), key=lambda place: len(place[0]), reverse=True)
+    return MemoryMounts(devices=frozenset(devices), places=tuple(places))
 
 
-def _stat(path: str) -> os.stat_result | None:
+def _stat(path: str, mounts: MemoryMounts) -> os.stat_result | None:
+    """The status of a file in memory: by its path, or by a descriptor's link; None for others."""
+    is_link = path.startswith(_DESCRIPTORS)
     try:
-        return os.stat(path)  # noqa: PTH116  many times a second
+        target = os.readlink(path) if is_link else path  # noqa: PTH115  many times a second
+        if not mounts.may_hold(target):
+            return None
+        return os.stat(path, follow_symlinks=is_link)  # noqa: PTH116  as above
     except (OSError, ValueError):
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux.memory_files import MemoryFiles, memory_devices
+from profiler.readers.linux.memory_files import MemoryFiles, MemoryMounts, memory_mounts
 
 _MIB = 2**20
 _ALL_MIB = 100
@@ -19,7 +19,7 @@ _OWN = (os.getpid(),)
 def path() -> Iterator[Path]:
     """A path in tmpfs."""
     folder = Path("/dev/shm")
-    if not folder.is_dir() or folder.stat().st_dev not in memory_devices():
+    if not folder.is_dir() or folder.stat().st_dev not in memory_mounts().devices:
         pytest.skip("/dev/shm is no tmpfs here")
     path = folder / f"task-profiler-test-{os.getpid()}"
     yield path
@@ -28,7 +28,7 @@ def path() -> Iterator[Path]:
 
 @pytest.fixture
 def files() -> MemoryFiles:
-    return MemoryFiles(time.time_ns(), memory_devices)
+    return MemoryFiles(time.time_ns(), memory_mounts)
 
 
 def _held_mib(files: MemoryFiles, growth_mib: int = _ALL_MIB) -> float:
@@ -80,7 +80,7 @@ def test_a_file_that_is_only_read_does_not_count(files: MemoryFiles, path: Path)
 
 
 def test_a_file_that_was_not_written_since_the_start_does_not_count(path: Path) -> None:
-    files = MemoryFiles(time.time_ns() + 60 * NS_PER_SECOND, memory_devices)
+    files = MemoryFiles(time.time_ns() + 60 * NS_PER_SECOND, memory_mounts)
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))
         assert _held_mib(files) == 0
@@ -96,8 +96,44 @@ def test_what_exceeds_all_growth_was_there_before(files: MemoryFiles, path: Path
 
 
 def test_a_file_on_a_disk_does_not_count() -> None:
-    files = MemoryFiles(time.time_ns(), frozenset)
+    files = MemoryFiles(time.time_ns(), lambda: MemoryMounts(frozenset()))
     descriptor = os.memfd_create("test")
     os.write(descriptor, bytes(_MIB))
     assert _held_mib(files) == 0
     os.close(descriptor)
+
+
+def test_a_file_on_another_file_system_is_not_looked_at(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ``stat`` of a file on a network that does not answer would not return."""
+    mounts = MemoryMounts(
+        devices=memory_mounts().devices,
+        places=((f"{tmp_path}/", False), (f"{path.parent}/", True), ("/", False)),
+    )
+    files = MemoryFiles(time.time_ns(), lambda: mounts)
+    statuses = []
+
+    def noted(place: str, **options: bool) -> os.stat_result:
+        statuses.append(str(Path(place).readlink()) if place.startswith("/proc/") else place)
+        return status(place, **options)
+
+    status = os.stat
+    with (tmp_path / "elsewhere").open("wb"), path.open("wb", buffering=0) as writing:
+        writing.write(bytes(_MIB))
+        monkeypatch.setattr(os, "stat", noted)
+        held_mib = _held_mib(files)
+        monkeypatch.undo()
+    assert held_mib == 1
+    assert set(statuses) == {str(path)}
+
+
+def test_a_mount_inside_of_tmpfs_is_not_in_memory() -> None:
+    mounts = MemoryMounts(
+        devices=frozenset(), places=(("/tmp/share/", False), ("/tmp/", True), ("/", False))
+    )
+    assert mounts.may_hold("/tmp/file")
+    assert mounts.may_hold("/memfd:buffer (deleted)")
+    assert not mounts.may_hold("/tmp/share/file")
+    assert not mounts.may_hold("/tmpfile")
+    assert not mounts.may_hold("socket:[1]")
