@@ -5,7 +5,6 @@ filters they pass.
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -80,13 +79,20 @@ def log_event(message: str, prefix: str = "ecs") -> dict[str, Any]:
 
 
 def put_in_own_streams(logs: Any, group: str, *messages: str, prefix: str = "ecs") -> None:
-    """Put each line into the stream of its task's monitor: see :func:`log_event`."""
+    """Put each line into the stream of its task's monitor: see :func:`log_event`.
+
+    Into moto's own state: two requests a line would take most of the time of a test.
+    """
+    from moto.core.models import DEFAULT_ACCOUNT_ID  # noqa: PLC0415  slow to import
+    from moto.logs.models import logs_backends  # noqa: PLC0415  as above
+
+    played = logs_backends[DEFAULT_ACCOUNT_ID][logs.meta.region_name]
     for message in messages:
         event = log_event(message, prefix)
         stream = event.pop("logStreamName")
-        with suppress(logs.exceptions.ResourceAlreadyExistsException):
-            logs.create_log_stream(logGroupName=group, logStreamName=stream)
-        logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[event])
+        if stream not in played.groups[group].streams:
+            played.create_log_stream(group, stream)
+        played.put_log_events(group, stream, [event])
 
 
 def notice_text(running: Report, kind: str = "stuck") -> str:
