@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -557,6 +558,21 @@ def test_runs_in_the_group_of_an_older_revision_do_not_count(account: Account) -
     rows = account.resize_by_logs()
     assert rows["moved"]["evidence"]["unconfirmed"] == 25
     assert account.newest("control", "moved") == [2, 2]
+
+
+def test_runs_in_a_group_of_the_same_name_in_another_region_do_not_count(
+    account: Account,
+) -> None:
+    account.put_reports(LOG_GROUP)
+    batch, monitor = deepcopy(BATCH), deepcopy(MONITOR)
+    for container in (batch, monitor):
+        container["logConfiguration"]["options"]["awslogs-region"] = "us-west-2"
+    account.family("west", containerDefinitions=[batch, monitor])
+    account.runs("west", 25)
+    account.put_reports(LOG_GROUP)
+    rows = account.resize_by_logs()
+    assert rows["west"]["evidence"]["unconfirmed"] == 25
+    assert account.newest("control", "west") == [2, 1]
 
 
 def test_a_batch_with_another_driver_has_its_reports_in_the_monitors_stream(

@@ -87,8 +87,14 @@ def open_log_groups(
         report_failure(error)
 
     now_ns = SystemClock().wall_ns()
-    pages = open_pages(options)
-    return LogGroupRuns(pages, tuple(names), now_ns, show, trust, on_unread=warn_about)
+    open_client = open_clients(options.region, options.profile)
+    pages = open_pages(options, open_client)
+    region: str | None = None
+    with suppress(TaskProfilerError):  # the first reading raises it
+        region = str(open_client("logs").meta.region_name)
+    return LogGroupRuns(
+        pages, tuple(names), now_ns, show, trust, on_unread=warn_about, region=region
+    )
 
 
 def open_defined_groups(
