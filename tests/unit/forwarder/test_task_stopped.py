@@ -409,6 +409,18 @@ def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None
     assert [line["indexed"] for line in lines] == [True, True]
 
 
+def test_a_notice_that_one_of_two_channels_has_is_not_called_posted() -> None:
+    bus: list[Notification] = []
+    fakes = StoppedTaskFakes()
+    fakes.errors = {"slack": SLACK}
+    fakes.other_channels = [NoticeChannel("bus", lambda notice, _kind: bus.append(notice))]
+    with pytest.raises(DeliveryError):
+        fakes.handle()
+    (line,) = [json.loads(line) for line in fakes.printed]
+    assert len(bus) == 1
+    assert line["notified"] is None
+
+
 def test_a_task_that_nobody_is_told_about_is_printed() -> None:
     fakes = StoppedTaskFakes()
     fakes.handle(cluster=False, subjects=frozenset())
