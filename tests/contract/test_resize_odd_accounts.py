@@ -607,6 +607,33 @@ def test_a_definition_that_changes_between_plan_and_registration_is_the_base(
     assert after["containerDefinitions"][0]["image"] == "etl:27"
 
 
+def test_a_definition_that_is_registered_at_the_same_moment_comes_back(
+    account: Account, proxy: AwsProxy
+) -> None:
+    deployed: list[str] = []
+
+    def deploy(operation: str, _body: bytes) -> None:
+        if operation == "RegisterTaskDefinition" and not deployed:
+            deployed.append(operation)
+            image = {"name": "batch", "image": "etl:27", "memory": 1900}
+            account.family("control", containerDefinitions=[image])
+
+    account.rule("night", "control:1")
+    proxy.before = deploy
+    done = account.resize("--register", "--update-schedules", "--json")
+    assert done.returncode == 1
+    assert (
+        "control: control:2 was registered meanwhile, so it was registered again as control:4, "
+        "after control:3: call it again." in done.stderr
+    )
+    assert json.loads(done.stdout.splitlines()[-1])["changes"] == 0
+    after, tags = account.described("control")
+    assert after["containerDefinitions"][0]["image"] == "etl:27"
+    assert after["cpu"] == "1024"
+    assert tags == {}
+    assert account.started_by_rule("night") == "control:1"
+
+
 def test_two_calls_at_once_register_one_size(account: Account) -> None:
     account.oversized("nightly")
     with ThreadPoolExecutor() as threads:
