@@ -263,6 +263,13 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
         if evidence.metrics is not None:
             own = {name: getattr(run.metrics, name) for name in _OF_THE_RUN}
             metrics = replace(evidence.metrics, **own)
+        if evidence.demand is not None:
+            metrics = with_cpu_demand(
+                metrics,
+                evidence.demand.demand,
+                vcpu_size=evidence.demand.vcpu_size,
+                max_threads=evidence.demand.max_threads,
+            )
         if evidence.series is not None:
             series = evidence.series
     for evidence in seen:

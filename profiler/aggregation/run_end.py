@@ -15,8 +15,9 @@ _STAMP_MARGIN_NS = NS_PER_SECOND
 class RunEnd(Struct, frozen=True, kw_only=True):
     """The end of a run, or the fact that it is running.
 
-    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the
-    run, or the last reading of a batch that disappeared; None if a stop of the task hid the end.
+    ``until_ns`` is the time up to which durations count, by the wall clock as it was set at the
+    start, ``finished_ns`` the end of the run, or the last reading of a batch that disappeared; None
+    if a stop of the task hid the end.
     """
 
     status: Status

@@ -29,6 +29,16 @@ class CpuEvidence(Struct, frozen=True, kw_only=True):
     is_partial: bool = False
 
 
+class DemandEvidence(Struct, frozen=True, kw_only=True):
+    """How many vCPUs a task used over time, of how many it had; ``max_threads`` of all its
+    containers, None if unknown.
+    """
+
+    demand: "CpuDemand"
+    vcpu_size: float | None
+    max_threads: int | None
+
+
 class KillEvidence(Struct, frozen=True, kw_only=True):
     """The kernel's kills for lack of memory, as one source counted them.
 
@@ -96,6 +106,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     metrics: Metrics | None = None
     series: Series | None = None
     cpu: CpuEvidence | None = None
+    demand: DemandEvidence | None = None
     memory: tuple[MemoryEvidence, ...] = ()
     usage_peak_mb: float | None = None
     max_pids: int | None = None

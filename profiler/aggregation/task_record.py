@@ -12,7 +12,12 @@ from msgspec.structs import asdict, replace
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import observed
 from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
-from profiler.aggregation.run_evidence import CpuEvidence, KillEvidence, RunEvidence
+from profiler.aggregation.run_evidence import (
+    CpuEvidence,
+    DemandEvidence,
+    KillEvidence,
+    RunEvidence,
+)
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
@@ -384,6 +389,7 @@ def statistics_evidence(
     sizes: ResourceLimits,
     *,
     series: Series | None = None,
+    demand: DemandEvidence | None = None,
 ) -> RunEvidence:
     """What the task stats, and ECS, say of a batch container."""
     kills = None
@@ -404,6 +410,7 @@ def statistics_evidence(
         metrics=usage_metrics(usage, sizes),
         series=series,
         cpu=cpu,
+        demand=demand,
         memory=memory,
         limit_hits=usage.memory_limit_hits,
         kills=kills,

@@ -41,7 +41,7 @@ from profiler.forwarder.notifications.notification import (
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.record.run_outcome import EndStatus
-from profiler.record.task_end import EventContainer, StoppedTask
+from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
 # Starts a run again that was killed for memory: (its end, its task definition). Raises

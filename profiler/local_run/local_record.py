@@ -22,6 +22,7 @@ from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
+    DemandEvidence,
     KillEvidence,
     ProcessRows,
     RunEvidence,
@@ -33,7 +34,6 @@ from profiler.aggregation.task_record import (
     processor_of,
     usage_metrics,
     visible_of,
-    with_cpu_demand,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -243,9 +243,10 @@ def draft_run_record(
             min_step_ms=min_series_step_ms, max_steps=max_series_steps
         ).values()
     evidence = RunEvidence(
-        metrics=_metrics(observed, sizes, task_vcpu),
+        metrics=_metrics(observed, sizes),
         series=series,
         cpu=_cpu_evidence(observed),
+        demand=_demand_evidence(observed, sizes.vcpu if task_vcpu is None else task_vcpu),
         memory=observed.memory,
         kills=_kill_evidence(observed),
         rows=_rows(observed),
@@ -265,6 +266,15 @@ def _cpu_evidence(observed: RunObservation) -> CpuEvidence | None:
         cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
         is_exact=True,
         is_partial=observed.is_cpu_partial,
+    )
+
+
+def _demand_evidence(observed: RunObservation, vcpu_size: float | None) -> DemandEvidence | None:
+    """The vCPUs that an ended command used over time."""
+    if observed.ending is None or observed.duration_ns is None:
+        return None
+    return DemandEvidence(
+        demand=observed.demand, vcpu_size=vcpu_size, max_threads=observed.usage.max_pids
     )
 
 
@@ -342,7 +352,7 @@ def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metr
     return replace(metrics, duration_ms=as_number(observed.duration_ns / NS_PER_MS))
 
 
-def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float | None) -> Metrics:
+def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     """The statistics of the samples, with the kernel's exact totals of block I/O."""
     ending = observed.ending
     measured = usage_metrics(observed.usage, sizes)
@@ -356,12 +366,6 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float |
             percent = Distribution(avg=round(100 * vcpu / sizes.vcpu, 3))
         average = Distribution(avg=round(vcpu, VCPU_DIGITS))
         measured = replace(measured, vcpu_used=average, cpu_utilization_percent=percent)
-    measured = with_cpu_demand(
-        measured,
-        observed.demand,
-        vcpu_size=sizes.vcpu if task_vcpu is None else task_vcpu,
-        max_threads=observed.usage.max_pids,
-    )
     measured = replace(measured, memory_usage_peak_mb=mebibytes(observed.group_peak_bytes))
     if not observed.has_block_io:
         return replace(measured, block_read_bytes=None, block_write_bytes=None)

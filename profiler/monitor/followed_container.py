@@ -7,7 +7,11 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_notices import RunNotices
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import DeviceReadings
+from profiler.monitor.report_destination import BatchStreams
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
+from profiler.sinks import DeliveryFailure
+
+_NO_STREAMS = BatchStreams(report=DeliveryFailure("Its log stream was not determined."))
 
 
 class NoticeState(Struct, eq=False):
@@ -32,7 +36,8 @@ class FollowedContainer(Struct, eq=False):
     ``container`` is as it was listed last; it has only the name before. From ``demand`` on, the
     data is for batches: ``demand`` covers all containers of the task, in the steps of this one
     (None: no batch), ``vcpu_size`` is the task's size, else the host's, ``interval_devices`` are
-    the readings of the devices since the last checkpoint.
+    the readings of the devices since the last checkpoint, ``streams`` are known from the selection
+    of the batches on.
     """
 
     container: ContainerMetadata
@@ -44,6 +49,7 @@ class FollowedContainer(Struct, eq=False):
     interval_devices: DeviceReadings = field(default_factory=DeviceReadings)
     interval_started_ns: int | None = None
     notices: NoticeState | None = None
+    streams: BatchStreams = _NO_STREAMS
     reads_without_end: int = 0
     stop_seen_ns: int | None = None
     is_reported: bool = False

@@ -7,24 +7,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.record_draft import RecordDraft
-from profiler.aggregation.run_end import RunEnd, with_clock_shift
+from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.run_evidence import DemandEvidence
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.task_record import (
     build_interval,
     build_other_container,
     build_sampling,
     statistics_evidence,
-    with_cpu_demand,
 )
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import add_collected
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
 from profiler.monitor.followed_container import FollowedContainer
-from profiler.monitor.report_delivery import log_target
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
     SCHEMA_VERSION,
@@ -35,7 +34,6 @@ from profiler.record.record_model import (
     Report,
 )
 from profiler.settings import TaskSettings
-from profiler.sinks import DeliveryFailure, LogTarget
 
 
 class LineBuilder(Struct, eq=False):
@@ -92,7 +90,7 @@ class LineBuilder(Struct, eq=False):
         now_ns = self.shared.clock.wall_ns()
         container = batch.container
         usage = batch.usage
-        draft = self._draft(batch, task, RunEnd(status="running", until_ns=now_ns))
+        draft = self._draft(batch, task, self._running(batch, now_ns))
         if usage is not None:
             interval = build_interval(
                 usage.end_interval(),
@@ -121,7 +119,7 @@ class LineBuilder(Struct, eq=False):
         now_ns = self.shared.clock.wall_ns()
         collectors = self.shared.collectors
         batch_id = batch.container.followed_id
-        draft = self._draft(batch, task, RunEnd(status="running", until_ns=now_ns))
+        draft = self._draft(batch, task, self._running(batch, now_ns))
         add_collected(draft, collectors, batch_id)
         record = without_lists(draft.record())
         notice = notices.describe(finding, partial(collectors.longest_wait, batch_id))
@@ -132,6 +130,9 @@ class LineBuilder(Struct, eq=False):
                 record=replace(record, notices=notices.raised),
             )
         )
+
+    def _running(self, batch: FollowedContainer, now_ns: int) -> RunEnd:
+        return self.sampler.by_clock_of_start(batch, RunEnd(status="running", until_ns=now_ns))
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         """The line of a record, with CloudWatch's embedded metrics if they are configured."""
@@ -146,11 +147,9 @@ class LineBuilder(Struct, eq=False):
 
     def _draft(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> RecordDraft:
         """The draft with the evidence of the task stats, and the data about the profiler itself."""
-        container = batch.container
         usage = batch.usage
         sampler = self.sampler
-        end = with_clock_shift(outcome, container.started_ns, sampler.clock_shift_ns(batch))
-        draft = RecordDraft.of(container, task, end, sampler.host, usage)
+        draft = RecordDraft.of(batch.container, task, outcome, sampler.host, usage)
         draft.run = replace(
             draft.run,
             containers=tuple(self._others(batch, task)),
@@ -162,23 +161,22 @@ class LineBuilder(Struct, eq=False):
                 missed=self.shared.ticker.missed - self.missed_before,
             ),
             monitor=self._monitor(batch),
+            notices=() if batch.notices is None else batch.notices.notices.raised,
+            log_group=batch.streams.log_group,
+            log_stream=batch.streams.log_stream,
+            log_region=batch.streams.log_region,
         )
-        if batch.notices is not None:
-            draft.run = replace(draft.run, notices=batch.notices.notices.raised)
-        draft.run = self._with_log_stream(draft.run, container, task)
         series = None
         if outcome.status != "running" and usage is not None and usage.series is not None:
             series = usage.series.values()
-        evidence = statistics_evidence(container, usage, draft.sizes, series=series)
+        demand = None
         if batch.demand is not None:
-            metrics = with_cpu_demand(
-                evidence.metrics or draft.run.metrics,
-                batch.demand,
-                vcpu_size=batch.vcpu_size,
-                max_threads=sampler.max_threads,
+            demand = DemandEvidence(
+                demand=batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
             )
-            evidence = replace(evidence, metrics=metrics)
-        draft.add(evidence)
+        draft.add(
+            statistics_evidence(batch.container, usage, draft.sizes, series=series, demand=demand)
+        )
         return draft
 
     def _others(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[OtherContainer]:
@@ -206,15 +204,3 @@ class LineBuilder(Struct, eq=False):
             restarts=0 if own is None else own.restart_count,
             warnings=(*self.warnings, *self.sampler.warnings(batch)),
         )
-
-    def _with_log_stream(
-        self, record: Record, container: ContainerMetadata, task: TaskMetadata
-    ) -> Record:
-        """The record with the log stream of its batch, if that is known."""
-        target = log_target(container, task, self.settings, self.sampler.own)
-        if isinstance(target, DeliveryFailure):
-            return record
-        region = None
-        if isinstance(target, LogTarget) and target.region != record.region:
-            region = target.region
-        return replace(record, log_group=target.group, log_stream=target.stream, log_region=region)

@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
 from profiler.monitor.line_builder import LineBuilder
-from profiler.monitor.report_delivery import report_target
+from profiler.monitor.report_destination import batch_streams
 from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import (
@@ -126,6 +126,8 @@ class MonitoredTask:
             batch = self._sampler.followed.named(name)
             if batch not in self._batches:
                 self._batches.append(batch)
+        for batch in self._batches:
+            batch.streams = batch_streams(batch.container, task, self._settings, self._sampler.own)
         if not selection.is_present and any(batch.was_listed for batch in self._batches):
             return  # the batch was listed before
         if selection.problem != self._selection.problem:
@@ -188,10 +190,8 @@ class MonitoredTask:
         known.
         """
         if container is None:
-            usage = batch.usage
-            return RunEnd(
-                status="unknown", finished_ns=None if usage is None else usage.last_read_ns
-            )
+            last_read_ns = None if batch.usage is None else batch.usage.last_read_ns
+            return RunEnd(status="unknown", finished_ns=last_read_ns)
         signalled_ns = None
         if self._task_stop_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
@@ -211,7 +211,8 @@ class MonitoredTask:
             is_task_stopping=task.is_stop_requested,
             is_stop_denied=container.is_stop_denied,
         )
-        return ended(exit_code, finished_ns, was_stopped=is_stopped)
+        end = ended(exit_code, finished_ns, was_stopped=is_stopped)
+        return self._sampler.by_clock_of_start(batch, end)
 
     def _wait_for_end(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped
@@ -259,7 +260,8 @@ class MonitoredTask:
         for batch in self._unreported():
             listed = batch.container if task_seen and batch.is_listed else None
             if listed is not None and not listed.is_stopped:
-                self._report(batch, task, RunEnd(status="stopped", until_ns=self._clock.wall_ns()))
+                stopped = RunEnd(status="stopped", until_ns=self._clock.wall_ns())
+                self._report(batch, task, self._sampler.by_clock_of_start(batch, stopped))
             else:  # perhaps stopped without an exit code, and no time is left for another read
                 self._report(batch, task, self._listed_end(batch, listed, task))
 
@@ -272,7 +274,8 @@ class MonitoredTask:
         task = self._sampler.task
         if task is None:
             return
-        self._select_batches(task)  # the first tick may have failed
+        # The first tick may have failed.
+        self._shared.attempt(partial(self._select_batches, task))
         for batch in self._unreported():
             outcome = RunEnd(status="unknown")
             if batch.is_listed and batch.container.is_stopped:
@@ -304,12 +307,11 @@ class MonitoredTask:
             self._shared.collectors.final_readings()
             is_last = self._unreported() == [batch]
             line, stacks = self._line_builder.report(batch, task, outcome, has_cost=is_last)
-        place = report_target(batch.container, task, self._settings, self._sampler.own)
         budget_seconds = self._shared.stop_seconds - self._since_stop_seconds()
         reserve_seconds = min(_PRINT_RESERVE_SECONDS, self._shared.stop_seconds / 4)
         self._shared.delivery.deliver(
             line,
-            place,
+            batch.streams.report,
             budget_seconds - reserve_seconds,
             stacks,
             on_done=None if reported is None else partial(reported.add, batch_id),
@@ -331,7 +333,7 @@ class MonitoredTask:
             for batch in self._unreported():
                 for so_far, finding in notices.find(batch, task):
                     self._send_notice(
-                        batch, task, self._line_builder.notice(batch, task, so_far, finding)
+                        batch, self._line_builder.notice(batch, task, so_far, finding)
                     )
                     notices.on_line()
         # A defect of the notices must not end the sampling.
@@ -339,15 +341,14 @@ class MonitoredTask:
             self._notices = None
             self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
 
-    def _send_notice(self, batch: FollowedContainer, task: TaskMetadata, line: bytes) -> None:
+    def _send_notice(self, batch: FollowedContainer, line: bytes) -> None:
         """Print the line; of another task than the monitor's it is trusted in that task's own
         log stream only.
         """
         if self._shared.is_in_task:
             self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
         else:
-            place = report_target(batch.container, task, self._settings, self._sampler.own)
-            self._shared.delivery.deliver(line, place, self._shared.stop_seconds)
+            self._shared.delivery.deliver(line, batch.streams.report, self._shared.stop_seconds)
 
     def is_checkpoint_due(self, now_ns: int) -> bool:
         return bool(self._checkpoint_ns) and now_ns >= self._next_checkpoint_ns

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import RecordPart, container_limits, kernel_memory_warnings
 from profiler.collectors.collector import Collectors
@@ -296,6 +297,10 @@ class TaskSampler:
     def clock_shift_ns(self, followed: FollowedContainer) -> int:
         """By how much the wall clock was set since the container's start was seen."""
         return _shift_since(followed, self._clock_jumps.jumped_ns)
+
+    def by_clock_of_start(self, followed: FollowedContainer, end: RunEnd) -> RunEnd:
+        """The end with durations by the wall clock as it was set when the container started."""
+        return with_clock_shift(end, followed.container.started_ns, self.clock_shift_ns(followed))
 
     def warnings(self, followed: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""

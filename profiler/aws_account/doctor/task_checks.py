@@ -15,7 +15,7 @@ from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.report_delivery import OwnStream, report_target
+from profiler.monitor.report_destination import OwnStream, batch_streams
 from profiler.monitor.task_sampler import TaskSource
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import (
@@ -389,7 +389,7 @@ def log_finding(
     may_put: Callable[[LogTarget], DeliveryFailure | None] | None = None,
 ) -> Finding:
     """The log stream of the report, and with ``may_put`` whether the task role may write to it."""
-    target = report_target(batch, task, settings.task, own)
+    target = batch_streams(batch, task, settings.task, own).report
     if isinstance(target, OwnStream):
         if target.group is None or target.stream is None:
             return ok(

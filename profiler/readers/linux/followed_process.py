@@ -88,6 +88,7 @@ class TrackedProcess:
                 arguments=self._arguments,
                 threads=stat.threads,
                 state=stat.state,
+                blocks_signals=stat.blocks_signals,
                 rss_bytes=self._status.rss_bytes,
                 anonymous_bytes=self._status.anonymous_bytes,
                 share_bytes=None if self.reading is None else self.reading.share_bytes,

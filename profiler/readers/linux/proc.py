@@ -5,7 +5,8 @@ What is absent, has ended or is another user's is None, and no error.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from signal import SIGKILL, SIGSTOP
 
 from msgspec import Struct
 
@@ -34,12 +35,15 @@ _THREADS = 17
 _STARTED = 19
 _RESIDENT = 21
 _STACK = 25
+_BLOCKED_SIGNALS = 29
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED = 0
 _SENT = 8
 _DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
 _PF_EXITING = 0x4
 _PF_FORKNOEXEC = 0x40
+# Of the signals 1 to 31, all that can be blocked: not SIGKILL and SIGSTOP.
+_ALL_SIGNALS = 0x7FFF_FFFF & ~(1 << SIGKILL - 1) & ~(1 << SIGSTOP - 1)
 # Positions in /proc/PID/mountinfo: before the separator, and after it.
 _DEVICE = 2
 _ROOT = 3
@@ -54,7 +58,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     ``is_exiting`` is true from the moment a process frees its memory, before it is a zombie,
     ``is_forked`` until it executes a program: so long it shares pages with its parent.
     ``stack_start`` is an address that changes when a process executes a program; 0 if it is not
-    readable for this user.
+    readable for this user. ``blocks_signals``: as of :func:`blocks_all_signals`.
     """
 
     name: str
@@ -70,6 +74,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     is_exiting: bool
     is_forked: bool
     stack_start: int
+    blocks_signals: bool
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -146,9 +151,19 @@ def parse_stat(text: bytes) -> ProcessStat | None:
             is_exiting=fields[_STATE] in _DEAD_STATES or bool(flags & _PF_EXITING),
             is_forked=bool(flags & _PF_FORKNOEXEC),
             stack_start=int(fields[_STACK]),
+            blocks_signals=blocks_all_signals(fields),
         )
     except ValueError:
         return None
+
+
+def blocks_all_signals(fields: Sequence[bytes]) -> bool:
+    """Whether a thread blocks all signals from 1 to 31, as around a vfork, by the fields of its
+    ``stat`` after the name. Raises ValueError.
+    """
+    if len(fields) <= _BLOCKED_SIGNALS:
+        return False
+    return int(fields[_BLOCKED_SIGNALS]) & _ALL_SIGNALS == _ALL_SIGNALS
 
 
 def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:

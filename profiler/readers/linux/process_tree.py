@@ -39,7 +39,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
     file nor shared memory, ``shmem_bytes`` that in shared memory and tmpfs; ``swap_bytes`` is
     in addition to it. ``name`` has the script
-    of an interpreter, unless the ``arguments`` are read. ``state`` is the main thread's.
+    of an interpreter, unless the ``arguments`` are read. ``state`` and ``blocks_signals`` are the
+    main thread's.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
     that it has waited for.
     """
@@ -52,6 +53,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     threads: int = 1
     state: str = ""
+    blocks_signals: bool = False
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
     shmem_bytes: int | None = None
@@ -141,6 +143,7 @@ class ProcessTree:
             name=name,
             threads=stat.threads,
             state=stat.state,
+            blocks_signals=stat.blocks_signals,
             rss_bytes=status.rss_bytes,
             anonymous_bytes=status.anonymous_bytes,
             shmem_bytes=status.shmem_bytes,

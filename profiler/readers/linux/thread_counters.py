@@ -38,6 +38,13 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
     could_run: bool = False
 
 
+class ThreadState(Struct, frozen=True, gc=False):
+    """The letter of a thread's state, empty after its end, and whether it blocks all signals."""
+
+    letter: str
+    blocks_signals: bool = False
+
+
 class ReadingTime(Struct, frozen=True, gc=False):
     """The time of a reading, and how many were before it."""
 
@@ -71,7 +78,8 @@ class Thread(Struct, eq=False):
     """One thread.
 
     ``is_stale``: it was on a CPU since ``wait`` was determined; ``is_postponed``: its peer was not.
-    ``is_runtime``: it belongs to the language's runtime, None if not asked.
+    ``is_runtime``: it belongs to the language's runtime, None if not asked. ``sleeps_unsignalled``:
+    it blocked all signals when it was last seen in an interruptible sleep.
     """
 
     thread_id: int
@@ -87,6 +95,7 @@ class Thread(Struct, eq=False):
     is_stale: bool = True
     is_postponed: bool = False
     is_runtime: bool | None = None
+    sleeps_unsignalled: bool = False
 
     def read(self, since: ReadingTime, now: ReadingTime) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
@@ -131,8 +140,8 @@ class Thread(Struct, eq=False):
         self.is_stale = True
         return growth
 
-    def read_state(self) -> str:
-        """The letter of the present state; empty after the thread's end."""
+    def read_state(self) -> ThreadState:
+        """The present state."""
         path = f"{self.path}/stat"
         if self.state_file is None:
             self.state_file = self.files.open(path)
@@ -140,8 +149,10 @@ class Thread(Struct, eq=False):
             text = proc.read_beginning(path, _MAX_FILE_BYTES)
         else:
             text = proc.reread(self.state_file)
-        state_at = text.rfind(b")") + 2
-        return text[state_at : state_at + 1].decode(errors="replace")
+        fields = text[text.rfind(b")") + 1 :].split()
+        if not fields:
+            return ThreadState("")
+        return ThreadState(fields[0].decode(errors="replace"), proc.blocks_all_signals(fields))
 
     def close(self) -> None:
         self.files.close(self.counters_file)

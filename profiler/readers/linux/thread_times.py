@@ -25,6 +25,7 @@ from profiler.readers.linux.thread_counters import (
     Thread,
     ThreadFiles,
     ThreadGrowth,
+    ThreadState,
     open_thread,
 )
 from profiler.readers.linux.waited_target import (
@@ -52,6 +53,7 @@ _ADVANCE_NS = 20 * NS_PER_MS
 _UNCHECKED = 16
 _MAX_FILE_BYTES = 1024
 _DISK_STATE = "D"
+_SLEEP_STATE = "S"
 _STOPPED_STATES = ("T", "t")
 _ENDED_STATES = ("Z", "X", "x", "")
 _DISK = Wait("disk")
@@ -471,10 +473,11 @@ class ThreadReader:
         if process.is_refused or not self._calls:
             process.is_refused = True
             self._refused.add(reading.pid)
-            state = reading.state
             if reading.threads > 1:
                 state = thread.read_state()
-            return self._wait_in_state(reading.pid, state)
+            else:
+                state = ThreadState(reading.state, reading.blocks_signals)
+            return self._wait_in_state(reading.pid, thread, state)
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
         except PermissionError:
@@ -491,7 +494,7 @@ class ThreadReader:
         wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if wait.kind == _OTHER.kind:
-            return self._wait_in_state(pid, thread.read_state())
+            return self._wait_in_state(pid, thread, thread.read_state())
         if wait is TIMER:
             if thread.is_runtime is None:
                 name = proc.read_beginning(f"{thread.path}/comm", _MAX_FILE_BYTES)
@@ -499,17 +502,22 @@ class ThreadReader:
             return _LOCK if thread.is_runtime else TIMER
         return wait
 
-    def _wait_in_state(self, pid: int, state: str) -> Wait | None:
-        """What the letter of a state shows without the system call; None for a thread that can
-        run.
+    def _wait_in_state(self, pid: int, thread: Thread, state: ThreadState) -> Wait | None:
+        """What a state shows without the system call; None for a thread that can run.
+
+        A parent in vfork sleeps uninterruptibly, too, until its child executes a program. The C
+        library and language runtimes block all signals meanwhile, but not in other sleeps.
         """
-        if state in _ENDED_STATES:
+        if state.letter in _ENDED_STATES:
             return _ENDED
-        if state == "R":
+        if state.letter == "R":
             return None
-        if state == _DISK_STATE and not self._is_frozen(pid):
-            return _DISK
-        return _OTHER
+        if state.letter == _SLEEP_STATE:
+            thread.sleeps_unsignalled = state.blocks_signals
+        if state.letter != _DISK_STATE or self._is_frozen(pid):
+            return _OTHER
+        is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
+        return _OTHER if is_in_vfork else _DISK
 
 
 def _read_once(path: str) -> bytes:

@@ -38,7 +38,7 @@ from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
-from profiler.record.task_end import EventContainer, StoppedTask, parse_stopped_task
+from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line

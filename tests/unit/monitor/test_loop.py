@@ -458,6 +458,22 @@ def test_a_report_that_cannot_be_built_is_replaced_by_one_without_measurements()
     assert broken.calls[-1] == ("stop", 1)
 
 
+def test_a_report_whose_log_stream_cannot_be_determined_is_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("profiler.monitor.loop.batch_streams", Mock(side_effect=KeyError("secret")))
+    fakes = PlayedMonitor(batch_ends=10.5)
+    fakes.run()
+    assert fakes.streams.lines == []
+    (line,) = fakes.printed()
+    assert line["type"] == "task.report"
+    record = line["record"]
+    assert record["container"]["id"] == "b"
+    assert record["status"] == "unknown"
+    assert "logGroup" not in record
+    assert any("its log stream" in error.lower() for error in fakes.log.events("error"))
+
+
 class BreakingClock(FakeClock):
     """Has no wall clock from second 20 on: no line can be built then."""
 

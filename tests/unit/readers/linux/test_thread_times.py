@@ -19,6 +19,7 @@ from tests.open_files import open_files
 
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
 
@@ -44,11 +45,13 @@ class FakeMachine:
         wait: float = 0,
         state: str = "S",
         call: str | None = SLEEPING,
+        blocked: int = 0,
     ) -> None:
         folder = self.folder / str(pid) / "task" / str(tid or pid)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "schedstat").write_text(f"{seconds(run)} {seconds(wait)} 5\n")
-        (folder / "stat").write_text(f"{tid or pid} (a job)) {state} 1 2 3\n")
+        fields = f"{state} {'1 ' * 28}{blocked} 3"  # the blocked signals are the 32nd field
+        (folder / "stat").write_text(f"{tid or pid} (a job)) {fields}\n")
         if call is not None:
             (folder / "syscall").write_text(call)
 
@@ -71,10 +74,21 @@ def machine(tmp_path: Path) -> FakeMachine:
 
 
 def process(
-    pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S", start: int = 1
+    pid: int = 7,
+    *,
+    cpu: float = 1,
+    threads: int = 1,
+    state: str = "S",
+    start: int = 1,
+    blocks_signals: bool = False,
 ) -> ProcessReading:
     return fakes.process(
-        pid, started_ticks=start, own_cpu_ns=seconds(cpu), threads=threads, state=state
+        pid,
+        started_ticks=start,
+        own_cpu_ns=seconds(cpu),
+        threads=threads,
+        state=state,
+        blocks_signals=blocks_signals,
     )
 
 
@@ -215,6 +229,37 @@ def test_without_the_system_call_the_state_shows_the_disk(
     assert sample.waits == Counter(expected * 3)
     assert sample.has_refused is True
     assert sample.sees_calls is False
+
+
+def test_without_the_system_call_a_parent_in_vfork_does_not_wait_for_the_disk(
+    tmp_path: Path,
+) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7)
+    sample = machine.read(process(state="D", blocks_signals=True))
+    assert sample.waits == {Wait("other"): 1}
+
+
+def test_one_of_several_threads_in_vfork_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7, state="D", blocked=ALL_SIGNALS)
+    machine.thread(7, 8, state="D", blocked=ALL_SIGNALS & ~1)
+    sample = machine.read(process(threads=2))
+    assert sample.waits == {Wait("other"): 1, Wait("disk"): 1}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thread_that_always_blocks_all_signals_waits_for_the_disk(
+    tmp_path: Path, threads: int
+) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7, blocked=ALL_SIGNALS)
+    machine.thread(7, 8)
+    machine.read(process(threads=threads, blocks_signals=True))
+    for tid in (7, 8):
+        machine.thread(7, tid, run=1.1, state="D", blocked=ALL_SIGNALS)
+    sample = machine.read(process(cpu=1.2, threads=threads, state="D", blocks_signals=True), at=2)
+    assert sample.waits[Wait("disk")] == 1
 
 
 def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:

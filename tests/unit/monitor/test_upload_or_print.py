@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import OwnStream, ReportDelivery, log_target, report_target
+from profiler.monitor.report_destination import OwnStream, batch_streams, log_target
+from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
@@ -231,7 +232,7 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
 ) -> None:
     """Whatever the driver is: the report is printed, and CloudWatch Logs is not called."""
     printed = replace(SETTINGS, report_stream="monitor")
-    target = report_target(container(AWSLOGS), with_monitor(driver), printed, None)
+    target = batch_streams(container(AWSLOGS), with_monitor(driver), printed, None).report
     assert target == OwnStream(group=group, stream=stream)
     parts = Parts()
     parts.delivery.deliver(b"line", target, 24)
