@@ -112,11 +112,8 @@ class LogGroupRuns(RunSource):
         stream_prefix: str = "",
         since_ms: int | None = None,
         on_unread: OnUnread | None = None,
-        region: str | None = None,
     ) -> None:
         self._trust = trust
-        # None: a line is as good as one of any Region.
-        self._region = region
         self._on_unread = on_unread
         self.unread_groups: frozenset[str] = frozenset()
         self._missing: list[str] = []
@@ -225,7 +222,6 @@ class LogGroupRuns(RunSource):
             self._trust,
             stream_prefix=prefix,
             since_ms=self._first_since_ms,
-            region=self._region,
         )
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
@@ -401,7 +397,7 @@ class LogGroupRuns(RunSource):
         pattern.
         """
         message = event["message"]
-        place = LogTarget(group=group, stream=event["logStreamName"], region=self._region)
+        place = LogTarget(group=group, stream=event["logStreamName"], region=self._trust.region)
         trust = self._trust.of_stream(group, place.stream)
         is_wanted = '"task.report"' in message or (
             selection.reads_checkpoints and f'"{CHECKPOINT}"' in message
