@@ -23,7 +23,7 @@ from benchmarks.figures import (
     benchmark_parser,
     markdown_table,
 )
-from profiler.runs.comparison.compared_metrics import MedianChange, median_change
+from profiler.runs.comparison.change_interval import MedianChange, median_change
 
 SEED: Final = 20261122
 MAX_ALARMS: Final = 5

@@ -49,7 +49,7 @@ from profiler.forwarder.notifications.notification import (
     NoticeChannel,
     notify,
 )
-from profiler.forwarder.notifications.task_notices import TaskNotices
+from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
@@ -57,7 +57,7 @@ from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStopp
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.task_end import parse_stopped_task, unusable_values
+from profiler.record.stopped_task import parse_stopped_task, unusable_values
 
 if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.instance_monitors import InstanceMonitors

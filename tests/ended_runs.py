@@ -13,7 +13,8 @@ from profiler.forwarder.notifications.slack_messages import SlackMessage, messag
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.task_end import Outcome, StoppedTask
+from profiler.record.stop_causes import Outcome
+from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 
 KIBANA = "https://kibana.example.com/s/ops"

@@ -15,9 +15,9 @@ from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask, monitor_task
-from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import TaskSampler, TaskSource
+from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage

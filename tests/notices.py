@@ -9,8 +9,8 @@ from msgspec import field
 
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import ForwarderError
+from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification
-from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
 
 

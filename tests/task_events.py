@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from profiler.record.task_end import StoppedTask, parse_stopped_task
+from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from tests.sidecars import awslogs
 from tests.values import present
 

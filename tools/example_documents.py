@@ -27,7 +27,7 @@ from profiler.forwarder.documents import (
     with_runs_per_month,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.task_lines import InvalidReport
+from profiler.forwarder.line_kinds import InvalidReport
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.metric_catalogue import TIME_PARTS
 from profiler.record.notice_model import (

@@ -10,7 +10,7 @@ from profiler.aws_account.registered_definitions import read_services
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, cluster_name
 from profiler.record.family_identity import matches_any
-from profiler.record.task_end import StoppedTask
+from profiler.record.stopped_task import StoppedTask
 from profiler.settings import SettingsReader
 from profiler.task_definitions.containers import DefinedContainer, monitor_of
 

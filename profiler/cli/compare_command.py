@@ -51,9 +51,9 @@ from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known
 from profiler.record.record_model import Record
+from profiler.runs.comparison.change_interval import MedianChange
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
-    MedianChange,
     MetricChange,
     compare_metrics,
 )

@@ -26,7 +26,7 @@ from profiler.forwarder.notifications.notification import notify as post_to
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
-from profiler.record.task_end import parse_stopped_task
+from profiler.record.stopped_task import parse_stopped_task
 
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 

@@ -9,10 +9,10 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping, number
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
+from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
-from profiler.forwarder.task_lines import replace_lone_surrogates
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.record_model import Record
 from profiler.record.search_document_fields import FIELDS

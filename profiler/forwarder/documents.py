@@ -31,6 +31,7 @@ from profiler.forwarder.document_fields import (
     set_monthly_saving,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.merged_run import merge, within_task
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
@@ -40,7 +41,6 @@ from profiler.forwarder.run_event import (
     read_run_event,
 )
 from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
-from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report

@@ -27,13 +27,14 @@ from profiler.forwarder.documents import (
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
+from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
-from profiler.record.task_end import EventContainer, StoppedTask, determine_outcome
+from profiler.record.stop_causes import determine_outcome
+from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
 

@@ -31,7 +31,8 @@ from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
-from profiler.record.task_end import StoppedTask, ran_out_of_memory
+from profiler.record.stop_causes import ran_out_of_memory
+from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import format_memory, format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate_sizes import LEGAL_SIZES

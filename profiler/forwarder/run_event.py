@@ -14,7 +14,8 @@ from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
-from profiler.record.task_end import EventContainer, Outcome, StoppedTask
+from profiler.record.stop_causes import Outcome
+from profiler.record.stopped_task import EventContainer, StoppedTask
 
 # The statuses of an event that replace a report's status.
 KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})

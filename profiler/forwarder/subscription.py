@@ -29,20 +29,20 @@ from profiler.forwarder.documents import (
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import ForwarderError, PayloadError, attempt, raise_errors
-from profiler.forwarder.notifications.task_notices import TaskNotices
+from profiler.forwarder.line_kinds import (
+    InvalidReport,
+    has_stacks,
+    read_line,
+    read_notice,
+    replace_lone_surrogates,
+)
+from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
     FailedItem,
     KeepFailures,
-)
-from profiler.forwarder.task_lines import (
-    InvalidReport,
-    has_stacks,
-    read_line,
-    read_notice,
-    replace_lone_surrogates,
 )
 from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
 from profiler.record.notice_model import NoticeLine

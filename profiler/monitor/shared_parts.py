@@ -8,7 +8,7 @@ from msgspec import Struct
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
-from profiler.monitor.report_delivery import ReportDelivery
+from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.linux.host import OwnUsage
 
 if TYPE_CHECKING:

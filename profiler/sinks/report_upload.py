@@ -85,7 +85,8 @@ class CloudWatchLogsSink:
         """Whether the last lines of the log stream have the report of a container; False if they
         cannot be read.
         """
-        from profiler.sinks.logs_client import SDK_ERRORS, failure_of  # see the module's docstring
+        # See the module's docstring.
+        from profiler.sinks.upload_failures import SDK_ERRORS, failure_of
 
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         where = {"logGroupName": target.group, "logStreamName": target.stream}
@@ -128,7 +129,7 @@ class CloudWatchLogsSink:
     ) -> tuple[AwsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
         # See the module's docstring.
-        from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted
+        from profiler.sinks.upload_failures import SDK_ERRORS, failure_of, was_accepted
 
         events = [{"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines]
         try:

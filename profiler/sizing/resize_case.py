@@ -18,8 +18,8 @@ from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_effect import MIN_FAILURES, Judged, runs_since, runs_until
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.resize_verdict import MIN_FAILURES, Judged, runs_since, runs_until
 from profiler.sizing.run_counts import RevisionRuns
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize

@@ -14,9 +14,9 @@ from profiler.sizing.evidence import Evidence
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase
+from profiler.sizing.resize_effect import Judged
 from profiler.sizing.resize_policy import Resize, ResizePolicy, ResizeVerdict, ShownEvidence
 from profiler.sizing.resize_rules import RULES, Rule
-from profiler.sizing.resize_verdict import Judged
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.what_if import usd_per_month
 

@@ -11,10 +11,10 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent, format_task_size
 from profiler.sizing.resize_case import MIN_DAYS, RUNS_AFTER_REVERT, ChosenSize, ResizeCase
+from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP
 from profiler.sizing.resize_policy import (
     ResizeAction,
 )
-from profiler.sizing.resize_verdict import MIN_SUCCESSES_TO_KEEP
 
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
-from profiler.record.task_end import StoppedTask
+from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account

@@ -17,11 +17,11 @@ from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
+from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver
-from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report, TaskSize
-from profiler.record.task_end import EventContainer, parse_stopped_task
+from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fake_slack import FakeSlack
 from tests.memory_retries import ended

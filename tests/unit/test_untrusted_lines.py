@@ -23,11 +23,11 @@ from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
 from profiler.forwarder.batch_report import ReportFinder, StreamLine, identify_containers
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.notifications.task_notices import TaskNotices
+from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.line_trust import AccountTrust, InstanceMonitorGroup, TrustedGroups
-from profiler.record.task_end import EventContainer, StoppedTask
+from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import FakeInvocationTime

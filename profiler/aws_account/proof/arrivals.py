@@ -26,7 +26,7 @@ from profiler.core.timestamps import NS_PER_MS, format_datetime
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import CHECKPOINT, Record
-from profiler.record.task_end import StoppedTask, parse_stopped_task
+from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX

@@ -20,7 +20,8 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.task_end import StoppedTask, determine_outcome
+from profiler.record.stop_causes import determine_outcome
+from profiler.record.stopped_task import StoppedTask
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
 

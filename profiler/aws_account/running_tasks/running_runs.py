@@ -26,13 +26,8 @@ from profiler.record.record_model import (
 )
 from profiler.record.units import span_ms
 from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.run_source import (
-    LATE_PERIODS,
-    MAX_SILENCE_NS,
-    RunFilter,
-    is_silent,
-    period_ns,
-)
+from profiler.runs.past_runs.lost_runs import LATE_PERIODS, MAX_SILENCE_NS, is_silent, period_ns
+from profiler.runs.past_runs.run_source import RunFilter
 
 LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
 _RUNNING = "running"

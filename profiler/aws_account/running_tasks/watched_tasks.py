@@ -27,7 +27,8 @@ from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.family_identity import UsualDuration, family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.task_end import judge_candidates, parse_stopped_task
+from profiler.record.stop_causes import judge_candidates
+from profiler.record.stopped_task import parse_stopped_task
 from profiler.runs.past_runs.families import UsualDurations
 from profiler.task_definitions.containers import (
     log_target,

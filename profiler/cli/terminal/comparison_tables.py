@@ -15,7 +15,8 @@ from profiler.record.worth_a_word import (
     is_cpu_partial,
     is_cpu_wait_partial,
 )
-from profiler.runs.comparison.compared_metrics import MedianChange, MetricChange
+from profiler.runs.comparison.change_interval import MedianChange
+from profiler.runs.comparison.compared_metrics import MetricChange
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.run_source import start_ns
 

@@ -14,9 +14,9 @@ from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.shared_parts import SharedParts
 from profiler.monitor.task_sampler import OutputWarning, SwapWarning, TaskSampler, TaskSource
+from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.linux.host import (
     read_host,
     read_own_usage,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import (
     ENERGY,
     DriverReading,
@@ -45,18 +46,6 @@ _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 # steps late.
 _IDLE_SPANS_OF_A_GPU = 64
 _IDLE_SPANS = 1024
-
-# nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
-THROTTLE_REASONS = {
-    0x002: "applicationsClocksSetting",
-    0x004: "swPowerCap",
-    0x008: "hwSlowdown",
-    0x010: "syncBoost",
-    0x020: "swThermalSlowdown",
-    0x040: "hwThermalSlowdown",
-    0x080: "hwPowerBrakeSlowdown",
-    0x100: "displayClockSetting",
-}
 
 
 class LatestGpu(Struct, frozen=True, kw_only=True):

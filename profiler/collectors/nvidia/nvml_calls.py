@@ -1,4 +1,6 @@
-"""Calls of NVML, the driver's library: a failure is a value, with what to do about it."""
+"""Calls of NVML, the driver's library: a failure is a value, with what to do about it. The names
+of its numbers.
+"""
 
 from collections.abc import Callable
 from enum import Enum
@@ -47,6 +49,18 @@ _ACTIONS: dict[int | None, ErrorAction] = {
     **dict.fromkeys((1, 18), ErrorAction.REINITIALIZE),
     # Driver not loaded, library not found.
     **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),
+}
+
+# nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
+THROTTLE_REASONS = {
+    0x002: "applicationsClocksSetting",
+    0x004: "swPowerCap",
+    0x008: "hwSlowdown",
+    0x010: "syncBoost",
+    0x020: "swThermalSlowdown",
+    0x040: "hwThermalSlowdown",
+    0x080: "hwPowerBrakeSlowdown",
+    0x100: "displayClockSetting",
 }
 
 

@@ -20,7 +20,8 @@ from profiler.forwarder.run_event import run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
-from profiler.record.task_end import EventContainer, Outcome, StoppedTask
+from profiler.record.stop_causes import Outcome
+from profiler.record.stopped_task import EventContainer, StoppedTask
 
 ChannelKind = Literal["success", "failure"]
 

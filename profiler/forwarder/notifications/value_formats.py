@@ -8,7 +8,7 @@ from profiler.record.fact_list import largest_wait
 from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause, short_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
-from profiler.record.task_end import Outcome
+from profiler.record.stop_causes import Outcome
 from profiler.record.units import format_duration, format_memory, format_percent, format_task_size
 from profiler.record.worth_a_word import MIN_COVERED_PERCENT
 

@@ -14,7 +14,7 @@ from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
-from profiler.record.task_end import StoppedTask, parse_stopped_task
+from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.minute_record import (

@@ -33,7 +33,8 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import EventContainer, StoppedTask, judge_candidates
+from profiler.record.stop_causes import judge_candidates
+from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     VCPU_DIGITS,

@@ -16,15 +16,8 @@ from profiler.record.record_model import (
     ReportHead,
     decode,
 )
-from profiler.runs.past_runs.run_source import (
-    LOST,
-    PastRun,
-    RunFilter,
-    RunKey,
-    is_silent,
-    run_key,
-    start_ns,
-)
+from profiler.runs.past_runs.lost_runs import LOST, is_silent
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_key, start_ns
 
 
 class RunLine(Struct, frozen=True):

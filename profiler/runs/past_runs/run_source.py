@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.model_base import json_name
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 
 _MAX_RUNS_FOR_NAMES = 500
 _WILDCARDS = frozenset("*?[")
-# The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its
-# report is elsewhere.
-MAX_SILENCE_NS = 600 * NS_PER_SECOND
-USUAL_PERIOD_NS = 60 * NS_PER_SECOND
-LATE_PERIODS = 2.5
-# No writer uses this word, so filters and pages count such a run as unknown.
-LOST = "lost"
 # The fields of a record that ECS decides.
 IDENTITY_NAMES = (
     "account_id",
@@ -137,24 +130,6 @@ def start_ns(report: Report | ReportHead) -> int:
     parsed.
     """
     return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
-
-
-def period_ns(report: Report) -> int:
-    """The time between two checkpoints, as the newest one shows it."""
-    interval = report.record.interval
-    if interval is None:
-        return USUAL_PERIOD_NS
-    begin_ns = parse_ns(interval.started_at)
-    end_ns = parse_ns(interval.finished_at)
-    if begin_ns is None or end_ns is None:
-        return USUAL_PERIOD_NS
-    return max(end_ns - begin_ns, USUAL_PERIOD_NS)
-
-
-def is_silent(report: Report, now_ns: int) -> bool:
-    """Whether the batch of this newest checkpoint would have written another one by now."""
-    silence_ns = now_ns - (parse_ns(report.time) or 0)
-    return silence_ns >= max(MAX_SILENCE_NS, LATE_PERIODS * period_ns(report))
 
 
 def is_pattern(family: str) -> bool:

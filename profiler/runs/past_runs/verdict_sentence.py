@@ -15,7 +15,8 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory, format_percent
-from profiler.runs.past_runs.run_source import LOST, PastRun, TaskEvent, is_silent
+from profiler.runs.past_runs.lost_runs import LOST, is_silent
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 
 _LOCAL = "LOCAL"
 

@@ -10,7 +10,7 @@ from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import EcsDefinitions
 from profiler.sinks import LogTarget, TransientFailure
-from profiler.sinks.logs_client import failure_of
+from profiler.sinks.upload_failures import failure_of
 
 THROTTLED = (
     "ThrottlingException",

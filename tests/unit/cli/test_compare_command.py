@@ -16,7 +16,8 @@ from profiler.cli.compare_command import annotations, append_summary, check_limi
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.record.record_model import Distribution, Report, Sampling
-from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MedianChange, MetricChange
+from profiler.runs.comparison.change_interval import MedianChange
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
 from tests.runs import lines, report
 from tests.unit.cli.conftest import Cli

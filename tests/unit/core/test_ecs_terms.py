@@ -16,7 +16,7 @@ from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_destination import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.record_model import Container, Record
-from profiler.record.task_end import EventContainer, StoppedTask
+from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 from tests.fakes import task_settings

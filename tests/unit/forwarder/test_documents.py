@@ -26,15 +26,16 @@ from profiler.forwarder.documents import (
 )
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.line_kinds import InvalidReport
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
-from profiler.forwarder.task_lines import InvalidReport
 from profiler.record import record_model as model
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
-from profiler.record.task_end import StoppedTask, determine_outcome
+from profiler.record.stop_causes import determine_outcome
+from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES
 from tests.fake_search import FakeSearchCluster

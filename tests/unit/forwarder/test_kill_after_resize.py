@@ -13,7 +13,7 @@ from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.record.task_end import Outcome
+from profiler.record.stop_causes import Outcome
 from tests.task_events import task
 
 RESIZED = {

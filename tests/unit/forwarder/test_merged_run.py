@@ -29,7 +29,8 @@ from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.search_document_fields import FIELDS
-from profiler.record.task_end import StoppedTask, determine_outcome
+from profiler.record.stop_causes import determine_outcome
+from profiler.record.stopped_task import StoppedTask
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line

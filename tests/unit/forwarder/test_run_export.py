@@ -17,7 +17,7 @@ from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
-from profiler.record.task_end import Outcome
+from profiler.record.stop_causes import Outcome
 from profiler.sinks import LogTarget
 from tests.fakes import FakeClock
 from tests.notices import KeyTable

@@ -21,7 +21,8 @@ from profiler.forwarder import subscription
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
-from profiler.forwarder.notifications.task_notices import TaskNotices
+from profiler.forwarder.line_kinds import InvalidReport, read_line
+from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
@@ -31,7 +32,6 @@ from profiler.forwarder.search_cluster.document_delivery import (
 )
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
-from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
 from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode

@@ -7,7 +7,8 @@ import pytest
 
 from profiler.forwarder.batch_report import identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.task_end import EventContainer, determine_outcome, parse_stopped_task
+from profiler.record.stop_causes import determine_outcome
+from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from tests.task_events import ARN, container, definition, event, task
 
 

@@ -38,7 +38,7 @@ from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
-from profiler.record.task_end import EventContainer, StoppedTask, parse_stopped_task
+from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line
@@ -407,6 +407,18 @@ def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None
     lines = [json.loads(line) for line in fakes.printed]
     assert [line["notified"] for line in lines] == [None, "failure"]
     assert [line["indexed"] for line in lines] == [True, True]
+
+
+def test_a_notice_that_one_of_two_channels_has_is_not_called_posted() -> None:
+    bus: list[Notification] = []
+    fakes = StoppedTaskFakes()
+    fakes.errors = {"slack": SLACK}
+    fakes.other_channels = [NoticeChannel("bus", lambda notice, _kind: bus.append(notice))]
+    with pytest.raises(DeliveryError):
+        fakes.handle()
+    (line,) = [json.loads(line) for line in fakes.printed]
+    assert len(bus) == 1
+    assert line["notified"] is None
 
 
 def test_a_task_that_nobody_is_told_about_is_printed() -> None:

@@ -20,13 +20,8 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_reader import CommandReader, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
 from profiler.local_run.prepared_run import StartedRun
-from profiler.local_run.sampler import (
-    FINEST_NS,
-    Reading,
-    RunSampler,
-    SampleBuffer,
-    SamplingPace,
-)
+from profiler.local_run.sampler import RunSampler, SampleBuffer
+from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample

@@ -5,7 +5,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from profiler.collectors.collector import COMMAND
-from profiler.local_run.sampler import Reading
+from profiler.local_run.sampling_pace import Reading
 from profiler.local_run.session import _Session
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from tests.fakes import START_NS, sample

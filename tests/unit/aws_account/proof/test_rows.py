@@ -32,7 +32,7 @@ from profiler.record.record_model import (
     Sampling,
     TaskSize,
 )
-from profiler.record.task_end import EventContainer, StoppedTask
+from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.task_definitions.definition_json import ChangedDefinition
 

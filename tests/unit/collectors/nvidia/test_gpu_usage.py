@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuIdleTime, GpuUsage, gpu_idle
+from profiler.collectors.nvidia.gpu_usage import GpuIdleTime, GpuUsage, gpu_idle
+from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
 from profiler.record.hardware import idle_advice
 from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle

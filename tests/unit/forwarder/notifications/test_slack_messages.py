@@ -21,7 +21,8 @@ from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.notice_model import Notice
 from profiler.record.spot_price import cost_on
-from profiler.record.task_end import Outcome, StoppedTask
+from profiler.record.stop_causes import Outcome
+from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import (
     ANY_CHARACTER,

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.record_model import Container, Cost, Metrics, Report
-from profiler.runs.comparison.compared_metrics import (
-    COMPARED_METRICS,
+from profiler.runs.comparison.change_interval import (
     MedianChange,
     Verdict,
     _resampled_medians,
-    is_measured,
     median_change,
 )
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, is_measured
 from profiler.runs.comparison.run_sets import RunSet, read_run_sets
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.run_sources import ListedRuns

@@ -18,7 +18,7 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.notifications.notification import Notification
-from profiler.forwarder.notifications.task_notices import (
+from profiler.forwarder.notifications.running_task_notices import (
     MAX_AGE,
     MAX_NOTICES_OF_A_STREAM,
     TaskNotices,

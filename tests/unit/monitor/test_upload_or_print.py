@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import ReportDelivery
 from profiler.monitor.report_destination import OwnStream, batch_streams, log_target
+from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line

@@ -4,6 +4,7 @@ from statistics import median, quantiles
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import revision_number
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.family_window import FamilyWindow
@@ -108,4 +109,5 @@ def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
 
 
 def _is_after(revision: str, change: SizeBefore) -> bool:
-    return revision.isdecimal() and int(revision) > int(change.revision)
+    number = revision_number(revision)
+    return number is not None and number > int(change.revision)
