@@ -146,10 +146,10 @@ class TaskStoppedHandler(Struct, frozen=True):
             ended = replace(ended, also_reported=other_runs)
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended.confirmed, definition, start_again, errors))
-        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
         ended = ended.confirmed
+        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         ended = replace(ended, report_line=_priced(ended, containers, run_log))
         notice = ended
         if settings is not None:
