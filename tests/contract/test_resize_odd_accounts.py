@@ -20,7 +20,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.resize_account import BATCH, DEFINITIONS, KILLED, LOG_GROUP, MONITOR, NEW, Account
-from tools.moto_server import OwnedResource, fake_aws
+from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 RULE = "AWS::Events::Rule"
@@ -283,6 +283,28 @@ def test_schedules_and_rules_of_a_stack_are_not_moved(account: Account) -> None:
     )
     assert skipped in done.stdout
     assert "schedule bucket skipped: CloudFormation answers only for the AWS::S3" in done.stdout
+
+
+def test_a_schedule_whose_start_date_has_passed_moves_without_it(account: Account) -> None:
+    account.schedule("night", "control:1")
+    begin_schedule_long_ago("night")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "moved schedule night to control:2, without its start date" in done.stdout
+    assert account.started_by_schedule("night") == "control:2"
+    moved = account.aws.client("scheduler").get_schedule(Name="night")
+    assert "StartDate" not in moved
+    assert moved["ScheduleExpression"] == "cron(0 3 * * ? *)"
+
+
+def test_a_rate_whose_start_date_has_passed_is_named(account: Account) -> None:
+    account.schedule("often", "control:1", expression="rate(7 days)")
+    begin_schedule_long_ago("often")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "its rate begins anew: update it by hand" in done.stderr
+    assert account.newest("control") == [2]
+    assert account.started_by_schedule("often") == "control:1"
 
 
 def test_schedules_of_one_name_in_two_groups_are_two(account: Account) -> None:
