@@ -26,13 +26,15 @@ from profiler.task_definitions.size_changes import (
 )
 
 OFF_TAG = f"{TAG_PREFIX}resize"
+# YAML reads ``off`` without quotes as false, and CloudFormation makes a text of that.
+_OFF_WORDS = frozenset({"off", "false", "no"})
 _CPU_UNITS = 1024
 
 
 def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     """What a definition alone says."""
     platform = mapping(document.definition.get("runtimePlatform"))
-    is_off = document.tags.get(OFF_TAG) == "off"
+    is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
     return Circumstances(
         operating_system=text(platform.get("operatingSystemFamily")),
         off_tag=OFF_TAG if is_off else None,

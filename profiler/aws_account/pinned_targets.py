@@ -14,7 +14,7 @@ from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.command_lines import command_line
-from profiler.core.ecs_terms import arn_region
+from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
@@ -108,8 +108,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         name_it = f"name the family to move it: {command}"
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
-        number = (target.pinned_revision or "").rpartition(":")[2]
-        is_older = number.isdecimal() and int(number) < int(planned.revision.rpartition(":")[2])
+        number = revision_number((target.pinned_revision or "").rpartition(":")[2])
+        is_older = number is not None and number < int(planned.revision.rpartition(":")[2])
         replaced = {} if planned.document is None else planned.document.definition
         pinned = without_size_tags(self._pinned_definition(target))
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":
@@ -151,5 +151,5 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         owner = None if self.owners is None else self.owners.of_target(current)
         if owner is not None:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
-        schedules.move(current, arn)
-        return "moved", f"moved {current.title} to {revision_of(arn)}"
+        without = schedules.move(current, arn)
+        return "moved", f"moved {current.title} to {revision_of(arn)}{without}"

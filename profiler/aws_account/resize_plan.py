@@ -232,7 +232,7 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
         notes=(reason,),
         document=case.document,
         changed=ChangedDefinition(definition=case.document.definition),
-        resize=Resize(action="none", reason=reason, runs=case.window.counts.runs),
+        resize=Resize(action="none", reason=reason, runs=case.window.counts.tasks),
     )
 
 

@@ -14,6 +14,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.overtaken_revisions import keep_overtaken
 from profiler.aws_account.pinned_targets import PinnedTargets
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
@@ -309,6 +310,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             if planned.is_new_revision:
                 arn = self._definitions.register(planned.changed.definition)
                 self.on_step(f"registered {revision_of(arn)}")
+                keep_overtaken(self._definitions, planned, arn)
                 self.counts["registered"] += 1
                 self.done.append(planned)
         except TaskProfilerError as error:

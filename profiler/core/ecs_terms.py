@@ -25,6 +25,7 @@ REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
 _CONTAINER_ID = re.compile("[0-9a-f]{64}")  # Docker's; on Fargate there is none
+_REVISION = re.compile("[0-9]{1,10}")  # a signed 32-bit number in ECS's API
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
@@ -59,6 +60,11 @@ def cluster_name(cluster: str | None) -> str | None:
 def family_of(definition: str) -> str:
     """The family of a task definition's ARN, of ``family:revision`` or of a family."""
     return definition.rpartition("/")[2].split(":", 1)[0]
+
+
+def revision_number(revision: str) -> int | None:
+    """The number of a revision; None for a text that is no revision of ECS."""
+    return int(revision) if _REVISION.fullmatch(revision) else None
 
 
 def arn_part(arn: str | None, position: int) -> str | None:

@@ -62,8 +62,8 @@ class Index(Struct, frozen=True, kw_only=True):
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
-    """The status of the task, whether its document was written, and the kind of the posted
-    notice.
+    """The status of the task, whether its document was written, and the kind of the notice that
+    every channel has.
     """
 
     status: EndStatus | None = None
@@ -146,10 +146,10 @@ class TaskStoppedHandler(Struct, frozen=True):
             ended = replace(ended, also_reported=other_runs)
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended.confirmed, definition, start_again, errors))
-        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         indexed = index is not None and self._index(index, ended, errors)
         notified: ChannelKind | None = None
         ended = ended.confirmed
+        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
         ended = replace(ended, report_line=_priced(ended, containers, run_log))
         notice = ended
         if settings is not None:
@@ -210,13 +210,15 @@ class TaskStoppedHandler(Struct, frozen=True):
     def _notify(
         self, notice: EndedTask, settings: NoticeSettings, errors: _Errors
     ) -> ChannelKind | None:
-        """Post the notice. Returns its kind if a channel has it."""
+        """Post the notice. Returns its kind if every channel that accepts the kind has it."""
         is_success = notice.outcome.status == "success" and not (
             settings.unusual_as_failures and notice.unusual
         )
         kind: ChannelKind = "success" if is_success else "failure"
-        posted = notify(self.channels(settings), notice, kind, self.once, errors)
-        return kind if posted else None
+        refusals: _Errors = []
+        posted = notify(self.channels(settings), notice, kind, self.once, refusals)
+        errors += refusals
+        return kind if posted and not refusals else None
 
     def _print(
         self, ended: EndedTask, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors

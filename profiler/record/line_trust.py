@@ -314,12 +314,14 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
 
 
 class AccountTrust(Struct, frozen=True, kw_only=True):
-    """Which lines count for a reader of the log groups of one account; None: it is unknown.
+    """Which lines count for a reader of the log groups of one account and Region; None: it is
+    unknown.
 
     Without an account nothing is confirmed.
     """
 
     account_id: str | None = None
+    region: str | None = None
     groups: TrustedGroups = TrustedGroups()
 
     def of_stream(self, log_group: str, log_stream: str) -> StreamTrust:

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import revision_number
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize
 from profiler.record.task_needs import size_of
@@ -123,7 +124,7 @@ class FamilyWindow:
 
     def close(self) -> None:
         """Add the newest runs from before the span, if it has fewer than ``min_runs``."""
-        missing = self.span.min_runs - self.counts.runs
+        missing = self.span.min_runs - self.counts.tasks
         older = sorted(self.older, key=lambda item: (item[1].began_ns, item[0]))
         if missing > 0:
             for identity, run in older[-missing:]:
@@ -149,9 +150,9 @@ class FamilyWindow:
 
     def _known_revision(self, revision: str) -> str:
         """The revision, if it is one of the newest."""
-        if not revision.isdecimal():
+        number = revision_number(revision)
+        if number is None:
             return OLDER_REVISIONS
-        number = int(revision)
         if number in self._revisions:
             return revision
         if len(self._revisions) < REVISIONS:

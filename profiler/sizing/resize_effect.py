@@ -4,6 +4,7 @@ from statistics import median, quantiles
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import revision_number
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.family_window import FamilyWindow
@@ -17,7 +18,8 @@ _MIN_RUNS_BEFORE = 10
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """The runs of a revision at its size, and those before the change at the old size.
+    """The runs of a revision at its size, and those before the change at the old size. A task of
+    several containers with reports is one run.
 
     ``max_slowdown_percent`` is how much longer runs may take.
     """
@@ -28,18 +30,18 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def killed(self) -> int:
-        return self.own.counts.outcomes["killed"]
+        return self.own.counts.tasks_with("killed")
 
     @property
     def failed(self) -> int:
         """The runs that failed otherwise: a heap that follows the limit ends with an exit code,
         not with a kill.
         """
-        return self.own.counts.outcomes["failed"]
+        return self.own.counts.tasks_with("failed")
 
     @property
     def successes(self) -> int:
-        return self.own.counts.outcomes["success"]
+        return self.own.counts.tasks_with("success")
 
     @property
     def duration_change_percent(self) -> float | None:
@@ -64,19 +66,19 @@ class Judged(Struct, frozen=True, kw_only=True):
     def _is_slower(self) -> bool:
         then_ms = self.before.known_durations_ms
         now_ms = self.own.known_durations_ms
-        if self.own.counts.runs < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
+        if self.own.counts.tasks < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
             return False
         usual_ms = quantiles(then_ms, n=10, method="inclusive")[-1]
         return median(now_ms) > usual_ms * (1 + self.max_slowdown_percent / 100)
 
     def _more_failures(self) -> str | None:
-        ended = self.own.counts.ended
-        ended_before = self.before.counts.ended
+        ended = self.own.counts.ended_tasks
+        ended_before = self.before.counts.ended_tasks
         # Without enough runs before, it is not known what is usual: most runs have to fail.
         is_known = ended_before >= _MIN_RUNS_BEFORE
         least_share = 0.5
         if is_known:
-            least_share = 2 * self.before.counts.outcomes["failed"] / ended_before + 0.1
+            least_share = 2 * self.before.counts.tasks_with("failed") / ended_before + 0.1
         if self.failed < MIN_FAILURES or self.failed / ended < least_share:
             return None
         failed = f"{self.failed} of {format_count(ended, 'run')} failed"
@@ -104,7 +106,8 @@ def _merged_runs(
     if runs is None:
         return total
     for revision, of_revision in runs.revisions.items():
-        is_later = revision.isdecimal() and int(revision) > int(change.revision)
+        number = revision_number(revision)
+        is_later = number is not None and number > int(change.revision)
         if is_later == is_after:
             total.merge(of_revision)
     return total

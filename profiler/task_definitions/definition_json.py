@@ -31,11 +31,12 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     """A definition that RegisterTaskDefinition accepts.
 
     ``is_from_ecs``: it was read from a response of ECS, which can have the revision's ARN and time,
-    and the ``stack`` of CloudFormation that owns it.
+    and the ``stack`` of CloudFormation that owns it. ``is_active``: it was not deregistered.
     """
 
     definition: Mapping[str, object]
     is_from_ecs: bool = False
+    is_active: bool = True
     arn: str | None = None
     registered_ns: int | None = None
     stack: str | None = None
@@ -73,6 +74,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     check_definition(definition, source_name)
     arn = text(definition.get("taskDefinitionArn"))
     registered_ns = json_moment_ns(definition.get("registeredAt"))
+    is_active = definition.get("status") in (None, "ACTIVE")
     is_answer = isinstance(described, dict) or arn is not None
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
         definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
@@ -85,6 +87,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     return TaskDefinitionDocument(
         definition=definition,
         is_from_ecs=is_answer,
+        is_active=is_active,
         arn=arn,
         registered_ns=registered_ns,
         stack=tags_of(outer.get("tags")).get(_STACK_TAG),

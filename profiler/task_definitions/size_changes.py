@@ -27,6 +27,7 @@ _CPU_UNITS = 1024
 TASK_SIZES = ("cpu", "memory")
 CONTAINER_SIZES = ("cpu", "memory", "memoryReservation")
 LEAST_CPU_UNITS = 2  # of a container
+_LEAST_MB = 6  # Docker starts no container with less
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -58,10 +59,11 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
         return replace(container, memory_mb=math.ceil(self.needs_mb[container.name]))
 
     def least_mb(self, container: DefinedContainer, defined_mb: int) -> int:
-        """The least that a limit or a reservation may be lowered to: what was needed; if that is
-        not known, itself.
+        """The least that a limit or a reservation may be lowered to: what was needed, and what
+        Docker needs; if the need is not known, itself.
         """
-        return min(defined_mb, math.ceil(self.needs_mb.get(container.name, defined_mb)))
+        needed_mb = math.ceil(self.needs_mb.get(container.name, defined_mb))
+        return min(defined_mb, max(needed_mb, _LEAST_MB))
 
     def task_mb(self, definition: Mapping[str, object]) -> int:
         """The least memory of a task that ECS accepts with these containers.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.resize_account import BATCH, DEFINITIONS, KILLED, LOG_GROUP, MONITOR, NEW, Account
-from tools.moto_server import OwnedResource, fake_aws
+from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 RULE = "AWS::Events::Rule"
@@ -282,6 +283,28 @@ def test_schedules_and_rules_of_a_stack_are_not_moved(account: Account) -> None:
     )
     assert skipped in done.stdout
     assert "schedule bucket skipped: CloudFormation answers only for the AWS::S3" in done.stdout
+
+
+def test_a_schedule_whose_start_date_has_passed_moves_without_it(account: Account) -> None:
+    account.schedule("night", "control:1")
+    begin_schedule_long_ago("night")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "moved schedule night to control:2, without its start date" in done.stdout
+    assert account.started_by_schedule("night") == "control:2"
+    moved = account.aws.client("scheduler").get_schedule(Name="night")
+    assert "StartDate" not in moved
+    assert moved["ScheduleExpression"] == "cron(0 3 * * ? *)"
+
+
+def test_a_rate_whose_start_date_has_passed_is_named(account: Account) -> None:
+    account.schedule("often", "control:1", expression="rate(7 days)")
+    begin_schedule_long_ago("often")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "its rate begins anew: update it by hand" in done.stderr
+    assert account.newest("control") == [2]
+    assert account.started_by_schedule("often") == "control:1"
 
 
 def test_schedules_of_one_name_in_two_groups_are_two(account: Account) -> None:
@@ -559,6 +582,21 @@ def test_runs_in_the_group_of_an_older_revision_do_not_count(account: Account) -
     assert account.newest("control", "moved") == [2, 2]
 
 
+def test_runs_in_a_group_of_the_same_name_in_another_region_do_not_count(
+    account: Account,
+) -> None:
+    account.put_reports(LOG_GROUP)
+    batch, monitor = deepcopy(BATCH), deepcopy(MONITOR)
+    for container in (batch, monitor):
+        container["logConfiguration"]["options"]["awslogs-region"] = "us-west-2"
+    account.family("west", containerDefinitions=[batch, monitor])
+    account.runs("west", 25)
+    account.put_reports(LOG_GROUP)
+    rows = account.resize_by_logs()
+    assert rows["west"]["evidence"]["unconfirmed"] == 25
+    assert account.newest("control", "west") == [2, 1]
+
+
 def test_a_batch_with_another_driver_has_its_reports_in_the_monitors_stream(
     account: Account,
 ) -> None:
@@ -589,6 +627,33 @@ def test_a_definition_that_changes_between_plan_and_registration_is_the_base(
     assert account.resize("--register").returncode == 0
     after, _ = account.described("control")
     assert after["containerDefinitions"][0]["image"] == "etl:27"
+
+
+def test_a_definition_that_is_registered_at_the_same_moment_comes_back(
+    account: Account, proxy: AwsProxy
+) -> None:
+    deployed: list[str] = []
+
+    def deploy(operation: str, _body: bytes) -> None:
+        if operation == "RegisterTaskDefinition" and not deployed:
+            deployed.append(operation)
+            image = {"name": "batch", "image": "etl:27", "memory": 1900}
+            account.family("control", containerDefinitions=[image])
+
+    account.rule("night", "control:1")
+    proxy.before = deploy
+    done = account.resize("--register", "--update-schedules", "--json")
+    assert done.returncode == 1
+    assert (
+        "control: control:2 was registered meanwhile, so it was registered again as control:4, "
+        "after control:3: call it again." in done.stderr
+    )
+    assert json.loads(done.stdout.splitlines()[-1])["changes"] == 0
+    after, tags = account.described("control")
+    assert after["containerDefinitions"][0]["image"] == "etl:27"
+    assert after["cpu"] == "1024"
+    assert tags == {}
+    assert account.started_by_rule("night") == "control:1"
 
 
 def test_two_calls_at_once_register_one_size(account: Account) -> None:

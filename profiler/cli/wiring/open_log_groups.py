@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace as with_fields
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
@@ -51,13 +52,14 @@ def log_trust(options: SourceOptions) -> AccountTrust:
     The account is unknown if STS does not answer: then no run is confirmed.
     """
     account_id: str | None = None
+    region: str | None = None
     with suppress(TaskProfilerError), aws_errors("The account of the log groups is unknown"):
+        open_client = open_clients(options.region, options.profile)
+        region = str(open_client("logs").meta.region_name)
         # It needs no permission.
-        account_id = str(
-            open_clients(options.region, options.profile)("sts").get_caller_identity()["Account"]
-        )
+        account_id = str(open_client("sts").get_caller_identity()["Account"])
     groups = TrustedGroups(globs=read_trusted_globs(os.environ))
-    return AccountTrust(account_id=account_id, groups=groups)
+    return AccountTrust(account_id=account_id, region=region, groups=groups)
 
 
 def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:
@@ -116,7 +118,9 @@ def open_defined_groups(
     region = str(open_clients(options.region, options.profile)("logs").meta.region_name)
     trust = log_trust(options)
     sources = [
-        open_log_groups(replace(options, region=place), names, trust, show)
+        open_log_groups(
+            replace(options, region=place), names, with_fields(trust, region=place), show
+        )
         for place, names in found.by_region(region).items()
     ]
     if len(sources) == 1:

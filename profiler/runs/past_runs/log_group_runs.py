@@ -397,7 +397,7 @@ class LogGroupRuns(RunSource):
         pattern.
         """
         message = event["message"]
-        place = LogTarget(group=group, stream=event["logStreamName"])
+        place = LogTarget(group=group, stream=event["logStreamName"], region=self._trust.region)
         trust = self._trust.of_stream(group, place.stream)
         is_wanted = '"task.report"' in message or (
             selection.reads_checkpoints and f'"{CHECKPOINT}"' in message

@@ -1,5 +1,6 @@
 """Whether CloudWatch Logs has the line of a run where its family's definition sends it."""
 
+import re
 from collections.abc import Callable, Mapping
 
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, awslogs_target
@@ -9,6 +10,7 @@ from profiler.runs.past_runs.run_source import PastRun
 
 # The options of awslogs by the container's name.
 LogOptions = Mapping[str, Mapping[str, str]]
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 _PLACE_OPTIONS = ("awslogs-group", "awslogs-stream-prefix")
 
 
@@ -57,7 +59,7 @@ class DefinedPlaces:
 
 
 def is_where_defined(run: PastRun, log_options: LogOptions, monitor: str = MONITOR_NAME) -> bool:
-    """Whether the group and the stream are those that the definition names.
+    """Whether the Region, the group and the stream are those that the definition names.
 
     ``log_options``: the awslogs options of each container by its name; a container with another
     driver is left out, and its report is the monitor's. A run of another source has no place, and
@@ -75,6 +77,17 @@ def is_where_defined(run: PastRun, log_options: LogOptions, monitor: str = MONIT
             continue
         container_id = record.container.id if name == record.container.name else None
         target: AwslogsTarget = awslogs_target(options, name, record.task_id, container_id)
-        if (run.place.group, run.place.stream) == (target.group, target.stream):
+        is_in_stream = (run.place.group, run.place.stream) == (target.group, target.stream)
+        if is_in_stream and _is_in_region(run.place.region, target.region):
             return True
     return False
+
+
+def _is_in_region(region: str | None, defined: str | None) -> bool:
+    """Whether a log group is in the defined Region.
+
+    A file's Region may be a placeholder, such as ``${REGION}``, which says nothing.
+    """
+    if region is None or defined is None or _REGION.fullmatch(defined) is None:
+        return True
+    return region == defined

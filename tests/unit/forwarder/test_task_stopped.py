@@ -32,6 +32,7 @@ from profiler.forwarder.notifications.notification import (
     Notification,
 )
 from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -409,6 +410,18 @@ def test_an_attempt_that_fails_is_printed_too_and_the_last_line_counts() -> None
     assert [line["indexed"] for line in lines] == [True, True]
 
 
+def test_a_notice_that_one_of_two_channels_has_is_not_called_posted() -> None:
+    bus: list[Notification] = []
+    fakes = StoppedTaskFakes()
+    fakes.errors = {"slack": SLACK}
+    fakes.other_channels = [NoticeChannel("bus", lambda notice, _kind: bus.append(notice))]
+    with pytest.raises(DeliveryError):
+        fakes.handle()
+    (line,) = [json.loads(line) for line in fakes.printed]
+    assert len(bus) == 1
+    assert line["notified"] is None
+
+
 def test_a_task_that_nobody_is_told_about_is_printed() -> None:
     fakes = StoppedTaskFakes()
     fakes.handle(cluster=False, subjects=frozenset())
@@ -469,6 +482,21 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     assert fakes.reads == 0
     assert fakes.time.pauses == [2.0, 6.0]
     assert fakes.notice.is_complete
+
+
+@pytest.mark.parametrize(
+    ("claim", "is_said"),
+    [(None, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
+)
+def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
+    *, claim: StreamClaim | None, is_said: bool
+) -> None:
+    tags = [{"key": "task-profiler:resized-from", "value": "4/2048/8192"}]
+    fakes = StoppedTaskFakes(described={**WITH_MONITOR, "memory": "512", "tags": tags})
+    line = report_line(report(likelyOutOfMemory=True))
+    fakes.indexed_reports = [ReportLine(line.report, line.text, claim=claim)]
+    fakes.handle(task(memory="512"))
+    assert (fakes.notice.reduced_memory is not None) == is_said
 
 
 OWN_LINES = [

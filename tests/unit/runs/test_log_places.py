@@ -107,3 +107,21 @@ def test_a_family_is_read_once_and_runs_without_a_place_not_at_all() -> None:
 
 def test_where_a_file_computes_its_places_any_place_counts() -> None:
     assert DefinedPlaces(lambda _: None).has(run_in("/ecs/others", "ecs/batch/task-0"))
+
+
+@pytest.mark.parametrize(
+    ("region", "defined", "counts"),
+    [
+        ("us-east-1", "us-east-1", True),
+        ("us-east-1", "eu-west-1", False),
+        ("us-gov-west-1", "us-gov-east-1", False),
+        ("us-east-1", "${REGION}", True),
+        (None, "eu-west-1", True),
+    ],
+)
+def test_a_group_of_the_same_name_in_another_region_does_not_count(
+    *, region: str | None, defined: str, counts: bool
+) -> None:
+    place = LogTarget(group="/ecs/jobs", stream="ecs/batch/task-0", region=region)
+    options = {"batch": {**OPTIONS, "awslogs-region": defined}}
+    assert is_where_defined(PastRun(report=report(), place=place), options) == counts

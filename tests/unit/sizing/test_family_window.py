@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize
-from profiler.sizing.family_window import REVISIONS, FamilyWindow, WindowSpan
+from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import Resize
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import RunFacts, facts_of
@@ -179,3 +179,9 @@ def test_a_run_has_one_outcome(ending: dict[str, Any], outcome: str) -> None:
     counts = RunCounts()
     counts.add(fact(0, **ending))
     assert counts.outcomes == {outcome: 1}
+
+
+@pytest.mark.parametrize("revision", ["9" * 5000, "٣", "-1", "1.0", "nightly"])
+def test_a_run_with_an_impossible_revision_is_one_of_the_older(revision: str) -> None:
+    window = window_of_runs([fact(1, revision=revision)], days=35, now_ns=LATER_NS)
+    assert list(window.sizes[SIZE].revisions) == [OLDER_REVISIONS]

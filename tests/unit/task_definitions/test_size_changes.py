@@ -115,6 +115,17 @@ def test_no_memory_is_lowered_below_the_need_or_if_that_is_not_known(
         with_size(definition(*containers), SMALL, needs(**seen))
 
 
+def test_no_memory_is_lowered_below_what_docker_starts_a_container_with() -> None:
+    batch = {"name": "batch", "memoryReservation": 500}
+    given = definition(batch, {"name": "a", "memory": 60}, {"name": "b", "memoryReservation": 60})
+    seen = needs(batch=500, a=1.2, b=1.2)
+    assert sizes(with_size(given, SMALL, seen))["a"]["memory"] == 6
+    assert sizes(with_size(given, SMALL, seen))["b"]["memoryReservation"] == 6
+    batch["memoryReservation"] = 504
+    with pytest.raises(TaskProfilerError, match="more than the task's 512"):
+        with_size(given, SMALL, needs(batch=504, a=1.2, b=1.2))
+
+
 def test_a_limit_at_which_a_run_was_killed_is_raised_above_it() -> None:
     seen = SeenMemory(needs_mb={"batch": 480.5, "side": 90}, killed_mb={"batch": 400, "side": 64})
     before = definition(

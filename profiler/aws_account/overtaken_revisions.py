@@ -1,0 +1,67 @@
+"""The revision that somebody registers between the reading of a family's newest one and the
+registration of another: RegisterTaskDefinition has no condition, so the new one hides it.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.registered_definitions import revision_of
+from profiler.core.ecs_terms import revision_number
+from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.definition_difference import difference
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+
+
+class Definitions(Protocol):
+    """The account's task definitions; both raise TaskProfilerError."""
+
+    def describe(self, name: str) -> bytes:
+        """ECS's response for ``family:revision``."""
+        ...
+
+    def register(self, definition: Mapping[str, object]) -> str:
+        """Register a revision, and return its ARN."""
+        ...
+
+
+def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> None:
+    """Register the revision again that the new one hides, as it was.
+
+    Raises TaskProfilerError if there was one: the family waits for the next time.
+    """
+    overtaken = _overtaken(definitions, planned, new_arn)
+    if overtaken is None:
+        return
+    hidden = revision_of(overtaken.arn or "")
+    new = revision_of(new_arn)
+    try:
+        again = revision_of(definitions.register(overtaken.definition))
+    except TaskProfilerError as error:
+        raise TaskProfilerError(
+            f"{hidden} was registered meanwhile, and {new} hides it: register it again. {error}"
+        ) from error
+    raise TaskProfilerError(
+        f"{hidden} was registered meanwhile, so it was registered again as {again}, after {new}: "
+        "call it again."
+    )
+
+
+def _overtaken(
+    definitions: Definitions, planned: PlannedFamily, new_arn: str
+) -> TaskDefinitionDocument | None:
+    """The revision before the new one, if it is active, not the plan's base, and different."""
+    family, _, new_text = (revision_of(new_arn) or "").rpartition(":")
+    new_number = revision_number(new_text)
+    if new_number is None or planned.revision == f"{family}:{new_number - 1}":
+        return None
+    name = f"{family}:{new_number - 1}"
+    try:
+        document = read_document(definitions.describe(name), name)
+    except TaskProfilerError:  # it was deleted
+        return None
+    if not document.is_active:
+        return None
+    if difference(document.definition, planned.changed.definition) == "none":
+        return None  # another call of the same plan
+    return document

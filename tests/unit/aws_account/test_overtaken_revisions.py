@@ -1,0 +1,79 @@
+"""A revision that somebody registers at the same moment is not hidden by ours."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from profiler.aws_account.overtaken_revisions import keep_overtaken
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+
+FAMILY = "arn:aws-us-gov:ecs:us-gov-west-1:111122223333:task-definition/nightly"
+
+
+def definition(image: str) -> dict[str, Any]:
+    return {"family": "nightly", "containerDefinitions": [{"name": "batch", "image": image}]}
+
+
+PLANNED = PlannedFamily(
+    family="nightly",
+    action="resize",
+    document=TaskDefinitionDocument(definition=definition("etl:1"), arn=f"{FAMILY}:5"),
+    changed=ChangedDefinition(definition={**definition("etl:1"), "memory": "512"}),
+)
+
+
+class PlayedEcs:
+    """A family whose revisions are given; what is registered gets the number 8."""
+
+    def __init__(self, revisions: Mapping[str, Mapping[str, Any]], refusal: str = "") -> None:
+        self._revisions = revisions
+        self._refusal = refusal
+        self.registered: list[Mapping[str, object]] = []
+
+    def describe(self, name: str) -> bytes:
+        if name not in self._revisions:
+            raise TaskProfilerError(f"The task definition {name!r} could not be read")
+        described: dict[str, Any] = {"taskDefinitionArn": f"{FAMILY}:6", "status": "ACTIVE"}
+        return json.dumps({"taskDefinition": {**described, **self._revisions[name]}}).encode()
+
+    def register(self, definition: Mapping[str, object]) -> str:
+        if self._refusal:
+            raise TaskProfilerError(self._refusal)
+        self.registered.append(definition)
+        return f"{FAMILY}:8"
+
+
+@pytest.mark.parametrize(
+    ("revisions", "new"),
+    [
+        ({}, 6),
+        ({}, 7),
+        ({"nightly:6": {**definition("etl:2"), "status": "INACTIVE"}}, 7),
+        ({"nightly:6": {**definition("etl:2"), "status": "DELETE_IN_PROGRESS"}}, 7),
+        ({"nightly:6": {**definition("etl:1"), "memory": "512"}}, 7),
+    ],
+    ids=["the next number", "deleted", "deregistered", "being deleted", "the same plan"],
+)
+def test_a_revision_that_hides_nothing_stays(
+    revisions: Mapping[str, Mapping[str, Any]], new: int
+) -> None:
+    ecs = PlayedEcs(revisions)
+    keep_overtaken(ecs, PLANNED, f"{FAMILY}:{new}")
+    assert ecs.registered == []
+
+
+def test_a_hidden_revision_is_registered_again_as_it_was() -> None:
+    ecs = PlayedEcs({"nightly:6": definition("etl:2")})
+    with pytest.raises(TaskProfilerError, match=r"nightly:6 was registered meanwhile.* nightly:8"):
+        keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
+    assert ecs.registered == [definition("etl:2")]
+
+
+def test_a_hidden_revision_that_cannot_come_back_is_named() -> None:
+    ecs = PlayedEcs({"nightly:6": definition("etl:2")}, refusal="AWS refused.")
+    with pytest.raises(TaskProfilerError, match=r"nightly:7 hides it.*AWS refused"):
+        keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
