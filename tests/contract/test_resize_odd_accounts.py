@@ -68,6 +68,29 @@ def test_a_size_holds_what_a_schedule_gives_to_a_container(account: Account) -> 
     assert rows["control"]["to"]["memoryMB"] == 512
 
 
+def test_a_size_holds_the_limit_that_an_unknown_starter_gives_to_a_container(
+    account: Account,
+) -> None:
+    """Step Functions can override it, and no schedule says so."""
+    unlimited = {name: value for name, value in BATCH.items() if name != "memory"}
+    account.family("stepped", containerDefinitions=[unlimited, MONITOR])
+    account.runs("stepped", 25, metrics={"memory_size_mb": 1900})
+    rows = registered(account)
+    assert rows["stepped"]["to"] == {"vcpu": 0.25, "memoryMB": 2048}
+    assert "what starts its runs overrides sizes" in rows["stepped"]["reason"]
+    assert rows["control"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+
+
+def test_the_limit_of_an_earlier_revision_is_nobodys_override(account: Account) -> None:
+    unlimited = {name: value for name, value in BATCH.items() if name != "memory"}
+    account.family("limited")
+    account.runs("limited", 25, metrics={"memory_size_mb": 1900})
+    account.family("limited", containerDefinitions=[unlimited, MONITOR])
+    account.runs("limited", 5, revision=2)
+    rows = registered(account)
+    assert rows["limited"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+
+
 @pytest.mark.parametrize(
     "source",
     [
