@@ -1,19 +1,22 @@
 """The client of CloudWatch Logs: boto3's, whose answers are checked.
 
-Importing this module imports boto3, which takes 22 MiB.
+A captive portal or a proxy answers with HTML and status 200, which boto3 takes, as an empty or cut
+answer, for an empty object. Importing this module imports boto3, which takes 22 MiB.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
 from profiler.core.aws_clients import AwsClient, bounded_config, open_session
 from profiler.sinks.upload_failures import (
     CONNECT_TIMEOUT_SECONDS,
     READ_TIMEOUT_SECONDS,
+    AnswerError,
     cause_of,
-    check_answer,
 )
 
 _ATTEMPTS_PER_CALL = 3  # the sink repeats the call until its time is over
@@ -43,5 +46,20 @@ def make_client(
             on_failure(cause_of(ClientError(dict(response[1]), "PutLogEvents")))
 
     client.meta.events.register("needs-retry.cloudwatch-logs.PutLogEvents", note)
-    client.meta.events.register("after-call.cloudwatch-logs.PutLogEvents", check_answer)
+    client.meta.events.register("after-call.cloudwatch-logs.PutLogEvents", _check_answer)
     return client
+
+
+def _check_answer(http_response: AWSResponse, **_: object) -> None:
+    """Raise AnswerError unless the answer is a JSON object."""
+    body = http_response.content
+    try:
+        msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        content = "nothing"
+        if body:
+            content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs"
+        status = http_response.status_code
+        raise AnswerError(
+            f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page"
+        ) from None

@@ -1,16 +1,13 @@
 """Why an upload to CloudWatch Logs failed, in words, and whether the failure may pass.
 
-A captive portal or a proxy answers with HTML and status 200, which boto3 takes, as an empty or cut
-answer, for an empty object. Importing this module imports botocore.
+Importing this module imports botocore.
 """
 
 import socket
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-import msgspec
 from botocore import exceptions
-from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
 from profiler.core.aws_clients import (
@@ -52,21 +49,6 @@ _PASSING = (
 
 class AnswerError(OSError):
     """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
-
-
-def check_answer(http_response: AWSResponse, **_: object) -> None:
-    """Raise AnswerError unless the answer is a JSON object."""
-    body = http_response.content
-    try:
-        msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        content = "nothing"
-        if body:
-            content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs"
-        status = http_response.status_code
-        raise AnswerError(
-            f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page"
-        ) from None
 
 
 def was_accepted(error: Exception) -> bool:
