@@ -32,9 +32,9 @@ from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.advice_reasons import reasons
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
-from profiler.sizing.month import Month, measured_month
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
+from profiler.sizing.runs_a_month import Month, measured_month
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 # What the runs say about the current size.

@@ -25,7 +25,7 @@ from profiler.record.worth_a_word import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.month import Month, MonthBasis
+from profiler.sizing.runs_a_month import Month, MonthBasis
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.proof.arrivals import EvidenceReader
 from profiler.aws_account.proof.plan import ProofPlan, make_plan
+from profiler.aws_account.proof.proof_checks import Row
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.proof.rows import Row
 from profiler.aws_account.proof.run import WAIT_SECONDS, Proof
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import ProofRequest, SourceOptions
