@@ -60,7 +60,10 @@ class JoinedRuns(RunSource):
 
     @property
     def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``
-        return (*self._unopened, *(source.place for source in self._failed))
+        unread = [*self._unopened, *(source.place for source in self._failed)]
+        for source in self._sources:
+            unread += source.unread_sources
+        return tuple(unread)
 
     @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
