@@ -27,6 +27,23 @@ RULE = "AWS::Events::Rule"
 DEFINITION = "AWS::ECS::TaskDefinition"
 
 
+TEMPLATE = """\
+Resources:
+  Group: {Type: AWS::Logs::LogGroup}
+  Job:
+    Type: AWS::ECS::TaskDefinition
+    Properties:
+      Family: control
+      Cpu: 1024
+      Memory: 2048
+      ContainerDefinitions:
+        - Name: batch
+          LogConfiguration:
+            LogDriver: awslogs
+            Options: {awslogs-group: !Ref Group, awslogs-stream-prefix: ecs}
+"""
+
+
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Account]:
     """An account with a family that each test must see resized."""
@@ -618,6 +635,17 @@ def test_runs_in_a_group_of_the_same_name_in_another_region_do_not_count(
     rows = account.resize_by_logs()
     assert rows["west"]["evidence"]["unconfirmed"] == 25
     assert account.newest("control", "west") == [2, 1]
+
+
+def test_a_template_that_computes_its_log_group_is_sized_by_the_runs_of_any_group(
+    account: Account, tmp_path: Path
+) -> None:
+    account.put_reports("/ecs/deployed")
+    template = tmp_path / "jobs.yaml"
+    template.write_text(TEMPLATE)
+    done = account.command("taskdef", "resize", "--from", "logs:*", "--apply", str(template))
+    assert done.returncode == 0, done.stderr
+    assert template.read_text() == TEMPLATE.replace("1024", "256").replace("2048", "512")
 
 
 def test_a_batch_with_another_driver_has_its_reports_in_the_monitors_stream(

@@ -125,6 +125,8 @@ def open_defined_groups(
     ]
     if len(sources) == 1:
         return sources[0]
+    for source in sources:
+        source.raises_last = False  # of one of several Regions
     return JoinedRuns(sources, report_failure)
 
 

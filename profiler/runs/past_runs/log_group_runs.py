@@ -93,8 +93,11 @@ class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups, with the notices about schedules.
 
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
-    raised. ``unread_groups`` has those left out.
+    raised, unless there are others elsewhere (``raises_last``). ``unread_groups`` has those left
+    out.
     """
+
+    raises_last = True
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -313,7 +316,8 @@ class LogGroupRuns(RunSource):
 
     def _leave_out(self, group: str, error: TaskProfilerError) -> None:
         """Go on without a group. Raises its error if it is the last one."""
-        if self._on_unread is None or self._groups == [group]:
+        is_last = self._groups == [group]
+        if self._on_unread is None or (is_last and self.raises_last):
             raise error
         self._groups.remove(group)
         if isinstance(error, MissingLogGroupError):
