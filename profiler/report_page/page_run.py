@@ -9,6 +9,7 @@ from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_value
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
     Cost,
@@ -27,7 +28,6 @@ from profiler.record.record_model import (
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import span_ms
 from profiler.record.unusual import usual_of
-from profiler.record.worth_a_word import is_cpu_partial
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course

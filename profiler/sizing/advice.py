@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
+from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
     Number,
     Recommendation,
@@ -28,7 +29,6 @@ from profiler.record.units import (
     format_percent,
     format_usd,
 )
-from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.advice_reasons import reasons
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
