@@ -89,26 +89,25 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
     """The runs at a size, of revisions later than the one before a change."""
-    total = RevisionRuns()
-    runs = window.sizes.get(size)
-    if runs is not None:
-        for revision, of_revision in runs.revisions.items():
-            if _is_after(revision, change):
-                total.merge(of_revision)
-    return total
+    return _merged_runs(window, size, change, is_after=True)
 
 
 def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
     """The runs at the size before a change, of its revision and earlier ones."""
+    return _merged_runs(window, change.size, change, is_after=False)
+
+
+def _merged_runs(
+    window: FamilyWindow, size: TaskSize, change: SizeBefore, *, is_after: bool
+) -> RevisionRuns:
+    """The runs at a size, of the revisions that came after a change, or of the others."""
     total = RevisionRuns()
-    runs = window.sizes.get(change.size)
-    if runs is not None:
-        for revision, of_revision in runs.revisions.items():
-            if not _is_after(revision, change):
-                total.merge(of_revision)
+    runs = window.sizes.get(size)
+    if runs is None:
+        return total
+    for revision, of_revision in runs.revisions.items():
+        number = revision_number(revision)
+        is_later = number is not None and number > int(change.revision)
+        if is_later == is_after:
+            total.merge(of_revision)
     return total
-
-
-def _is_after(revision: str, change: SizeBefore) -> bool:
-    number = revision_number(revision)
-    return number is not None and number > int(change.revision)
