@@ -15,7 +15,7 @@ from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source, 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
-from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, pattern_of
 from profiler.sizing.family_window import FamilyWindow, WindowSpan

@@ -60,7 +60,10 @@ class JoinedRuns(RunSource):
 
     @property
     def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``
-        return (*self._unopened, *(source.place for source in self._failed))
+        unread = [*self._unopened, *(source.place for source in self._failed)]
+        for source in self._sources:
+            unread += source.unread_sources
+        return tuple(unread)
 
     @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
@@ -149,11 +152,15 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         yield from of_task.runs()
 
 
+def _precedence(run: PastRun) -> tuple[bool, bool]:
+    return run.is_confirmed, run.report.type != CHECKPOINT
+
+
 class _RunsOfTask:
     """The runs of a task.
 
-    A report counts before a checkpoint of the same run, and both before what Container Insights
-    has of the task.
+    What its source vouches for counts first, then a report before a checkpoint of the same run,
+    and both before what Container Insights has of the task.
     """
 
     def __init__(self) -> None:
@@ -170,7 +177,7 @@ class _RunsOfTask:
             return
         key = run_key(run.report)
         known = self._by_key.get(key)
-        if known is None or known.report.type == CHECKPOINT:
+        if known is None or _precedence(run) > _precedence(known):
             self._by_key[key] = run
 
     def runs(self) -> Iterable[PastRun]:
