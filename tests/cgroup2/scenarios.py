@@ -298,8 +298,9 @@ def swap_space() -> Iterator[None]:
             subprocess.run(("swapoff", file.name), check=True)
 
 
-_IN_SWAP = "import time\nblock = bytearray(b'x') * (300 * 2**20)\ntime.sleep(2.5)\n"
-_SHARED_IN_SWAP = _SHARED.replace("range(200)", "range(300)")
+# Readings are rare on an emulated processor.
+_IN_SWAP = "import time\nblock = bytearray(b'x') * (300 * 2**20)\ntime.sleep(15)\n"
+_SHARED_IN_SWAP = _SHARED.replace("range(200)", "range(300)").replace("sleep(2.5)", "sleep(15)")
 
 
 @scenario
@@ -338,6 +339,7 @@ SCENARIOS |= {
     "memory_shared_by_forks": partial(profile, *_python(_FORKED_BLOCK)),
     "shared_memory": partial(profile, *_python(_SHARED)),
     "no_operation": partial(profile, "/bin/true"),
+    "clock_is_set": partial(profile, "sh", "-c", "sleep 1; date --set '8 hours'; sleep 1"),
     "child_killed_then_failure": partial(_child_killed, 3, *DELEGATED),
     "child_killed_then_success": partial(_child_killed, 0, *DELEGATED),
     "command_killed": partial(

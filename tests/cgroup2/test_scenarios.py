@@ -111,6 +111,14 @@ def test_page_cache_is_neither_used_nor_a_peak(results: Results, not_from: str |
     assert not_from is None or metrics.memory_peak_source != not_from
 
 
+@pytest.mark.scenario("clock_is_set")
+def test_a_clock_that_is_set_is_a_warning_and_changes_no_duration(results: Results) -> None:
+    record = record_of(results, exit_code=0)
+    (warning,) = (one for one in present(record.monitor).warnings if "wall clock" in one)
+    assert warning.startswith("The wall clock was set forward by 28")
+    assert 2000 <= present(record.metrics.duration_ms) < 600_000
+
+
 @pytest.mark.scenario("memory_in_swap")
 @pytest.mark.parametrize("place", ["own group", "no group", "file in memory"])
 def test_memory_in_swap_is_a_warning_and_gives_no_advice(results: Results, place: str) -> None:
