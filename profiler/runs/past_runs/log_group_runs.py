@@ -37,6 +37,7 @@ from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunSource,
+    UnreadGroup,
     are_of_run,
     no_progress,
     start_ns,
@@ -118,7 +119,7 @@ class LogGroupRuns(RunSource):
     ) -> None:
         self._trust = trust
         self._on_unread = on_unread
-        self.unread_groups: frozenset[str] = frozenset()
+        self.unread_groups: frozenset[UnreadGroup] = frozenset()
         self._missing: list[str] = []
         self._stream_prefix = stream_prefix
         # Without a time to start from. None: the last 30 days.
@@ -332,7 +333,7 @@ class LogGroupRuns(RunSource):
         if isinstance(error, MissingLogGroupError):
             self._missing.append(group)
         else:
-            self.unread_groups |= {group}
+            self.unread_groups |= {(self._trust.region, group)}
             self._on_unread(group, error)
 
     def _run_of(
