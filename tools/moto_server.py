@@ -31,6 +31,7 @@ from msgspec import Struct
 from werkzeug.serving import make_server
 
 from profiler import __version__
+from tools.local_answers import answer_here, answer_over_sockets, wsgi_answerer
 
 _STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -233,8 +234,9 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
     server = make_server(host, 0, app, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(_STOP_POLL_SECONDS,), daemon=True)
     thread.start()
+    url = f"http://{host}:{server.server_port}"
     try:
-        url = f"http://{host}:{server.server_port}"
+        answer_here(url, wsgi_answerer(app, url))
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
         _owned_resources.clear()
@@ -248,6 +250,7 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         with patched_moto(), by_physical_id, by_tag, by_start:
             yield FakeAws(url=url)
     finally:
+        answer_over_sockets(url)
         _client.cache_clear()
         server.shutdown()
         thread.join()

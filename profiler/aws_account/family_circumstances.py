@@ -103,13 +103,15 @@ def override_of_runs(
 
 
 def _own_limits_mb(record: Record, task_mb: float) -> Iterator[tuple[str, float]]:
-    """The limits of a run's containers below the task's memory, which bounds the others."""
+    """The limits of a run's containers below the task's memory, which bounds the others: whole
+    MiB, unlike a machine's memory.
+    """
     limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
     for container in record.containers:
         if container.metrics is not None:
             limits_mb.append((container.name, container.metrics.memory_size_mb))
     for name, limit_mb in limits_mb:
-        if limit_mb is not None and limit_mb < task_mb:
+        if limit_mb is not None and limit_mb < task_mb and float(limit_mb).is_integer():
             yield name, limit_mb
 
 

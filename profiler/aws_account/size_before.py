@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.aws_clients import error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
@@ -24,6 +25,8 @@ from profiler.sizing.sized_revision import (
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import definition_size
 
+# ECS's code for a definition that does not exist.
+_NO_SUCH_REVISION = "ClientException"
 # The revisions of ours that are followed back to one that is not ours.
 _OWN_REVISIONS = 2
 
@@ -54,11 +57,17 @@ class EarlierRevisions(Struct, frozen=True):
         return f"{(self.newest.arn or '').rpartition(':')[0]}:{revision}"
 
     def read(self, revision: str) -> TaskDefinitionDocument | None:
-        """An earlier revision; None if it cannot be read, such as after its deletion."""
+        """An earlier revision; None if it was deleted, or not read because of the limit of reads.
+
+        Raises TaskProfilerError if AWS may return it later.
+        """
         name = f"{self.family}:{revision}"
         try:
             return read_document(self.describe(name), name)
-        except TaskProfilerError:
+        except TaskProfilerError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_REVISION:
+                raise
             return None
 
     def old_size(self) -> OldSize:
@@ -84,6 +93,11 @@ class EarlierRevisions(Struct, frozen=True):
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} says {shown}, which Fargate does not have: set the size "
                 "by hand."
+            )
+        if self.number.isdecimal() and int(before.revision) >= int(self.number):
+            raise TaskProfilerError(
+                f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is no "
+                "earlier revision, so somebody changed the tag: set the size by hand."
             )
         return OldSize(size=before.size, definition=None if old is None else old.definition)
 

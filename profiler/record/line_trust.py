@@ -318,10 +318,11 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
     """Which lines count for a reader of the log groups of one account and Region; None: it is
     unknown.
 
-    Without an account nothing is confirmed.
+    Without an account nothing is confirmed; ``problem`` is why AWS did not say it, as a sentence.
     """
 
     account_id: str | None = None
+    problem: str | None = None
     region: str | None = None
     groups: TrustedGroups = TrustedGroups()
 

@@ -229,6 +229,20 @@ def test_a_log_group_that_cannot_be_read_in_another_region_stops_its_own_family_
         assert "Its log group /ecs/west could not be read" in done.stderr + done.stdout
 
 
+def test_without_a_known_account_nothing_is_changed_and_the_sentence_says_why(
+    account: Account, proxy: AwsProxy
+) -> None:
+    proxy.refused = {"GetCallerIdentity"}
+    plan = account.command("taskdef", "resize", "a")
+    assert plan.returncode == 0
+    assert "so no run is confirmed: AWS refused" in plan.stderr
+    done = account.command("taskdef", "resize", "a", "--register")
+    assert done.returncode == 1
+    assert "so no run is confirmed: AWS refused" in done.stderr
+    assert "/ecs/a could not be read, so nothing was changed" in done.stderr
+    assert account.newest("a") == [1]
+
+
 def test_without_credentials_the_sentence_says_so(account: Account) -> None:
     none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_DISABLED": "1"}
     done = account.command("taskdef", "resize", "a", **none)

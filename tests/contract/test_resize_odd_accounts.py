@@ -98,14 +98,19 @@ def test_a_size_holds_the_limit_that_an_unknown_starter_gives_to_a_container(
     assert rows["control"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
-def test_the_limit_of_an_earlier_revision_is_nobodys_override(account: Account) -> None:
+def test_the_limit_of_an_earlier_revision_or_of_a_machine_is_nobodys_override(
+    account: Account,
+) -> None:
     unlimited = {name: value for name, value in BATCH.items() if name != "memory"}
+    account.family("machine", containerDefinitions=[unlimited, MONITOR])
+    account.runs("machine", 25, metrics={"memory_size_mb": 1937.4})
     account.family("limited")
     account.runs("limited", 25, metrics={"memory_size_mb": 1900})
     account.family("limited", containerDefinitions=[unlimited, MONITOR])
     account.runs("limited", 5, revision=2)
     rows = registered(account)
     assert rows["limited"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+    assert rows["machine"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunSource,
+    UnreadGroup,
     are_of_run,
     no_progress,
     start_ns,
@@ -118,7 +119,7 @@ class LogGroupRuns(RunSource):
     ) -> None:
         self._trust = trust
         self._on_unread = on_unread
-        self.unread_groups: frozenset[str] = frozenset()
+        self.unread_groups: frozenset[UnreadGroup] = frozenset()
         self._missing: list[str] = []
         self._stream_prefix = stream_prefix
         # Without a time to start from. None: the last 30 days.
@@ -133,6 +134,8 @@ class LogGroupRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable = 0
         self._untrusted = 0
+        # Why runs are not confirmed that would be.
+        self._unvouched: str | None = None
         self._invalid_times = 0
         self._limit: str | None = None
         self.place = first_names(groups)
@@ -140,6 +143,8 @@ class LogGroupRuns(RunSource):
     @property
     def notes(self) -> Sequence[str]:
         notes: list[str] = []
+        if self._unvouched is not None:
+            notes.append(self._unvouched)
         if self._limit is not None:
             notes.append(self._limit)
         skipped = (
@@ -153,6 +158,11 @@ class LogGroupRuns(RunSource):
         if self._missing:
             notes.append(f"No run is read from {first_names(self._missing)}: no such log group.")
         return tuple(notes)
+
+    @property
+    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``notes``
+        """All, if nobody can act on the runs because their account is unknown."""
+        return () if self._unvouched is None else (self.place,)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
@@ -323,7 +333,7 @@ class LogGroupRuns(RunSource):
         if isinstance(error, MissingLogGroupError):
             self._missing.append(group)
         else:
-            self.unread_groups |= {group}
+            self.unread_groups |= {(self._trust.region, group)}
             self._on_unread(group, error)
 
     def _run_of(
@@ -426,6 +436,8 @@ class LogGroupRuns(RunSource):
             if verdict.invalid is not None:
                 self._invalid_times += 1
             return None
+        if verdict.is_confirmed and self._trust.account_id is None:
+            self._unvouched = self._trust.problem
         return _FoundLine(
             number=kept.add(content),
             key=_key(line.head),
