@@ -421,8 +421,9 @@ class ProcessCollector:
             began_ns = self._machine.own_cpu_ns()
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
-        # A kill is counted before its process has ended, so after an end, the count is read again.
-        if self._host_kills is None or snapshot.ended or group is None:
+        # A kill is counted before its process has ended: after an end, the count is read again.
+        may_have_unseen_end = group is None and snapshot.missed_pids > 0
+        if self._host_kills is None or snapshot.ended or may_have_unseen_end:
             self._host_kills = self._machine.oom_kills()
         with self._lock:
             tracked.batch.add(

@@ -464,12 +464,17 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "group_of", "kill_counts"),
-    [((), group(), 1), ((process(8),), group(), 2), ((), None, 2)],
-    ids=["nothing ended", "a process ended", "without a group"],
+    ("news", "group_of", "kill_counts"),
+    [
+        ({}, group(), 1),
+        ({"ended": (process(8),)}, group(), 2),
+        ({}, None, 1),
+        ({"missed_pids": 1}, None, 2),
+    ],
+    ids=["nothing ended", "a process ended", "without a group", "without a group, one was missed"],
 )
 def test_the_machines_kills_are_read_once_a_tick_unless_one_may_be_the_batchs(
-    ended: tuple[ProcessReading, ...], group_of: GroupReading | None, kill_counts: int
+    news: dict[str, Any], group_of: GroupReading | None, kill_counts: int
 ) -> None:
     counted: list[float] = []
 
@@ -480,7 +485,7 @@ def test_the_machines_kills_are_read_once_a_tick_unless_one_may_be_the_batchs(
     fakes = CollectedBatch(
         group=None if group_of is None else lambda _: group_of,
         host_kills=host_kills,
-        snapshot=lambda _: replace(alone(process()), ended=ended),
+        snapshot=lambda _: replace(alone(process()), **news),
     )
     fakes.collector.on_batch_started(replace(BATCH, docker_id="other"))
     fakes.run(3)
