@@ -31,7 +31,7 @@ _figures = partial(process_figures, max_seconds=20.0, max_memory_mib=200.0)
 _DOCUMENTS_A_REQUEST = 2_000
 _READ_WINDOWS = """
 import sys, requests
-from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.search_servers import ClusterServer

@@ -62,7 +62,7 @@ from profiler.record.stopped_task import parse_stopped_task, unusable_values
 if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.instance_monitors import InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
-    from profiler.schedules.schedule_model import RuleMemory, TaskMemory
+    from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
 # Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running
@@ -481,7 +481,8 @@ def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of
     finished notices.
     """
-    from profiler.schedules.schedule_model import RuleMemory, TaskMemory  # as in watch_schedules
+    # As in watch_schedules.
+    from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
     return TaskMemory(), RuleMemory(), set()
 

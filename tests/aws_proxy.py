@@ -4,8 +4,6 @@ know.
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 from subprocess import CompletedProcess
 from typing import Any
@@ -15,9 +13,11 @@ import requests
 
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
+from tools.local_answers import LocalRequest, answer_here, answer_over_sockets, local_answer
 from tools.moto_server import FakeAws
 
-Answer = tuple[int, dict[str, str], bytes]
+Answer = tuple[int, Mapping[str, str], bytes]
+Request = BaseHTTPRequestHandler | LocalRequest
 # Of an operation that moto does not know, or what makes it of the request.
 Reply = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
 _USER = "User: arn:aws:sts::123456789012:assumed-role/ci/session"
@@ -54,6 +54,7 @@ class AwsProxy(FakeHttpServer):
         answers: Mapping[str, Reply] | None = None,
     ) -> None:
         super().__init__()
+        answer_here(self.url, self.answer)
         self._target = target
         self._throttled_share = throttled_share
         self._page_size = page_size
@@ -66,7 +67,11 @@ class AwsProxy(FakeHttpServer):
         self.throttled = 0
         self.before: Callable[[str, bytes], None] = lambda _operation, _body: None
 
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
+    def close(self) -> None:
+        answer_over_sockets(self.url)
+        super().close()
+
+    def answer(self, request: Request, body: bytes) -> Answer:
         path, _, query = request.path.partition("?")
         operation = (
             request.headers.get("X-Amz-Target", "").rpartition(".")[2]
@@ -105,21 +110,13 @@ class AwsProxy(FakeHttpServer):
             return f"logs:{operation}"
         return ""
 
-    def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
-        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-        connection = HTTPConnection(self._target.removeprefix("http://"), timeout=120)
-        with closing(connection):
-            connection.request(request.command, path, body, headers)
-            passed = connection.getresponse()
-            return (
-                passed.status,
-                {"Content-Type": passed.headers.get("Content-Type", "")},
-                passed.read(),
-            )
+    def _passed(self, request: Request, path: str, body: bytes) -> Answer:
+        host = self._target.removeprefix("http://")
+        sent = LocalRequest(host=host, command=request.command, path=path, headers=request.headers)
+        status, headers, content = local_answer(self._target, sent, body)
+        return status, {"Content-Type": headers.get("Content-Type", "")}, content
 
-    def _page(
-        self, request: BaseHTTPRequestHandler, operation: str, body: bytes, query: str
-    ) -> Answer:
+    def _page(self, request: Request, operation: str, body: bytes, query: str) -> Answer:
         """One page of moto's complete list; the token is the index of the page's first item."""
         field, token = _LISTS[operation]
         path = request.path.partition("?")[0]
@@ -134,7 +131,6 @@ class AwsProxy(FakeHttpServer):
             path = f"{path}?{urlencode(given)}"
         else:
             body = json.dumps(given).encode()
-            del request.headers["Content-Length"]
         status, headers, content = self._passed(request, path, body)
         answered = json.loads(content)
         if status != requests.codes.ok:

@@ -6,15 +6,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.hooks import EventAliaser
-from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
+from tests.botocore_caches import cached_botocore
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.terminals import Pipe
@@ -136,24 +134,9 @@ def inherited_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def botocore_models() -> Iterator[None]:
-    """Parse botocore's files and the names of its events once, and not for each new session, as
-    of `mock_aws`.
-    """
-    load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
-    alias = EventAliaser._alias_event_name
-    loader = JSONFileLoader()
-    loaded = cache(lambda path: load_file(loader, path))
-    JSONFileLoader.load_file = lambda _loader, path: loaded(path)
-    listed = cache(lambda paths, kind: list_services(Loader(extra_search_paths=list(paths)), kind))
-    Loader.list_available_services = lambda loader, type_name: listed(
-        tuple(loader.search_paths), type_name
-    )
-    aliaser = EventAliaser(None)
-    EventAliaser._alias_event_name = lambda _aliaser, name: alias(aliaser, name)
-    yield
-    JSONFileLoader.load_file, Loader.list_available_services = load_file, list_services
-    EventAliaser._alias_event_name = alias
+def botocore_caches() -> Iterator[None]:
+    with cached_botocore():
+        yield
 
 
 @pytest.fixture

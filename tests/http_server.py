@@ -4,6 +4,7 @@ import gzip
 import json
 import ssl
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,7 +70,7 @@ class FakeHttpServer:
 
     def answer(
         self, request: BaseHTTPRequestHandler, body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
+    ) -> tuple[int, Mapping[str, str], bytes]:
         raise NotImplementedError
 
     def use_tls(self, context: ssl.SSLContext) -> None:

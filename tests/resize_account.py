@@ -172,7 +172,14 @@ class Account:
         """The numbers of the families' newest revisions."""
         return [self.described(name)[0]["revision"] for name in names]
 
-    def schedule(self, name: str, definition: str, source: object = None, **more: Any) -> None:
+    def schedule(
+        self,
+        name: str,
+        definition: str,
+        source: object = None,
+        expression: str = "cron(0 3 * * ? *)",
+        **more: Any,
+    ) -> None:
         """A schedule that starts a definition each night, with an input."""
         target = {
             "Arn": CLUSTER,
@@ -183,7 +190,7 @@ class Account:
             target["Input"] = source if isinstance(source, str) else json.dumps(source)
         self.aws.client("scheduler").create_schedule(
             Name=name,
-            ScheduleExpression="cron(0 3 * * ? *)",
+            ScheduleExpression=expression,
             FlexibleTimeWindow={"Mode": "OFF"},
             Target=target,
             **more,

@@ -8,7 +8,7 @@ from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.line_trust import AccountTrust, TrustedGroups
-from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.family_evidence import UsualDurations
 from tests.fakes import FakeClock
 from tests.run_sources import log_event
 

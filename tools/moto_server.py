@@ -3,6 +3,7 @@
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -24,10 +25,13 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
+from moto.scheduler.exceptions import ValidationException
+from moto.scheduler.models import Schedule, scheduler_backends
 from msgspec import Struct
 from werkzeug.serving import make_server
 
 from profiler import __version__
+from tools.local_answers import answer_here, answer_over_sockets, wsgi_answerer
 
 _STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -202,6 +206,25 @@ def start_by_schedule(
     )
 
 
+_update_schedule = Schedule.update
+
+
+def _update_as_aws(schedule: Any, **content: Any) -> None:
+    """As UpdateSchedule: a start date that has passed is refused, which moto does for new
+    schedules with a cron expression alone.
+    """
+    start = content["start_date"]
+    if start is not None and float(start) < time.time() - 300:
+        raise ValidationException("The StartDate you specify cannot be earlier than 5 minutes ago.")
+    _update_schedule(schedule, **content)
+
+
+def begin_schedule_long_ago(name: str, account: str = "123456789012") -> None:
+    """Give a schedule a start date that has passed, as it has after some time."""
+    schedule = scheduler_backends[account]["us-east-1"].get_schedule("default", name)
+    schedule.start_date = "1767225600"
+
+
 @contextlib.contextmanager
 def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
     """Run a server on a free port, with nothing in it, for the length of the block; one at a
@@ -211,8 +234,9 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
     server = make_server(host, 0, app, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(_STOP_POLL_SECONDS,), daemon=True)
     thread.start()
+    url = f"http://{host}:{server.server_port}"
     try:
-        url = f"http://{host}:{server.server_port}"
+        answer_here(url, wsgi_answerer(app, url))
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
         _owned_resources.clear()
@@ -222,9 +246,11 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_tag = patch.object(
             ResourceGroupsTaggingAPIResponse, "get_resources", _tagged_definitions
         )
-        with patched_moto(), by_physical_id, by_tag:
+        by_start = patch.object(Schedule, "update", _update_as_aws)
+        with patched_moto(), by_physical_id, by_tag, by_start:
             yield FakeAws(url=url)
     finally:
+        answer_over_sockets(url)
         _client.cache_clear()
         server.shutdown()
         thread.join()

@@ -30,7 +30,7 @@ from profiler.record.record_model import Report, encode
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
-from profiler.runs.past_runs.families import evidence_of_past_runs
+from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import steps_of_record
 from tools import example_documents

@@ -7,7 +7,7 @@ from collections import deque
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.worth_a_word import QUIET_VCPU
+from profiler.record.mention_limits import QUIET_VCPU
 
 QUIET_BYTES_PER_SECOND = 1024
 # The steps in which polls are searched, and the number of steps that define the usual level. In

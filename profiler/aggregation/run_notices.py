@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime, NoticeReading
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.mention_limits import QUIET_VCPU, wait_in_words
 from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB, VCPU_DIGITS, format_count, format_duration, format_memory
-from profiler.record.worth_a_word import QUIET_VCPU, wait_in_words
 
 if TYPE_CHECKING:
     from profiler.readers.linux.waited_target import Wait

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.record.mention_limits import SATURATED_SHARE
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.worth_a_word import SATURATED_SHARE
 
 # A task uses all of a size from SATURATED_SHARE of it on, and exceeds it above the inverse margin.
 _EXCEEDED = 1.05

@@ -19,9 +19,9 @@ from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.mention_limits import is_cpu_wait_partial
 from profiler.record.record_model import Record
 from profiler.record.units import format_percent
-from profiler.record.worth_a_word import is_cpu_wait_partial
 
 # A sample covers up to this many intervals before it, and this time in any case. The rest is a gap:
 # a pause that limits the profiler's cost, or a late reading.

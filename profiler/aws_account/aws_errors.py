@@ -27,6 +27,9 @@ _NOT_FOUND = frozenset({"ResourceNotFoundException", "404"})
 _KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
 # Of reading, and of subscriptions, in CloudWatch Logs. The error's code depends on the operation.
 _LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
+# ECS's ClientException for two registrations of one family at once, and EventBridge's
+# ConcurrentModificationException.
+_AT_ONCE = re.compile("concurrent", re.IGNORECASE)
 # IAM's sentence contains the refused action, such as the permission to pass a role.
 _REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 UNKNOWN_REGION = "the Region is unknown: use --region, or set AWS_REGION."
@@ -114,12 +117,8 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
         )
     elif code in _UNKNOWN_KEY:
         sentence = f"AWS refused ({code}): check the credentials, or choose others with --profile."
-    elif is_throttled(code):
-        sentence = (
-            f"AWS returned {code} ({message}), because there are too many calls: wait a minute."
-        )
-    elif status >= SERVER_FAULT:
-        sentence = f"AWS failed ({answer}): try again in a minute."
+    elif is_throttled(code) or _AT_ONCE.search(answer) or status >= SERVER_FAULT:
+        sentence = _passing_refusal(code, message, answer)
     elif _KEY_ERROR.search(code):
         sentence = (
             f"AWS KMS refused ({answer}): check the key's state, and allow kms:Decrypt and "
@@ -132,6 +131,18 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     elif code == "ValidationError":
         sentence = f"{message}."  # CloudFormation's own sentence
     return sentence
+
+
+def _passing_refusal(code: str, message: str, answer: str) -> str:
+    """The cause of an answer that AWS will not give again later."""
+    if is_throttled(code):
+        return f"AWS returned {code} ({message}), because there are too many calls: wait a minute."
+    if _AT_ONCE.search(answer):
+        return (
+            f"AWS refused ({answer}), because somebody else changes it at this moment: try again "
+            "in a minute."
+        )
+    return f"AWS failed ({answer}): try again in a minute."
 
 
 def _needed_action(message: str, permission: str) -> str:

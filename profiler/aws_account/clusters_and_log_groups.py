@@ -15,6 +15,7 @@ from profiler.aws_account.registered_definitions import (
     read_items,
 )
 from profiler.core.aws_clients import AwsClient
+from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
@@ -48,8 +49,7 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
     with suppress(TaskProfilerError), aws_errors("The clusters"):  # each step says what is refused
         ecs = open_client("ecs")
         region = ecs.meta.region_name
-        for start in range(0, len(names), _MAX_CLUSTERS):
-            asked = names[start : start + _MAX_CLUSTERS]
+        for asked in batches(names, _MAX_CLUSTERS):
             answer = ecs.describe_clusters(clusters=asked)
             known_names: set[str] = set()
             for cluster in answer["clusters"]:

@@ -2,7 +2,7 @@
 override, what starts it, and who owns it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +15,9 @@ from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.json_fields import mapping, text
+from profiler.record.record_model import Record
 from profiler.schedules.due_times import shortest_gap_ms
+from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
 from profiler.task_definitions.containers import read_containers, roles_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
@@ -26,13 +28,15 @@ from profiler.task_definitions.size_changes import (
 )
 
 OFF_TAG = f"{TAG_PREFIX}resize"
+# YAML reads ``off`` without quotes as false, and CloudFormation makes a text of that.
+_OFF_WORDS = frozenset({"off", "false", "no"})
 _CPU_UNITS = 1024
 
 
 def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     """What a definition alone says."""
     platform = mapping(document.definition.get("runtimePlatform"))
-    is_off = document.tags.get(OFF_TAG) == "off"
+    is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
     return Circumstances(
         operating_system=text(platform.get("operatingSystemFamily")),
         off_tag=OFF_TAG if is_off else None,
@@ -68,6 +72,47 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
             is_fixed = container.name == monitor or container.name in self.overrides.containers
             units += container.cpu_units if is_fixed else min(container.cpu_units, LEAST_CPU_UNITS)
         return units
+
+
+def override_of_runs(
+    document: TaskDefinitionDocument, window: FamilyWindow, seen: SeenMemory
+) -> TargetOverride | None:
+    """What starts the runs of the newest revision, if it gives containers other limits than the
+    definition: Step Functions and other programs may do so, and say it nowhere.
+    """
+    size = definition_size(document.definition)
+    revision = (document.arn or "").rpartition(":")[2]
+    defined_mb = {
+        container.name: container.memory_mb for container in read_containers(document.definition)
+    }
+    limits_mb: dict[str, float] = {}
+    at_size = window.sizes.get(size)
+    for run in () if at_size is None else at_size.newest.items():
+        if run.record.revision != revision:
+            continue
+        for name, limit_mb in _own_limits_mb(run.record, size.memory_mb or 0):
+            if name in defined_mb and defined_mb[name] != limit_mb:
+                limits_mb[name] = max(limits_mb.get(name, 0), limit_mb)
+    if not limits_mb:
+        return None
+    overrides = SizeOverrides(
+        containers={name: {"memory": round(limit_mb)} for name, limit_mb in limits_mb.items()}
+    )
+    least_mb = overrides.least_memory_mb(document.definition, seen)
+    return TargetOverride(target="what starts its runs", least_memory_mb=least_mb)
+
+
+def _own_limits_mb(record: Record, task_mb: float) -> Iterator[tuple[str, float]]:
+    """The limits of a run's containers below the task's memory, which bounds the others: whole
+    MiB, unlike a machine's memory.
+    """
+    limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
+    for container in record.containers:
+        if container.metrics is not None:
+            limits_mb.append((container.name, container.metrics.memory_size_mb))
+    for name, limit_mb in limits_mb:
+        if limit_mb is not None and limit_mb < task_mb and float(limit_mb).is_integer():
+            yield name, limit_mb
 
 
 class FamilyAccount(Struct, frozen=True, kw_only=True):

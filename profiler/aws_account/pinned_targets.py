@@ -151,5 +151,5 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         owner = None if self.owners is None else self.owners.of_target(current)
         if owner is not None:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
-        schedules.move(current, arn)
-        return "moved", f"moved {current.title} to {revision_of(arn)}"
+        without = schedules.move(current, arn)
+        return "moved", f"moved {current.title} to {revision_of(arn)}{without}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
+from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import family_of
 
 _SERVICES_PER_CALL = 10
@@ -47,8 +48,7 @@ def read_services(client: AwsClient, cluster: str, **selection: str) -> Iterator
     Raises boto3's errors.
     """
     arns = [*read_items(client, "list_services", "serviceArns", cluster=cluster, **selection)]
-    for start in range(0, len(arns), _SERVICES_PER_CALL):
-        chunk = arns[start : start + _SERVICES_PER_CALL]
+    for chunk in batches(arns, _SERVICES_PER_CALL):
         yield from client.describe_services(cluster=cluster, services=chunk)["services"]
 
 

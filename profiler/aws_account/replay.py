@@ -20,6 +20,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
+from profiler.core.bounded_batches import divide
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
@@ -141,17 +142,10 @@ def split_into_payloads(events: Iterable[_Event]) -> Iterator[list[_Event]]:
     for event in sorted(events, key=itemgetter("timestamp")):
         streams.setdefault(event["logStreamName"], []).append(event)
     for stream in streams.values():
-        batch: list[_Event] = []
-        size_bytes = 0
-        for event in stream:
-            event_bytes = len(event["message"].encode()) + _EVENT_OVERHEAD_BYTES
-            if batch and size_bytes + event_bytes > MAX_PAYLOAD_BYTES:
-                yield batch
-                batch = []
-                size_bytes = 0
-            batch.append(event)
-            size_bytes += event_bytes
-        yield batch
+        sized = (
+            (event, len(event["message"].encode()) + _EVENT_OVERHEAD_BYTES) for event in stream
+        )
+        yield from divide(sized, max_bytes=MAX_PAYLOAD_BYTES)
 
 
 def build_subscription_event(events: Sequence[_Event], group: str, owner: str) -> dict[str, object]:

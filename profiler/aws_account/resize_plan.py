@@ -5,7 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
+from profiler.aws_account.family_circumstances import (
+    FamilyAccount,
+    circumstances_of,
+    override_of_runs,
+)
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import arn_account, arn_region
@@ -113,6 +117,10 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         circumstances = circumstances_of(document)
         if self.account is not None:
             circumstances = self.account.circumstances(case.family, document, case.seen)
+            of_runs = override_of_runs(document, case.window, case.seen)
+            if of_runs is not None:
+                overrides = (*circumstances.overrides, of_runs)
+                circumstances = replace(circumstances, overrides=overrides)
             if not case.has_run_of_newest:
                 starters = self.account.starters_of_older(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
@@ -232,7 +240,7 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
         notes=(reason,),
         document=case.document,
         changed=ChangedDefinition(definition=case.document.definition),
-        resize=Resize(action="none", reason=reason, runs=case.window.counts.runs),
+        resize=Resize(action="none", reason=reason, runs=case.window.counts.tasks),
     )
 
 

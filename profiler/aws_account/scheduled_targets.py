@@ -13,8 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors, noted_errors
 from profiler.aws_account.registered_definitions import LastBody, revision_of
+from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
@@ -159,8 +160,10 @@ class Schedules:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
 
-    def move(self, target: ScheduledTarget, revision_arn: str) -> None:
-        """Let a target that was just read start another revision. Only its revision changes."""
+    def move(self, target: ScheduledTarget, revision_arn: str) -> str:
+        """Let a target that was just read start another revision. Only its revision changes, and
+        what the returned clause says, which begins with a comma.
+        """
         moved = f"{target.definition_arn.rpartition(':')[0]}:{revision_arn.rpartition(':')[2]}"
         with aws_errors(f"The {target.title} was not updated", _WRITE[target.kind]):
             if target.kind == "schedule":
@@ -171,8 +174,7 @@ class Schedules:
                 }
                 parameters = {**content["Target"][_PARAMETERS], _ARN: moved}
                 content["Target"] = {**content["Target"], _PARAMETERS: parameters}
-                self._scheduler.update_schedule(**content)
-                return
+                return self._update(target, content)
             content = {**target.content, _PARAMETERS: {**target.content[_PARAMETERS], _ARN: moved}}
             response = self._events.put_targets(
                 Rule=target.name, EventBusName=target.group, Targets=[content]
@@ -182,6 +184,22 @@ class Schedules:
                     f"The {target.title} was not updated ({failed.get('ErrorMessage')}): update "
                     "it by hand."
                 )
+        return ""
+
+    def _update(self, target: ScheduledTarget, content: dict[str, Any]) -> str:
+        """Update a schedule. AWS refuses a start date that has passed, even an unchanged one;
+        without it, a ``cron`` is due at the same times. Returns a clause about that.
+        """
+        if answer_unless(_is_passed_start, self._scheduler.update_schedule, **content) is not None:
+            return ""
+        if str(content["ScheduleExpression"]).lstrip().startswith("rate"):
+            raise TaskProfilerError(
+                f"The {target.title} was not updated, because AWS accepts no start date that has "
+                "passed, and without one its rate begins anew: update it by hand."
+            )
+        del content["StartDate"]
+        self._scheduler.update_schedule(**content)
+        return ", without its start date, which has passed"
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
@@ -274,6 +292,10 @@ class Schedules:
             if not page.get("NextToken"):
                 return
             token = {"NextToken": page["NextToken"]}
+
+
+def _is_passed_start(error: Exception) -> bool:
+    return error_code(error) == "ValidationException" and "StartDate" in str(error)
 
 
 def _started(target: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.aws_clients import error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
+    RESTORED_OVER,
     REVERTED_FROM,
     SizeBefore,
     SizedRevision,
@@ -24,6 +26,8 @@ from profiler.sizing.sized_revision import (
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import definition_size
 
+# ECS's code for a definition that does not exist.
+_NO_SUCH_REVISION = "ClientException"
 # The revisions of ours that are followed back to one that is not ours.
 _OWN_REVISIONS = 2
 
@@ -54,11 +58,17 @@ class EarlierRevisions(Struct, frozen=True):
         return f"{(self.newest.arn or '').rpartition(':')[0]}:{revision}"
 
     def read(self, revision: str) -> TaskDefinitionDocument | None:
-        """An earlier revision; None if it cannot be read, such as after its deletion."""
+        """An earlier revision; None if it was deleted, or not read because of the limit of reads.
+
+        Raises TaskProfilerError if AWS may return it later.
+        """
         name = f"{self.family}:{revision}"
         try:
             return read_document(self.describe(name), name)
-        except TaskProfilerError:
+        except TaskProfilerError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_REVISION:
+                raise
             return None
 
     def old_size(self) -> OldSize:
@@ -85,6 +95,11 @@ class EarlierRevisions(Struct, frozen=True):
                 f"The tag {RESIZED_FROM} says {shown}, which Fargate does not have: set the size "
                 "by hand."
             )
+        if self.number.isdecimal() and int(before.revision) >= int(self.number):
+            raise TaskProfilerError(
+                f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is no "
+                "earlier revision, so somebody changed the tag: set the size by hand."
+            )
         return OldSize(size=before.size, definition=None if old is None else old.definition)
 
     def owned_arns(self) -> Iterator[str]:
@@ -109,10 +124,7 @@ class EarlierRevisions(Struct, frozen=True):
 
         ``tagged``: the tags of the family's revisions of ours.
         """
-        number = int(self.number) if self.number.isdecimal() else 0
-        own = max(
-            (tagged_number for tagged_number in tagged if tagged_number < number), default=None
-        )
+        own = self._last_own(tagged)
         if own is None:
             return revision
         resized = size_before(tagged[own].get(RESIZED_FROM))
@@ -122,6 +134,19 @@ class EarlierRevisions(Struct, frozen=True):
         if document is None or resized.size != revision.size:
             return revision
         return replace(revision, overwritten=definition_size(document.definition))
+
+    def _last_own(self, tagged: Mapping[int, Mapping[str, str]]) -> int | None:
+        """The last revision before the newest that got a size from us, and was not hidden at
+        once by the copy of a deployment.
+        """
+        number = int(self.number) if self.number.isdecimal() else 0
+        hidden = {tags.get(RESTORED_OVER) for tags in tagged.values()}
+        own = None
+        for tagged_number, tags in sorted(tagged.items()):
+            is_sized = RESIZED_FROM in tags or REVERTED_FROM in tags
+            if tagged_number < number and is_sized and str(tagged_number) not in hidden:
+                own = tagged_number
+        return own
 
 
 def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:

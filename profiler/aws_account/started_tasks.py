@@ -12,6 +12,7 @@ from typing import Any
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
+from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS
@@ -78,8 +79,7 @@ def read_tasks(
         )
         arns |= dict.fromkeys(status_arns)
     listed = [*(arns | dict.fromkeys(also))]
-    for start in range(0, len(listed), _TASKS_PER_CALL):
-        chunk = listed[start : start + _TASKS_PER_CALL]
+    for chunk in batches(listed, _TASKS_PER_CALL):
         yield from ecs.describe_tasks(cluster=cluster, tasks=chunk, **include)["tasks"]
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
-from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -103,7 +103,7 @@ def _fits(containers: tuple[DefinedContainer, ...], size: TaskSize) -> bool:
 def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     """The sizes that a target sets in place of the definition's."""
     if target.request is not None:
-        return _of_template(json.dumps(_in_camel_case(target.request.get("Overrides"))))
+        return _of_template(json.dumps(uncapitalized(target.request.get("Overrides"))))
     started = target.content if target.kind == "rule" else target.content["Target"]
     transformer = mapping(started.get("InputTransformer"))
     if transformer:
@@ -113,17 +113,6 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     # Without an input, the rule's event is the input: no event has overrides at its top.
     source = text(started.get("Input")) or "{}"
     return _of_text(source) if target.kind == "rule" else _of_template(source)
-
-
-def _in_camel_case(value: object) -> object:
-    """A part of a universal target's request in RunTask's form: the names began with capitals."""
-    if isinstance(value, dict):
-        return {
-            f"{name[:1].lower()}{name[1:]}": _in_camel_case(item) for name, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_in_camel_case(item) for item in value]
-    return value
 
 
 def _of_template(template: str) -> SizeOverrides:

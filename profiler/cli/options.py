@@ -257,16 +257,8 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProofRequest:
-    """The options of ``setup proof``, as they were typed."""
+    """The other options of ``setup proof``, as they were typed."""
 
-    cluster: str
-    stack: str
-    like: str | None
-    subnets: str | None
-    security_groups: str | None
-    task_role: str | None
-    execution_role: str | None
-    image: str | None
     source: str | None
     keep: bool
     yes: bool

@@ -54,7 +54,7 @@ from profiler.record.family_identity import (
 )
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
-from profiler.runs.past_runs.families import FoundFamilies, read_families
+from profiler.runs.past_runs.family_evidence import FoundFamilies, read_families
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
 from profiler.sizing.advice import Advice, AdviceVerdict, advise, as_json

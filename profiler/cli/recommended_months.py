@@ -18,7 +18,7 @@ from profiler.schedules.due_times import due_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence, TasksRead
-from profiler.sizing.month import Month, MonthBasis, estimated_month, month_of_tasks
+from profiler.sizing.runs_a_month import Month, MonthBasis, estimated_month, month_of_tasks
 
 _BASES: Mapping[MonthBasis, str] = {
     "schedule": "by the schedules of {}",

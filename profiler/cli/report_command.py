@@ -42,7 +42,7 @@ from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageData, PageRequest, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
-from profiler.runs.past_runs.families import family_evidence, last_success
+from profiler.runs.past_runs.family_evidence import family_evidence, last_success
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.schedule_notices import due_ns

@@ -49,7 +49,7 @@ from profiler.core.timestamps import (
 )
 from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.family_evidence import UsualDurations
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import (
     CHANGED,

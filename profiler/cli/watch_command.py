@@ -63,7 +63,7 @@ from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import Distribution, Report, known_status, outcome
 from profiler.record.run_outcome import PREDICATES
 from profiler.record.units import format_count, format_duration, format_memory
-from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.family_evidence import UsualDurations
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 

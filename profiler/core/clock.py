@@ -94,7 +94,9 @@ class CpuBudget(Struct):
 class ClockJumpDetector(Struct):
     """Detects that the wall clock was set.
 
-    ``jumped_ns`` is the sum of all jumps; negative: it was set back.
+    ``_offset_ns`` is what the wall clock was ahead of the monotonic clock at the last check.
+    ``jumped_ns`` is the sum of all jumps; negative: it was set back. While the machine is
+    suspended, it goes on, and the monotonic clock does not.
     """
 
     _clock: Clock
@@ -119,3 +121,21 @@ class ClockJumpDetector(Struct):
             return 0
         self.jumped_ns += moved_ns
         return moved_ns
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence if the wall clock was set until the last check."""
+        if not self.jumped_ns:
+            return ()
+        direction = "back"
+        cause = ""
+        if self.jumped_ns > 0:
+            direction = "forward"
+            cause = ", or the machine was suspended"
+        return (
+            (
+                f"The wall clock was set {direction} by {abs(self.jumped_ns) / NS_PER_SECOND:.0f} "
+                f"s during the run{cause}: the time from startedAt to finishedAt differs by that "
+                "much from durationMs, which is right."
+            ),
+        )

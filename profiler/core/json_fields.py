@@ -1,7 +1,7 @@
 """Reads single fields of JSON from other programs. A field of the wrong type counts as absent."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -65,3 +65,14 @@ def integer(value: Json) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31:
         return value
     return None
+
+
+def uncapitalized(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
+    """The value with names that begin in lower case, as ECS's API has them; in the targets of
+    EventBridge they begin with capitals.
+    """
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: uncapitalized(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [uncapitalized(item) for item in value]
+    return value

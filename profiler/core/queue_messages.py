@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from profiler.core.aws_clients import AwsClient
+from profiler.core.bounded_batches import batches
 
 MESSAGES_PER_CALL = 10
 # A long poll asks all servers of the queue. A short one asks a few, and may find nothing in a queue
@@ -47,10 +48,8 @@ class HiddenMessages(Struct):
             {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
             for number, receipt in enumerate(self._receipts.values())
         ]
-        for start in range(0, len(entries), MESSAGES_PER_CALL):
-            self.sqs.change_message_visibility_batch(
-                QueueUrl=self.url, Entries=entries[start : start + MESSAGES_PER_CALL]
-            )
+        for part in batches(entries, MESSAGES_PER_CALL):
+            self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=part)
 
 
 @contextmanager

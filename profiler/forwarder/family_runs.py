@@ -18,11 +18,11 @@ from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sourc
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
+from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
 from profiler.record.units import MIB, as_number, format_value
 from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
-from profiler.record.worth_a_word import is_cpu_partial
 
 COMPARISON_SECONDS = 5.0
 # A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.

@@ -23,7 +23,7 @@ from profiler.core.aws_clients import (
     is_throttled,
 )
 from profiler.core.ecs_terms import task_id
-from profiler.core.json_fields import integer, mappings, text
+from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.text import on_one_line
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError
@@ -171,7 +171,7 @@ def run_task_request(
         "count": 1,
         "startedBy": f"{_RETRY_STARTER}{task.id[:_SHORT_ID_LENGTH]}",
         "clientToken": f"task-profiler-retry-{task.id}",
-        **_for_ecs(passed_on),
+        **uncapitalized(passed_on),
         "overrides": _with_memory(_input(started), batch, memory),
         "tags": [
             *_tags(parameters.get("Tags", ())),
@@ -207,21 +207,12 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
     return {**overrides, "containerOverrides": containers}
 
 
-def _for_ecs(value: Any) -> Any:  # noqa: ANN401  JSON of the API
-    """The value with the names that ECS uses, which begin in lower case."""
-    if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _for_ecs(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_for_ecs(item) for item in value]
-    return value
-
-
-def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  as above
+def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  JSON of the API
     """Tags have a key and a value; Scheduler also accepts objects whose names are the keys."""
     pairs: list[Mapping[str, str]] = []
     for tag in tags:
         if {name.lower() for name in tag} <= {"key", "value"}:
-            pairs.append(_for_ecs(tag))
+            pairs.append(uncapitalized(tag))
         else:
             pairs += [{"key": key, "value": value} for key, value in tag.items()]
     return pairs

@@ -37,11 +37,11 @@ from profiler.record.notice_model import (
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
+from profiler.schedules.remembered_tasks import RuleMemory
 from profiler.schedules.schedule_model import (
     SKEW_NS,
     ClusterTasks,
     DueTime,
-    RuleMemory,
     Schedule,
     StartedTask,
     did_start,

@@ -8,8 +8,8 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.optional_math import known
+from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.core.optional_math import known, known_values
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -95,7 +95,36 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         errors: _Errors = []
         settings = attempt(self.settings, errors)
+        wanted = settings or NoticeSettings()
         definition = known(self.describe, task.definition_arn)
+        ended, containers = self._judged(task, definition)
+        index = attempt(self.index, errors)
+        run_log = self.run_log(task, ended.container)
+        find_indexed = _indexed_report(index, ended)
+        ended = self._with_report(ended, containers, run_log, wanted, find_indexed)
+        if start_again is not None:
+            ended = replace(ended, retry=_retry(ended.confirmed, definition, start_again, errors))
+        indexed = index is not None and self._index(index, ended, errors)
+        ended = ended.confirmed
+        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
+        ended = replace(ended, report_line=_priced(ended, containers, run_log))
+        notice = ended
+        notified: ChannelKind | None = None
+        if settings is not None:
+            notice = self._with_details(ended, settings, index, run_log)
+            if should_notify(notice, settings):
+                notified = self._notify(notice, settings, errors)
+        status = ended.outcome.status
+        result = TaskStoppedResult(status=status, indexed=indexed, notified=notified)
+        self._print(notice, result, wanted.kibana_url, errors)
+        self.export(ended)
+        raise_errors(errors)
+        return result
+
+    def _judged(
+        self, task: StoppedTask, definition: Mapping[str, object] | None
+    ) -> tuple[EndedTask, TaskContainers]:
+        """How the task ended, by its event and its definition, and its containers."""
         identified = identify_containers(definition, task)
         outcome, batch = judge(task, identified)
         if len(identified.candidates) > 1:
@@ -105,66 +134,66 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
             )
         containers = replace(identified, batch=batch)
-        index = attempt(self.index, errors)
-        labels = docker_labels(definition, batch)
         ended = EndedTask(
             task=task,
             outcome=outcome,
             container=batch,
             monitor=containers.monitor or MONITOR_NAME,
             log=containers.batch_log,
-            labels=labels,
+            labels=docker_labels(definition, batch),
             resized_from=resized_from(definition),
         )
-        run_log = self.run_log(task, batch)
-        find_indexed = _indexed_report(index, ended)
-        wanted = settings or NoticeSettings()
+        return ended, containers
+
+    def _with_report(
+        self,
+        ended: EndedTask,
+        containers: TaskContainers,
+        run_log: ReportFinder,
+        wanted: NoticeSettings,
+        find_indexed: Callable[[], ReportLine | None] | None,
+    ) -> EndedTask:
+        """Add the report or the last checkpoint, and the other containers that have a report."""
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
         # hundred.
         is_read = (
             containers.monitor is not None
-            or not task.is_service_task
+            or not ended.task.is_service_task
             or should_notify(ended, wanted)
         )
-        streams = [
-            log
-            for log in (containers.batch_log, containers.monitor_log)
-            if is_read and log is not None
-        ]
+        streams: list[LogTarget] = []
+        if is_read:
+            streams += known_values((containers.batch_log, containers.monitor_log))
         is_expected = bool(streams) and self._has_monitor(ended, containers)
-        report_line = run_log.find(
+        line = run_log.find(
             streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed
         )
         if not run_log.has_time:
             self.warn(
-                f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
+                f"CloudWatch Logs throttles or is slow: the report of task {ended.task.id} was not "
                 "looked for everywhere."
             )
-        ended = replace(ended, report_line=report_line, report_log=containers.log_of(report_line))
-        other_runs = _other_runs(task, containers)
+        ended = replace(ended, report_line=line, report_log=containers.log_of(line))
+        other_runs = _other_runs(ended.task, containers)
         if other_runs and self._has_monitor(ended, containers):
             ended = replace(ended, also_reported=other_runs)
-        if start_again is not None:
-            ended = replace(ended, retry=_retry(ended.confirmed, definition, start_again, errors))
-        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
-        indexed = index is not None and self._index(index, ended, errors)
-        notified: ChannelKind | None = None
-        ended = ended.confirmed
-        ended = replace(ended, report_line=_priced(ended, containers, run_log))
-        notice = ended
-        if settings is not None:
-            if should_notify(notice, settings, if_unusual=True):
-                if outcome.status == "failure":
-                    notice = self._with_log_lines(notice, run_log, settings.log_lines)
-                if index is not None:
-                    notice = replace(notice, comparison=index.compare(notice))
-            if should_notify(notice, settings):
-                notified = self._notify(notice, settings, errors)
-        result = TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
-        self._print(notice, result, wanted.kibana_url, errors)
-        self.export(ended)
-        raise_errors(errors)
-        return result
+        return ended
+
+    def _with_details(
+        self,
+        ended: EndedTask,
+        settings: NoticeSettings,
+        index: Index | None,
+        run_log: ReportFinder,
+    ) -> EndedTask:
+        """What only the notice has, if there may be one: log lines, and a comparison."""
+        if not should_notify(ended, settings, if_unusual=True):
+            return ended
+        if ended.outcome.status == "failure":
+            ended = self._with_log_lines(ended, run_log, settings.log_lines)
+        if index is not None:
+            ended = replace(ended, comparison=index.compare(ended))
+        return ended
 
     def _has_monitor(self, ended: EndedTask, containers: TaskContainers) -> bool:
         """Whether the run was monitored.

@@ -12,6 +12,7 @@ from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import add_collected
+from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import first_names
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -78,7 +79,7 @@ class ReportBuilder(Struct, eq=False):
     """Builds the reports of one run that has started.
 
     ``request`` reads its ECS task, ``sizes`` are its limits. ``busy_before_ns`` is the CPU time
-    that all programs of the machine had used when it started.
+    that all programs of the machine had used when it started. ``clock_jumps`` are those since then.
     """
 
     _identity: RunIdentity
@@ -87,6 +88,7 @@ class ReportBuilder(Struct, eq=False):
     _request: BackgroundCall[Placement | None] | None
     _sizes: ResourceLimits
     _busy_before_ns: int | None
+    _clock_jumps: ClockJumpDetector
 
     # The run so far
 
@@ -207,7 +209,7 @@ class ReportBuilder(Struct, eq=False):
 
     def _warnings(self, ending: CommandExit) -> tuple[str, ...]:
         """What is missing in the record, and why."""
-        warnings = self._notices.warnings
+        warnings = self._notices.warnings + self._clock_jumps.warnings
         if self._sampler.samples.failures:
             warnings += ("The command's processes could not be read in /proc.",)
         if self._are_children_lost(ending):

@@ -8,6 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from profiler.collectors.collector import COMMAND
+from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.command_reader import UnrelatedChildren
@@ -69,8 +70,16 @@ class _Session:
             stuck_minutes=plan.stuck_minutes,
             expected_seconds=plan.expected_seconds,
         )
+        offset_ns = started.started_wall_ns - started.started_ns
+        self._clock_jumps = ClockJumpDetector(self._clock, offset_ns)
         self._reports = ReportBuilder(
-            identity, self._sampler, self._notices, request, self._sizes, read_busy_ns()
+            identity,
+            self._sampler,
+            self._notices,
+            request,
+            self._sizes,
+            read_busy_ns(),
+            self._clock_jumps,
         )
         self._has_shown = False
 
@@ -123,6 +132,7 @@ class _Session:
         """Read what the ended command has left, reap it, and build the report."""
         finished_ns = self._clock.monotonic_ns()
         finished_wall_ns = self._clock.wall_ns()
+        self._clock_jumps.check()
         self._sampler.read_ended(finished_ns, self._supervisor.reaped)
         ending = self._supervisor.finish()
         self._sampler.finish(finished_ns, ending.reaped)

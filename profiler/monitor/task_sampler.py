@@ -90,15 +90,6 @@ class OutputWarning:
         return RecordPart(warnings=tuple(sentences))
 
 
-def _clock_was_set(jumped_ns: int) -> str:
-    """The warning that the wall clock was set during the run."""
-    direction = "forward" if jumped_ns > 0 else "back"
-    return (
-        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the "
-        "run: times after it are off by that much; durations are corrected."
-    )
-
-
 def _shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
     """By how much the wall clock was set between the container's start and ``jumped_ns``."""
     if followed.shift_at_start_ns is None:
@@ -279,9 +270,9 @@ class TaskSampler:
         return True
 
     def _look_at_clock(self) -> None:
-        jumped_ns = self._clock_jumps.check()
-        if jumped_ns:
-            self._log.warning(_clock_was_set(jumped_ns))
+        if self._clock_jumps.check():
+            for warning in self._clock_jumps.warnings:
+                self._log.warning(warning)
 
     @property
     def is_batch_alone(self) -> bool:
@@ -306,9 +297,7 @@ class TaskSampler:
         """Sentences about the measurement of a container, for its record."""
         usage = followed.usage
         container = followed.container
-        sentences = []
-        if self._clock_jumps.jumped_ns:
-            sentences.append(_clock_was_set(self._clock_jumps.jumped_ns))
+        sentences = list(self._clock_jumps.warnings)
         if followed.is_listed and container.restart_count:
             times = "once" if container.restart_count == 1 else f"{container.restart_count} times"
             sentences.append(

@@ -14,6 +14,13 @@ from msgspec import Struct
 
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.mention_limits import (
+    MIN_WAIT_PERCENT,
+    PAST_WAITS,
+    WAIT_FOR_CPU,
+    is_cpu_partial,
+    is_cpu_wait_partial,
+)
 from profiler.record.metric_catalogue import Unit, reader, view_of
 from profiler.record.record_model import (
     Cost,
@@ -33,13 +40,6 @@ from profiler.record.units import (
     format_percent,
     format_usd,
     format_value,
-)
-from profiler.record.worth_a_word import (
-    MIN_WAIT_PERCENT,
-    PAST_WAITS,
-    WAIT_FOR_CPU,
-    is_cpu_partial,
-    is_cpu_wait_partial,
 )
 
 Bound = Literal["", "≥"]

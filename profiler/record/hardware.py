@@ -11,6 +11,15 @@ from profiler.core.optional_math import max_known, mean_known
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.mention_limits import (
+    MIN_GPU_IDLE_PERCENT,
+    MIN_WAIT_PERCENT,
+    PAST_WAITS,
+    SATURATED_PERCENT,
+    is_near_limit,
+    wait_in_words,
+    whole_cpu_seconds,
+)
 from profiler.record.record_model import (
     Distribution,
     Gpu,
@@ -26,15 +35,6 @@ from profiler.record.units import (
     format_percent,
     format_usd,
     format_vcpu,
-)
-from profiler.record.worth_a_word import (
-    MIN_GPU_IDLE_PERCENT,
-    MIN_WAIT_PERCENT,
-    PAST_WAITS,
-    SATURATED_PERCENT,
-    is_near_limit,
-    wait_in_words,
-    whole_cpu_seconds,
 )
 
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.

@@ -51,6 +51,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, task_id
+from profiler.core.text import names_in
 from profiler.core.timestamps import parse_datetime
 from profiler.record.activity_model import StacksLine
 from profiler.record.family_identity import matches_any
@@ -317,10 +318,11 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
     """Which lines count for a reader of the log groups of one account and Region; None: it is
     unknown.
 
-    Without an account nothing is confirmed.
+    Without an account nothing is confirmed; ``problem`` is why AWS did not say it, as a sentence.
     """
 
     account_id: str | None = None
+    problem: str | None = None
     region: str | None = None
     groups: TrustedGroups = TrustedGroups()
 
@@ -330,8 +332,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
 
 def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The globs of trusted log groups in ``TRUSTED_LOG_GROUPS``, separated by commas."""
-    words = environment.get("TRUSTED_LOG_GROUPS", "").split(",")
-    return tuple(word.strip() for word in words if word.strip())
+    return names_in(environment.get("TRUSTED_LOG_GROUPS", ""))
 
 
 def _foreign_arn(claim: LineClaim, account_id: str | None) -> str | None:

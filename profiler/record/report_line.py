@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
 from profiler.record.record_model import Number, Report
 from profiler.record.units import AT_LEAST
-from profiler.record.worth_a_word import is_cpu_partial
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the
 # catalogue's order.

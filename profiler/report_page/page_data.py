@@ -14,10 +14,10 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import parse_ns
 from profiler.record.fact_list import NUMBERS
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
+from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Record, Report, outcome
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
-from profiler.record.worth_a_word import NEAR_LIMIT_SHARE
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
@@ -30,7 +30,7 @@ from profiler.report_page.page_series import (
     to_json,
     without_none,
 )
-from profiler.runs.past_runs.families import evidence_of_past_runs
+from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
 from profiler.sizing.advice import advise, as_json

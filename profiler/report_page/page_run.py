@@ -9,6 +9,7 @@ from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_value
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
+from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
     Cost,
@@ -25,8 +26,8 @@ from profiler.record.record_model import (
     outcome,
 )
 from profiler.record.spot_price import is_on_spot
+from profiler.record.units import span_ms
 from profiler.record.unusual import usual_of
-from profiler.record.worth_a_word import is_cpu_partial
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -114,7 +115,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
-        peak_at=_ms_after(record.started_at, record.metrics.max_memory_used_at),
+        peak_at=span_ms(parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)),
         command=run.past.command,
         image=record.container.image,
         log_group=record.log_group,
@@ -160,18 +161,10 @@ def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
 
 
 def _notice_text(record: Record, notice: RaisedNotice) -> str:
-    after_ms = _ms_after(record.started_at, notice.at)
+    after_ms = span_ms(parse_ns(record.started_at), parse_ns(notice.at))
     if after_ms is None:
         return notice.kind
     return f"{notice.kind} at {elapsed(after_ms)}"
-
-
-def _ms_after(started_at: str | None, at: str | None) -> int | None:
-    started_ns = parse_ns(started_at)
-    at_ns = parse_ns(at)
-    if started_ns is None or at_ns is None or at_ns < started_ns:
-        return None
-    return (at_ns - started_ns) // NS_PER_MS
 
 
 def _process_rows(processes: Sequence[Process]) -> list[PageProcess]:

@@ -15,7 +15,7 @@ from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.equal_steps import length_of, padded
 from profiler.record.record_model import Distribution, Interval, Record, Report, Series
-from profiler.record.units import MIB, VCPU_DIGITS
+from profiler.record.units import MIB, VCPU_DIGITS, span_ms
 
 # The first values of a stored step are always written: end, CPU and memory. Later ones are omitted
 # from the end while they are None.
@@ -149,7 +149,8 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     by_end_ms: dict[int, Report] = {}
     for checkpoint in checkpoints:
         interval = checkpoint.record.interval or Interval()
-        end_ms = _elapsed_ms(checkpoint, interval.finished_at or checkpoint.time)
+        started_ns = parse_ns(checkpoint.record.started_at)
+        end_ms = span_ms(started_ns, parse_ns(interval.finished_at or checkpoint.time))
         if end_ms is not None:
             by_end_ms[end_ms] = checkpoint
     read_bytes = MonotonicCounter()
@@ -160,7 +161,8 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
         checkpoint = by_end_ms[end_ms]
         metrics = checkpoint.record.metrics
         interval = checkpoint.record.interval or Interval()
-        begun_ms = _elapsed_ms(checkpoint, interval.started_at)
+        started_ns = parse_ns(checkpoint.record.started_at)
+        begun_ms = span_ms(started_ns, parse_ns(interval.started_at))
         if begun_ms is not None and before_ms < begun_ms < end_ms:
             rows.append((begun_ms,))
         rows.append(
@@ -174,15 +176,6 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
         )
         before_ms = end_ms
     return _of_rows(rows)
-
-
-def _elapsed_ms(checkpoint: Report, time: str | None) -> int | None:
-    """A time in milliseconds after the run's start."""
-    start_ns = parse_ns(checkpoint.record.started_at)
-    at_ns = parse_ns(time)
-    if start_ns is None or at_ns is None or at_ns < start_ns:
-        return None
-    return (at_ns - start_ns) // NS_PER_MS
 
 
 def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:

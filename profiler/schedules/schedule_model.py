@@ -1,11 +1,7 @@
-"""Schedules that start ECS tasks, the tasks that they started, and what a process remembers of
-both.
-
-AWS forgets a stopped task after an hour, and does not return when a rule was changed.
-"""
+"""Schedules that start ECS tasks, and the tasks that they started."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -37,10 +33,6 @@ SKEW_NS = 60 * NS_PER_SECOND
 # EventBridge starts a task within a minute of its due time, and retries for at most a day.
 _PROMPT_NS = 60 * NS_PER_SECOND
 _MAX_RETRY_NS = NS_PER_DAY
-# A schedule retries for a day at most, and a flexible window lasts a day at most.
-_KEPT_NS = 2 * NS_PER_DAY
-# CloudTrail shows most calls within five minutes.
-_SETTLED_NS = 15 * 60 * NS_PER_SECOND
 # EventBridge needs a moment to use a change.
 EFFECTIVE_NS = 60 * NS_PER_SECOND
 
@@ -222,72 +214,3 @@ def assign_tasks(
                 slot.tasks.append(task)
                 slot.tasks.sort(key=lambda other: other.created_ns)
                 break
-
-
-class TaskMemory(Struct):
-    """Adds the tasks that were read before to those that were read now."""
-
-    _clusters: dict[str, ClusterTasks] = {}
-
-    def add(self, clusters: Mapping[str, ClusterTasks]) -> dict[str, ClusterTasks]:
-        """Remember the tasks of clusters. Returns the clusters with all tasks that are known."""
-        merged: dict[str, ClusterTasks] = {}
-        for arn, cluster in clusters.items():
-            merged[arn] = _merged(self._clusters.get(arn), cluster)
-            if merged[arn].tasks is not None:
-                self._clusters[arn] = merged[arn]
-        return merged
-
-
-def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
-    """A gap of more than an hour between two readings hides tasks, so the earlier ones do not
-    count then.
-    """
-    if (
-        before is None
-        or before.tasks is None
-        or now.tasks is None
-        or before.read_ns < now.known_since_ns
-    ):
-        return now
-    oldest_ns = now.read_ns - _KEPT_NS
-    tasks: dict[str, StartedTask] = {}
-    for task in before.tasks:
-        if task.stopped_ns is not None and task.stopped_ns > oldest_ns:
-            tasks[task.arn] = task
-    for task in now.tasks:
-        tasks[task.arn] = task
-    return ClusterTasks(
-        tasks=tuple(tasks.values()),
-        read_ns=now.read_ns,
-        known_since_ns=max(before.known_since_ns, oldest_ns),
-    )
-
-
-class RuleMemory(Struct):
-    """Keeps the time since which each rule was seen without a change."""
-
-    _since_ns: dict[Schedule, int] = {}
-
-    def add(self, schedules: Iterable[Schedule], now_ns: int) -> None:
-        """Remember the rules that were read now. One that is not among them counts as new later."""
-        since_ns: dict[Schedule, int] = {}
-        for schedule in schedules:
-            if schedule.kind == "rule":
-                since_ns[schedule] = self._since_ns.get(schedule, now_ns)
-        self._since_ns = since_ns
-
-    def is_settled(self, schedule: Schedule, now_ns: int) -> bool:
-        """Whether CloudTrail shows every change that has an effect on earlier due times."""
-        return (
-            schedule.kind != "rule" or now_ns - self._since_ns.get(schedule, now_ns) >= _SETTLED_NS
-        )
-
-    def was_seen_before(self, schedule: Schedule, due_ns: int) -> bool:
-        """Whether the schedule is unchanged since before the due time.
-
-        AWS returns the change of schedules only.
-        """
-        return (
-            schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - EFFECTIVE_NS
-        )

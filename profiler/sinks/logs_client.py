@@ -11,11 +11,7 @@ import msgspec
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
-from profiler.core.aws_clients import (
-    AwsClient,
-    bounded_config,
-    open_session,
-)
+from profiler.core.aws_clients import AwsClient, bounded_config, open_session
 from profiler.sinks.upload_failures import (
     CONNECT_TIMEOUT_SECONDS,
     READ_TIMEOUT_SECONDS,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
+from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
     Number,
     Recommendation,
@@ -28,13 +29,12 @@ from profiler.record.units import (
     format_percent,
     format_usd,
 )
-from profiler.record.worth_a_word import is_near_limit
 from profiler.sizing.advice_reasons import reasons
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
-from profiler.sizing.month import Month, measured_month
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
+from profiler.sizing.runs_a_month import Month, measured_month
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 # What the runs say about the current size.

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known_values, max_known, mean_known, min_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.hardware import WHOLE_INSTANCE, short_processor_name
+from profiler.record.mention_limits import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.record_model import (
     Distribution,
     Metrics,
@@ -24,7 +25,6 @@ from profiler.record.record_model import (
     known_peak_source,
 )
 from profiler.record.task_needs import memory_of, size_of
-from profiler.record.worth_a_word import SATURATED_PERCENT, counted_cpu_wait, is_cpu_wait_partial
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.run_facts import (
     RunFacts,

@@ -124,7 +124,7 @@ class FamilyWindow:
 
     def close(self) -> None:
         """Add the newest runs from before the span, if it has fewer than ``min_runs``."""
-        missing = self.span.min_runs - self.counts.runs
+        missing = self.span.min_runs - self.counts.tasks
         older = sorted(self.older, key=lambda item: (item[1].began_ns, item[0]))
         if missing > 0:
             for identity, run in older[-missing:]:

@@ -120,10 +120,13 @@ class ResizeCase:
 
     @cached_property
     def judging_runs(self) -> int:
-        """The number of runs that may call for a change: those since the last change."""
+        """The number of runs that may call for a change: those since the last change.
+
+        A task of several containers with reports is one run here.
+        """
         if self.revision.resized_from is not None:
-            return self.own.counts.runs
-        return self.runs.counts.runs
+            return self.own.counts.tasks
+        return self.runs.counts.tasks
 
     @property
     def newest_record(self) -> Record | None:
@@ -260,7 +263,7 @@ class ResizeCase:
         days = 0.0
         if since_ns is not None:
             days = (self.window.span.now_ns - since_ns) / NS_PER_DAY
-        return counts.runs < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
+        return counts.tasks < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
 
     def has_failed_before(self, size: TaskSize) -> bool:
         """Whether a size is the reverted one, or smaller, in the dimension that failed."""
@@ -276,7 +279,7 @@ class ResizeCase:
         if of_failed.outcomes["killed"]:
             return has_its_memory
         had_fewer_vcpus = (failed.size.vcpu or 0) < (present.vcpu or 0)
-        if of_failed.runs and of_failed.outcomes["failed"] < MIN_FAILURES and had_fewer_vcpus:
+        if of_failed.runs and of_failed.tasks_with("failed") < MIN_FAILURES and had_fewer_vcpus:
             return has_its_vcpu  # its runs were slow
         return has_its_memory or has_its_vcpu  # such as a heap that follows the limit
 

@@ -62,7 +62,7 @@ def _decision(case: ResizeCase, rule: Rule, reason: str) -> Resize:
     decision = Resize(
         action=rule.action,
         reason=reason,
-        runs=case.window.counts.runs,
+        runs=case.window.counts.tasks,
         verdict=None if case.judged is None else _verdict(case, case.judged),
     )
     if chosen is None:
@@ -88,7 +88,7 @@ def _saving_of_size(rule: Rule, decision: Resize) -> float | None:
 def _verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
     change_percent = judged.duration_change_percent
     return ResizeVerdict(
-        runs=judged.own.counts.runs,
+        runs=judged.own.counts.tasks,
         killed=judged.killed,
         failed=judged.failed,
         duration_change_percent=None if change_percent is None else round(change_percent, 1),
@@ -131,7 +131,7 @@ def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
             if option.size.vcpu == decision.size.vcpu:
                 duration = option.factor
     return ShownEvidence(
-        runs=case.window.counts.runs,
+        runs=case.window.counts.tasks,
         days=case.days_seen,
         peak_mb=None if largest is None else largest.needed_memory_mb,
         peak_at=None if largest is None else largest.began,

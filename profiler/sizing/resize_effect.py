@@ -18,7 +18,8 @@ _MIN_RUNS_BEFORE = 10
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """The runs of a revision at its size, and those before the change at the old size.
+    """The runs of a revision at its size, and those before the change at the old size. A task of
+    several containers with reports is one run.
 
     ``max_slowdown_percent`` is how much longer runs may take.
     """
@@ -29,18 +30,18 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def killed(self) -> int:
-        return self.own.counts.outcomes["killed"]
+        return self.own.counts.tasks_with("killed")
 
     @property
     def failed(self) -> int:
         """The runs that failed otherwise: a heap that follows the limit ends with an exit code,
         not with a kill.
         """
-        return self.own.counts.outcomes["failed"]
+        return self.own.counts.tasks_with("failed")
 
     @property
     def successes(self) -> int:
-        return self.own.counts.outcomes["success"]
+        return self.own.counts.tasks_with("success")
 
     @property
     def duration_change_percent(self) -> float | None:
@@ -65,19 +66,19 @@ class Judged(Struct, frozen=True, kw_only=True):
     def _is_slower(self) -> bool:
         then_ms = self.before.known_durations_ms
         now_ms = self.own.known_durations_ms
-        if self.own.counts.runs < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
+        if self.own.counts.tasks < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
             return False
         usual_ms = quantiles(then_ms, n=10, method="inclusive")[-1]
         return median(now_ms) > usual_ms * (1 + self.max_slowdown_percent / 100)
 
     def _more_failures(self) -> str | None:
-        ended = self.own.counts.ended
-        ended_before = self.before.counts.ended
+        ended = self.own.counts.ended_tasks
+        ended_before = self.before.counts.ended_tasks
         # Without enough runs before, it is not known what is usual: most runs have to fail.
         is_known = ended_before >= _MIN_RUNS_BEFORE
         least_share = 0.5
         if is_known:
-            least_share = 2 * self.before.counts.outcomes["failed"] / ended_before + 0.1
+            least_share = 2 * self.before.counts.tasks_with("failed") / ended_before + 0.1
         if self.failed < MIN_FAILURES or self.failed / ended < least_share:
             return None
         failed = f"{self.failed} of {format_count(ended, 'run')} failed"
@@ -88,26 +89,25 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
     """The runs at a size, of revisions later than the one before a change."""
-    total = RevisionRuns()
-    runs = window.sizes.get(size)
-    if runs is not None:
-        for revision, of_revision in runs.revisions.items():
-            if _is_after(revision, change):
-                total.merge(of_revision)
-    return total
+    return _merged_runs(window, size, change, is_after=True)
 
 
 def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
     """The runs at the size before a change, of its revision and earlier ones."""
+    return _merged_runs(window, change.size, change, is_after=False)
+
+
+def _merged_runs(
+    window: FamilyWindow, size: TaskSize, change: SizeBefore, *, is_after: bool
+) -> RevisionRuns:
+    """The runs at a size, of the revisions that came after a change, or of the others."""
     total = RevisionRuns()
-    runs = window.sizes.get(change.size)
-    if runs is not None:
-        for revision, of_revision in runs.revisions.items():
-            if not _is_after(revision, change):
-                total.merge(of_revision)
+    runs = window.sizes.get(size)
+    if runs is None:
+        return total
+    for revision, of_revision in runs.revisions.items():
+        number = revision_number(revision)
+        is_later = number is not None and number > int(change.revision)
+        if is_later == is_after:
+            total.merge(of_revision)
     return total
-
-
-def _is_after(revision: str, change: SizeBefore) -> bool:
-    number = revision_number(revision)
-    return number is not None and number > int(change.revision)

@@ -301,7 +301,7 @@ def _went_badly(case: ResizeCase) -> str | None:
 def _went_well(case: ResizeCase) -> str | None:
     if case.judged is None:
         return None
-    runs = f"{format_count(case.judged.own.counts.runs, 'run')} at the new size"
+    runs = f"{format_count(case.judged.own.counts.tasks, 'run')} at the new size"
     if not case.judged.failed:
         return f"{runs} went well"
     return f"{case.judged.failed} of {runs} failed, which is no reason to put the old size back"

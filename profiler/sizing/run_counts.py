@@ -1,7 +1,7 @@
 """How the runs of one revision at one size ended: counts, and a sample of their durations."""
 
 from collections import Counter
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -35,12 +35,11 @@ def outcome_of(record: Record) -> Outcome:
 class RunCounts(Struct, kw_only=True):
     """Counts of runs of one revision at one size, such as a search cluster computes.
 
-    ``containers`` has the number of runs by the container's name: each container of a task may
-    have a report. ``first_success_ns`` and ``last_success_ns`` are of measured runs.
+    ``ends`` has the number of runs by the container's name and how they ended: each container of a
+    task may have a report. ``first_success_ns`` and ``last_success_ns`` are of measured runs.
     """
 
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
-    containers: Counter[str] = field(default_factory=Counter)
+    ends: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
     measured: int = 0
     killed_unmeasured: int = 0
     first_ns: int | None = None
@@ -49,23 +48,42 @@ class RunCounts(Struct, kw_only=True):
     last_success_ns: int | None = None
 
     @property
-    def runs(self) -> int:
-        return self.outcomes.total()
+    def outcomes(self) -> Counter[Outcome]:
+        outcomes: Counter[Outcome] = Counter()
+        for (_, outcome), count in self.ends.items():
+            outcomes[outcome] += count
+        return outcomes
 
     @property
-    def ended(self) -> int:
-        """The runs that succeeded or failed: a stopped one is neither."""
-        return self.runs - self.outcomes["stopped"] - self.outcomes["not known"]
+    def containers(self) -> frozenset[str]:
+        """The names of the containers with a report."""
+        return frozenset(name for name, _ in self.ends)
+
+    @property
+    def runs(self) -> int:
+        return self.ends.total()
 
     @property
     def tasks(self) -> int:
-        return max(self.containers.values(), default=0)
+        return self.tasks_with(*get_args(Outcome))
+
+    @property
+    def ended_tasks(self) -> int:
+        """The tasks that succeeded or failed: a stopped one is neither."""
+        return self.tasks_with("success", "killed", "failed")
+
+    def tasks_with(self, *outcomes: Outcome) -> int:
+        """The tasks that ended so, at least: the largest number of such runs of one container."""
+        counts: Counter[str] = Counter()
+        for (name, outcome), count in self.ends.items():
+            if outcome in outcomes:
+                counts[name] += count
+        return max(counts.values(), default=0)
 
     def add(self, run: RunFacts) -> None:
         record = run.record
         outcome = outcome_of(record)
-        self.outcomes[outcome] += 1
-        self.containers[record.container.name] += 1
+        self.ends[record.container.name, outcome] += 1
         self.first_ns = min_known(self.first_ns, run.began_ns)
         self.last_ns = max_known(self.last_ns, run.began_ns)
         if run.is_measured:
@@ -77,8 +95,7 @@ class RunCounts(Struct, kw_only=True):
             self.last_success_ns = max_known(self.last_success_ns, run.began_ns)
 
     def merge(self, other: "RunCounts") -> None:
-        self.outcomes.update(other.outcomes)
-        self.containers.update(other.containers)
+        self.ends.update(other.ends)
         self.measured += other.measured
         self.killed_unmeasured += other.killed_unmeasured
         self.first_ns = min_known(self.first_ns, other.first_ns)

@@ -10,8 +10,8 @@ from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.sizing.month import Month, measured_month
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
+from profiler.sizing.runs_a_month import Month, measured_month
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.

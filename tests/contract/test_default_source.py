@@ -211,6 +211,38 @@ def test_log_groups_in_two_regions_are_both_read(account: Account) -> None:
     assert [row["runs"] for row in rows(done.stdout).values()] == [25, 25]
 
 
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_log_group_that_cannot_be_read_in_another_region_stops_its_own_family_alone(
+    account: Account, proxy: AwsProxy, *, is_missing: bool
+) -> None:
+    options = {**logs_to("/ecs/west")["logConfiguration"]["options"], "awslogs-region": "us-west-2"}
+    west = {"logConfiguration": {"logDriver": "awslogs", "options": options}}
+    account.family("west", containerDefinitions=[{**BATCH, **west}, {**MONITOR, **west}])
+    if not is_missing:
+        proxy.denied_groups = {"/ecs/west"}
+    done = account.command("taskdef", "resize", "a", "west", "--register")
+    assert done.returncode == (0 if is_missing else 1)
+    assert account.newest("a", "west") == [2, 1]
+    if is_missing:
+        assert "No run is read from /ecs/west: no such log group." in done.stderr
+    else:
+        assert "Its log group /ecs/west could not be read" in done.stderr + done.stdout
+
+
+def test_without_a_known_account_nothing_is_changed_and_the_sentence_says_why(
+    account: Account, proxy: AwsProxy
+) -> None:
+    proxy.refused = {"GetCallerIdentity"}
+    plan = account.command("taskdef", "resize", "a")
+    assert plan.returncode == 0
+    assert "so no run is confirmed: AWS refused" in plan.stderr
+    done = account.command("taskdef", "resize", "a", "--register")
+    assert done.returncode == 1
+    assert "so no run is confirmed: AWS refused" in done.stderr
+    assert "/ecs/a could not be read, so nothing was changed" in done.stderr
+    assert account.newest("a") == [1]
+
+
 def test_without_credentials_the_sentence_says_so(account: Account) -> None:
     none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_DISABLED": "1"}
     done = account.command("taskdef", "resize", "a", **none)

@@ -421,3 +421,15 @@ def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
     groups = account.aws.client("logs").describe_log_groups(logGroupNamePrefix="/ecs/bare")
     assert bool(groups["logGroups"]) != left_alone, "nothing is made for it"
     assert ("the repository task-profiler could not be read" in done.stderr) == is_refused
+
+
+def test_a_family_that_is_nearly_right_gets_a_suggestion(account: Account) -> None:
+    account.register("nightly")
+    done = account.command("doctor", "nighly")
+    assert done.returncode == 1
+    assert "Did you mean nightly?" in done.stderr
+    account.proxy.refused = {"ListTaskDefinitionFamilies"}
+    done = account.command("doctor", "nighly")
+    assert done.returncode == 1
+    assert "'nighly' could not be read" in done.stderr
+    assert "Did you mean" not in done.stderr

@@ -20,11 +20,28 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.resize_account import BATCH, DEFINITIONS, KILLED, LOG_GROUP, MONITOR, NEW, Account
-from tools.moto_server import OwnedResource, fake_aws
+from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 RULE = "AWS::Events::Rule"
 DEFINITION = "AWS::ECS::TaskDefinition"
+
+
+TEMPLATE = """\
+Resources:
+  Group: {Type: AWS::Logs::LogGroup}
+  Job:
+    Type: AWS::ECS::TaskDefinition
+    Properties:
+      Family: control
+      Cpu: 1024
+      Memory: 2048
+      ContainerDefinitions:
+        - Name: batch
+          LogConfiguration:
+            LogDriver: awslogs
+            Options: {awslogs-group: !Ref Group, awslogs-stream-prefix: ecs}
+"""
 
 
 @pytest.fixture
@@ -66,6 +83,34 @@ def test_a_size_holds_what_a_schedule_gives_to_a_container(account: Account) -> 
     rows = registered(account)
     assert rows["nightly"]["to"]["memoryMB"] == 2048
     assert rows["control"]["to"]["memoryMB"] == 512
+
+
+def test_a_size_holds_the_limit_that_an_unknown_starter_gives_to_a_container(
+    account: Account,
+) -> None:
+    """Step Functions can override it, and no schedule says so."""
+    unlimited = {name: value for name, value in BATCH.items() if name != "memory"}
+    account.family("stepped", containerDefinitions=[unlimited, MONITOR])
+    account.runs("stepped", 25, metrics={"memory_size_mb": 1900})
+    rows = registered(account)
+    assert rows["stepped"]["to"] == {"vcpu": 0.25, "memoryMB": 2048}
+    assert "what starts its runs overrides sizes" in rows["stepped"]["reason"]
+    assert rows["control"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+
+
+def test_the_limit_of_an_earlier_revision_or_of_a_machine_is_nobodys_override(
+    account: Account,
+) -> None:
+    unlimited = {name: value for name, value in BATCH.items() if name != "memory"}
+    account.family("machine", containerDefinitions=[unlimited, MONITOR])
+    account.runs("machine", 25, metrics={"memory_size_mb": 1937.4})
+    account.family("limited")
+    account.runs("limited", 25, metrics={"memory_size_mb": 1900})
+    account.family("limited", containerDefinitions=[unlimited, MONITOR])
+    account.runs("limited", 5, revision=2)
+    rows = registered(account)
+    assert rows["limited"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
+    assert rows["machine"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
 @pytest.mark.parametrize(
@@ -283,6 +328,28 @@ def test_schedules_and_rules_of_a_stack_are_not_moved(account: Account) -> None:
     )
     assert skipped in done.stdout
     assert "schedule bucket skipped: CloudFormation answers only for the AWS::S3" in done.stdout
+
+
+def test_a_schedule_whose_start_date_has_passed_moves_without_it(account: Account) -> None:
+    account.schedule("night", "control:1")
+    begin_schedule_long_ago("night")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "moved schedule night to control:2, without its start date" in done.stdout
+    assert account.started_by_schedule("night") == "control:2"
+    moved = account.aws.client("scheduler").get_schedule(Name="night")
+    assert "StartDate" not in moved
+    assert moved["ScheduleExpression"] == "cron(0 3 * * ? *)"
+
+
+def test_a_rate_whose_start_date_has_passed_is_named(account: Account) -> None:
+    account.schedule("often", "control:1", expression="rate(7 days)")
+    begin_schedule_long_ago("often")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "its rate begins anew: update it by hand" in done.stderr
+    assert account.newest("control") == [2]
+    assert account.started_by_schedule("often") == "control:1"
 
 
 def test_schedules_of_one_name_in_two_groups_are_two(account: Account) -> None:
@@ -575,6 +642,17 @@ def test_runs_in_a_group_of_the_same_name_in_another_region_do_not_count(
     assert account.newest("control", "west") == [2, 1]
 
 
+def test_a_template_that_computes_its_log_group_is_sized_by_the_runs_of_any_group(
+    account: Account, tmp_path: Path
+) -> None:
+    account.put_reports("/ecs/deployed")
+    template = tmp_path / "jobs.yaml"
+    template.write_text(TEMPLATE)
+    done = account.command("taskdef", "resize", "--from", "logs:*", "--apply", str(template))
+    assert done.returncode == 0, done.stderr
+    assert template.read_text() == TEMPLATE.replace("1024", "256").replace("2048", "512")
+
+
 def test_a_batch_with_another_driver_has_its_reports_in_the_monitors_stream(
     account: Account,
 ) -> None:
@@ -627,11 +705,18 @@ def test_a_definition_that_is_registered_at_the_same_moment_comes_back(
         "after control:3: call it again." in done.stderr
     )
     assert json.loads(done.stdout.splitlines()[-1])["changes"] == 0
-    after, tags = account.described("control")
+    after, _ = account.described("control")
     assert after["containerDefinitions"][0]["image"] == "etl:27"
     assert after["cpu"] == "1024"
-    assert tags == {}
     assert account.started_by_rule("night") == "control:1"
+    account.runs("control", 25, revision=4)
+    rows, _ = account.rows("--register")
+    assert rows["control"]["action"] == "resize", rows["control"]["reason"]
+    assert account.newest("control") == [5]
+    account.family("control")
+    account.runs("control", 25, revision=6)
+    rows, _ = account.rows("--register")
+    assert "a later revision has the old size again" in rows["control"]["reason"]
 
 
 def test_two_calls_at_once_register_one_size(account: Account) -> None:

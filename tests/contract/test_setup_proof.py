@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from profiler.aws_account.proof.plan import PLAN_RIGHTS, PROOF_RIGHTS
 from tests.log_subscriptions import put_lines
 from tests.proof_account import ACCOUNT, PlayedTask, ProofAccount, proof_account
+from tools.local_answers import answer_over_sockets
 
 GROUP = "/ecs/task-profiler-proof-"
 CHANGING = (
@@ -100,7 +101,7 @@ def test_the_rights_of_the_plan_are_the_calls_that_are_made(account: ProofAccoun
     account.aws.client("events").put_rule(Name="other", ScheduleExpression="rate(1 day)")
     assert account.prove("--yes").returncode == 0
     account.change = run_on
-    account.proxy.before = interruption("DescribeTasks")
+    press_ctrl_c(account, "DescribeTasks")
     assert account.prove("--yes").returncode == 130
     account.aws.client("scheduler").delete_schedule(Name="night")
     account.aws.client("ecs").create_service(
@@ -351,8 +352,8 @@ def run_on(task: PlayedTask) -> None:
     task.described |= {"lastStatus": "RUNNING", "desiredStatus": "RUNNING"}
 
 
-def interruption(step: str) -> Callable[[str, bytes], None]:
-    """Press Ctrl-C in the first call of an operation."""
+def press_ctrl_c(account: ProofAccount, step: str) -> None:
+    """Press Ctrl-C in the first call of an operation, which AWS still does."""
     interrupted: list[str] = []
 
     def interrupt(operation: str, body: bytes) -> None:
@@ -361,13 +362,14 @@ def interruption(step: str) -> Callable[[str, bytes], None]:
             interrupted.append(step)
             os.kill(os.getpid(), signal.SIGINT)
 
-    return interrupt
+    answer_over_sockets(account.proxy.url)
+    account.proxy.before = interrupt
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupted_proof_leaves_nothing_behind(account: ProofAccount, step: str) -> None:
     account.change = run_on
-    account.proxy.before = interruption(step)
+    press_ctrl_c(account, step)
     done = account.prove("--yes")
     assert done.returncode == 130
     assert done.stdout == ""

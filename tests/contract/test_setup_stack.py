@@ -472,7 +472,7 @@ def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
     plan("/ecs/a-b")
     assert "unknown" not in capfd.readouterr().out
     proxy.refused = {"DescribeLogGroups"}
-    plan("/ecs/a")
+    plan("/ecs/a-b")
     assert "The log groups could not be read: AWS refused (AccessDenied" in capfd.readouterr().out
     proxy.close()
 

@@ -23,7 +23,7 @@ from profiler.record.record_model import (
     TaskSize,
     encode,
 )
-from profiler.runs.past_runs.families import read_windows
+from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.search_servers import ClusterServer

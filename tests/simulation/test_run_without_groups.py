@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.record_model import Record, decode
-from profiler.record.worth_a_word import is_cpu_partial
 from tests.simulation.known_runs import WITHOUT_GROUPS, Limits, can_limit, control_group
 from tests.task_endpoint import Task
 from tests.values import present, without_lost_waits

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from profiler.schedules.due_outcomes import judge_schedules
 from profiler.schedules.due_times import are_times_known, due_times
-from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask, TaskMemory
+from profiler.schedules.remembered_tasks import TaskMemory
+from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from tests.schedule_oracle import DAY, in_ns, utc
 from tests.simulation.simulated_schedules import (
     GRACE_NS,

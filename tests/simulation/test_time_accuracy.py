@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, StacksLine, WaitKind
+from profiler.record.mention_limits import is_cpu_wait_partial
 from profiler.record.record_model import decode
-from profiler.record.worth_a_word import is_cpu_wait_partial
 from tests.simulation import known_programs
 from tests.simulation.known_runs import (
     MODES,

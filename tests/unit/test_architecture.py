@@ -34,12 +34,6 @@ LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in
 # What `task-profiler run` imports before it forks the process of the command.
 RUN = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.build_run")
 MAX_FUNCTION_LINES = 60
-# The format at 100 columns made these longer. Each leaves the list when its code is rewritten.
-LONGER_AT_100_COLUMNS = {
-    "accelerator_collectors",
-    "handle",
-    "run_of_minutes",
-}
 MAX_NESTING = 4
 MAX_CONSTRUCTOR_PARAMETERS = 8
 
@@ -307,8 +301,7 @@ def test_functions_can_be_seen_whole_and_constructors_take_few_parameters() -> N
     for path in code_files():
         for function in functions(path):
             lines = code_lines(function)
-            if function.name not in LONGER_AT_100_COLUMNS:
-                assert lines <= MAX_FUNCTION_LINES, (path, function.name, lines)
+            assert lines <= MAX_FUNCTION_LINES, (path, function.name, lines)
             assert nesting(function) <= MAX_NESTING, (path, function.name)
             if function.name == "__init__":
                 count = len(function.args.args) + len(function.args.kwonlyargs) - 1

@@ -18,6 +18,7 @@ from profiler.aws_account.doctor.definition_checks import role_problems
 from profiler.aws_account.forwarder_stack import ForwarderStack, existing_forwarder
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
+from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import Schedules
@@ -25,7 +26,8 @@ from profiler.aws_account.setup.group_filters import Delivery, delivery_of
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.core.text import names_in
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.sizing.prices import X86, PriceOverrides, prices
 from profiler.task_definitions.containers import log_target, read_containers
@@ -87,19 +89,6 @@ PROOF_RIGHTS = (
     "logs:PutSubscriptionFilter",
     "sqs:GetQueueAttributes",
 )
-
-
-class ProofOptions(Struct, frozen=True, kw_only=True):
-    """The options of ``setup proof``. None or empty: as the schedule, service or family has it."""
-
-    cluster: str
-    stack: str
-    like: str | None = None
-    subnets: tuple[str, ...] = ()
-    security_groups: tuple[str, ...] = ()
-    task_role: str | None = None
-    execution_role: str | None = None
-    image: str | None = None
 
 
 class TaskPlace(Struct, frozen=True, kw_only=True):
@@ -173,8 +162,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
         status = "failure" if scenario in ("failure", "memory") else "success"
         if "all" not in subjects and status not in subjects:
             return False
-        families = [name for name in parameters.get("NotifyFamilies", "").split(",") if name]
-        return matches_any(PROOF_FAMILY, families)
+        return matches_any(PROOF_FAMILY, names_in(parameters.get("NotifyFamilies", "")))
 
     def document(self) -> Mapping[str, object]:
         """The plan for people and programs."""
@@ -340,15 +328,7 @@ def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_of_target(content: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of RunTask in a target: its members begin with capitals, RunTask's do not."""
-    return _copied(_uncapitalized(content.get("Target", content)["EcsParameters"]))
-
-
-def _uncapitalized(value: Any) -> Any:  # noqa: ANN401  JSON of the API
-    if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _uncapitalized(value[name]) for name in value}
-    if isinstance(value, list):
-        return [_uncapitalized(item) for item in value]
-    return value
+    return _copied(uncapitalized(content.get("Target", content)["EcsParameters"]))
 
 
 def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:

@@ -19,7 +19,7 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor
 from profiler.aws_account.proof.arrivals import QUEUES, EvidenceReader, ProofTask
 from profiler.aws_account.proof.plan import BATCH, ON_INSTANCE, SCENARIOS, ProofPlan
-from profiler.aws_account.proof.rows import (
+from profiler.aws_account.proof.proof_checks import (
     Row,
     queue_rows,
     rows,

@@ -29,7 +29,7 @@ from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import judge_candidates
 from profiler.record.stopped_task import parse_stopped_task
-from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.family_evidence import UsualDurations
 from profiler.task_definitions.containers import (
     log_target,
     monitor_of,

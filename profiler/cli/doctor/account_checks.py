@@ -3,6 +3,7 @@ cluster, lacks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from shlex import quote
 
@@ -44,6 +45,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import did_you_mean
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
@@ -79,7 +81,7 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     """
     open_client = open_clients(region, profile)
     definitions = TaskDefinitions(open_client("ecs"))
-    document = read_document(definitions.describe(family), family)
+    document = read_document(_described(definitions, family), family)
     command = f"{_ADD} --family {quote(family.partition(':')[0])} --register"
     yield from definition_findings(
         document.definition, command, default_image=default_image(document.arn)
@@ -101,6 +103,20 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     yield from schedule_findings(
         revision_of(document.arn or "") or family, pinned, f"{command} --update-schedules"
     )
+
+
+def _described(definitions: TaskDefinitions, family: str) -> bytes:
+    """ECS's response for a family. Raises TaskProfilerError, with the name that may be meant."""
+    try:
+        return definitions.describe(family)
+    except TaskProfilerError as error:
+        name = family.partition(":")[0]
+        known: frozenset[str] = frozenset()
+        with suppress(TaskProfilerError):
+            known = definitions.families("*")
+        if name in known:
+            raise
+        raise TaskProfilerError(f"{error}{did_you_mean([name], sorted(known))}") from error
 
 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:

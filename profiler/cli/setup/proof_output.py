@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.proof.arrivals import EvidenceReader
-from profiler.aws_account.proof.plan import ProofOptions, ProofPlan, make_plan
-from profiler.aws_account.proof.rows import Row
+from profiler.aws_account.proof.plan import ProofPlan, make_plan
+from profiler.aws_account.proof.proof_checks import Row
+from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.proof.run import WAIT_SECONDS, Proof
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import ProofRequest, SourceOptions
@@ -35,14 +36,17 @@ _REMEDY = "run task-profiler setup image, or name another image with --image"
 
 
 def prove(
-    request: ProofRequest, clock: Clock | None = None, wait_seconds: float = WAIT_SECONDS
+    options: ProofOptions,
+    request: ProofRequest,
+    clock: Clock | None = None,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> int:
     """Print the plan, or carry it out and print the table. Returns the exit code."""
     _check(request)
     open_client = open_clients(request.region, request.profile)
-    plan = make_plan(_options(request), secrets.token_hex(4), open_client, warn)
+    plan = make_plan(options, secrets.token_hex(4), open_client, warn)
     plan = replace(plan, reads_documents=request.source is not None)
-    if request.image is None:
+    if options.image is None:
         check_default_image(open_client, _REMEDY, warn, must_exist=request.yes)
     if not request.yes:
         _print_plan(plan, as_json=request.as_json)
@@ -72,23 +76,6 @@ def _check(request: ProofRequest) -> None:
         raise UsageError("--markdown prints the result: use it with --yes.")
     if request.source is not None and parse_source(request.source).kind != "search":
         raise UsageError("--from names a search cluster here: give its address, https://HOST.")
-
-
-def _options(request: ProofRequest) -> ProofOptions:
-    return ProofOptions(
-        cluster=request.cluster,
-        stack=request.stack,
-        like=request.like,
-        subnets=_words(request.subnets),
-        security_groups=_words(request.security_groups),
-        task_role=request.task_role,
-        execution_role=request.execution_role,
-        image=request.image,
-    )
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(filter(None, (text or "").replace(" ", "").split(",")))
 
 
 def _proof(

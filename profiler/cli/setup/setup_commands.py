@@ -10,6 +10,7 @@ import click
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK, existing_forwarder
+from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
@@ -37,6 +38,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients, search_s
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import UsageError
+from profiler.core.text import names_in
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
 from profiler.record.units import format_count
@@ -90,6 +92,11 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
     raise click.BadParameter(
         "The file that follows @ is empty or cannot be read: check it and its path."
     )
+
+
+def _ids(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """The ids in a list."""
+    return names_in(text or "")
 
 
 _name_option = option(
@@ -227,8 +234,8 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 @option("--cluster", "NAME", "Run the tasks in this ECS cluster.", required=True)
 @option("--name stack", "STACK", "The forwarder's stack.", default=FORWARDER_STACK)
 @option("--like", "FAMILY", "Run them as this family's schedule or service, with its roles.")
-@option("--subnets", "ID,…", "In these subnets.")
-@option("--security-groups", "ID,…", "With these security groups.")
+@option("--subnets", "ID,…", "In these subnets.", callback=_ids)
+@option("--security-groups", "ID,…", "With these security groups.", callback=_ids)
 @option("--task-role", "ROLE", "With this task role.")
 @option("--execution-role", "ROLE", "With this execution role.")
 @option("--image", "IMAGE", "The monitor's image (default: the one that setup image pushes).")
@@ -239,7 +246,8 @@ def _sending(events: str, function: str, *, is_sent: bool) -> str:
 @flag("--markdown", "Print the result as a table for an issue, without names of the account.")
 @aws_options
 @gathered(ProofRequest, "request")
-def proof(*, request: ProofRequest) -> int:
+@gathered(ProofOptions, "options")
+def proof(*, options: ProofOptions, request: ProofRequest) -> int:
     """Run three small tasks whose usage is known, and compare what arrives of them.
 
     Without --yes, print the plan. With it, the tasks run for some minutes and cost about a cent at
@@ -247,7 +255,7 @@ def proof(*, request: ProofRequest) -> int:
     """
     from profiler.cli.setup.proof_output import prove  # slow to import
 
-    return prove(request)
+    return prove(options, request)
 
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")

@@ -6,15 +6,15 @@ from statistics import median
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.core.timestamps import format_local, local_zone
-from profiler.record.record_model import Record, known_peak_source
-from profiler.record.units import format_count, format_percent, format_value
-from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
-from profiler.record.worth_a_word import (
+from profiler.record.mention_limits import (
     counted_cpu_wait,
     cpu_wait_percent,
     is_cpu_partial,
     is_cpu_wait_partial,
 )
+from profiler.record.record_model import Record, known_peak_source
+from profiler.record.units import format_count, format_percent, format_value
+from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
 from profiler.runs.comparison.change_interval import MedianChange
 from profiler.runs.comparison.compared_metrics import MetricChange
 from profiler.runs.comparison.run_sets import RunSet

@@ -3,6 +3,11 @@
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import LargestWait, cpu_wait_fact, largest_wait
 from profiler.record.hardware import gpu_advice, idle_advice
+from profiler.record.mention_limits import (
+    is_long_cpu_wait,
+    is_near_limit,
+    wait_in_words,
+)
 from profiler.record.record_model import Metrics, Processor, Record, known_status
 from profiler.record.units import (
     format_count,
@@ -11,11 +16,6 @@ from profiler.record.units import (
     format_range,
     format_task_size,
     format_vcpu,
-)
-from profiler.record.worth_a_word import (
-    is_long_cpu_wait,
-    is_near_limit,
-    wait_in_words,
 )
 
 _MIN_SATURATED_PERCENT = 30

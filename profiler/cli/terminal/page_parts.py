@@ -11,6 +11,12 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, separated
 from profiler.core.timestamps import local_time, parse_ns
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.fact_list import cpu_wait_fact, longest_waits, wait_name
+from profiler.record.mention_limits import (
+    MIN_COVERED_PERCENT,
+    is_cpu_wait_partial,
+    is_long_cpu_wait,
+    is_near_limit,
+)
 from profiler.record.record_model import Number, Record, Series
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import (
@@ -19,12 +25,6 @@ from profiler.record.units import (
     format_part,
     format_percent,
     format_vcpu,
-)
-from profiler.record.worth_a_word import (
-    MIN_COVERED_PERCENT,
-    is_cpu_wait_partial,
-    is_long_cpu_wait,
-    is_near_limit,
 )
 
 MAX_WIDTH = 120

@@ -43,6 +43,7 @@ from profiler.record.hardware import (
     neuron_totals,
     short_processor_name,
 )
+from profiler.record.mention_limits import is_near_limit
 from profiler.record.process_rows import (
     are_processes_partial,
     is_other_processes,
@@ -69,7 +70,6 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.record.worth_a_word import is_near_limit
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of

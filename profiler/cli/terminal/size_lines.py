@@ -13,7 +13,7 @@ from profiler.record.units import (
     format_task_size,
     format_vcpu,
 )
-from profiler.runs.past_runs.families import family_evidence
+from profiler.runs.past_runs.family_evidence import family_evidence
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy

@@ -23,6 +23,7 @@ from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
     from profiler.collectors.nvidia.gpu_collector import GpuCollector as _GpuCollector
+    from profiler.collectors.nvidia.visible_gpus import GpuScope
     from profiler.collectors.processes.discovery import ProcessDiscovery
     from profiler.collectors.processes.process_collector import ProcessCollector
     from profiler.core.stop_request import SignalHandler
@@ -115,8 +116,8 @@ def accelerator_collectors(
     machine has.
 
     ``is_local``: for ``run``. ``hour_usd``: the task's price. ``gpus_of``:
-    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id;
-    None: by the environment of the container's processes.
+    ``NVIDIA_VISIBLE_DEVICES`` of a Docker id; None: by the environment of the container's
+    processes.
     """
     collectors: list[Collector] = []
     gpu: _GpuCollector | None = None
@@ -128,22 +129,10 @@ def accelerator_collectors(
         from profiler.collectors.nvidia.gpu_collector import GpuCollector
         from profiler.collectors.nvidia.nvml_calls import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
-        from profiler.collectors.nvidia.visible_gpus import GpuScope
 
-        # Other programs may use the visible GPUs, so only the environment shows which are the
-        # command's.
-        if is_local:
-            scope = GpuScope(settings.gpu_uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
-        else:
-            # `run` does without it.
-            from profiler.collectors.processes.discovery import visible_devices
-
-            scope = GpuScope(
-                settings.gpu_uuids, gpus_of or visible_devices, has_all_ids=gpus_of is not None
-            )
         gpu = GpuCollector(
             NvmlSource(load_binding, clock),
-            scope,
+            _gpu_scope(settings.gpu_uuids, gpus_of, is_local=is_local),
             clock,
             log,
             max(round(interval_seconds * NS_PER_SECOND), _MIN_GPU_INTERVAL_NS),
@@ -161,21 +150,45 @@ def accelerator_collectors(
     # node is evidence.
     has_neuron = program is not None and (not is_local or bool(neuron_devices()))
     if settings.neuron == "on" or (settings.neuron == "auto" and has_neuron):
-        # See the module's docstring.
-        from profiler.collectors.neuron.neuron_collector import NeuronCollector
-        from profiler.collectors.neuron.neuron_monitor_supervisor import (
-            NeuronMonitorSource,
-            neuron_period_seconds,
-        )
-
-        period_seconds = neuron_period_seconds(interval_seconds)
-        source = None
-        if program is not None:
-            source = NeuronMonitorSource(program, period_seconds, clock, log)
+        is_required = settings.neuron == "on"
         collectors.append(
-            NeuronCollector(source, period_seconds, log, is_required=settings.neuron == "on")
+            _neuron_collector(program, interval_seconds, clock, log, is_required=is_required)
         )
     return tuple(collectors)
+
+
+def _gpu_scope(
+    uuids: tuple[str, ...], gpus_of: Callable[[str], str | None] | None, *, is_local: bool
+) -> "GpuScope":
+    """Which GPUs are the batch's. Other programs may use the visible ones, so only the
+    environment shows which are the command's.
+    """
+    # See the module's docstring.
+    from profiler.collectors.nvidia.visible_gpus import GpuScope
+
+    if is_local:
+        return GpuScope(uuids, own=os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
+    # `run` does without it.
+    from profiler.collectors.processes.discovery import visible_devices
+
+    return GpuScope(uuids, gpus_of or visible_devices, has_all_ids=gpus_of is not None)
+
+
+def _neuron_collector(
+    program: str | None, interval_seconds: float, clock: Clock, log: Log, *, is_required: bool
+) -> Collector:
+    # See the module's docstring.
+    from profiler.collectors.neuron.neuron_collector import NeuronCollector
+    from profiler.collectors.neuron.neuron_monitor_supervisor import (
+        NeuronMonitorSource,
+        neuron_period_seconds,
+    )
+
+    period_seconds = neuron_period_seconds(interval_seconds)
+    source = None
+    if program is not None:
+        source = NeuronMonitorSource(program, period_seconds, clock, log)
+    return NeuronCollector(source, period_seconds, log, is_required=is_required)
 
 
 def metadata_source(

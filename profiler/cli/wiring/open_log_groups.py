@@ -4,14 +4,13 @@ in AWS and no source, those that the families' newest task definitions name.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import click
 from msgspec.structs import replace as with_fields
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
@@ -53,13 +52,16 @@ def log_trust(options: SourceOptions) -> AccountTrust:
     """
     account_id: str | None = None
     region: str | None = None
-    with suppress(TaskProfilerError), aws_errors("The account of the log groups is unknown"):
+    problems: list[str] = []
+    what = "The account of the log groups is unknown, so no run is confirmed"
+    with noted_errors(problems.append, what, "sts:GetCallerIdentity"):
         open_client = open_clients(options.region, options.profile)
         region = str(open_client("logs").meta.region_name)
         # It needs no permission.
         account_id = str(open_client("sts").get_caller_identity()["Account"])
     groups = TrustedGroups(globs=read_trusted_globs(os.environ))
-    return AccountTrust(account_id=account_id, region=region, groups=groups)
+    problem = next(iter(problems), None)
+    return AccountTrust(account_id=account_id, problem=problem, region=region, groups=groups)
 
 
 def open_pages(options: SourceOptions, clients: OpenClient | None = None) -> ReadPages:
@@ -125,6 +127,8 @@ def open_defined_groups(
     ]
     if len(sources) == 1:
         return sources[0]
+    for source in sources:
+        source.raises_last = False  # of one of several Regions
     return JoinedRuns(sources, report_failure)
 
 

@@ -22,7 +22,7 @@ from profiler.record.activity_model import (
     Stacks,
     StackStep,
 )
-from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
+from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
 
 MAX_MOMENTS = 5
 _WINDOW_NS = 30 * NS_PER_SECOND

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from profiler.forwarder.family_runs import unusual_words
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.fact_list import largest_wait
+from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Recommendation, Record
 from profiler.record.run_outcome import EndStatus, describe_cause, short_cause
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.stop_causes import Outcome
 from profiler.record.units import format_duration, format_memory, format_percent, format_task_size
-from profiler.record.worth_a_word import MIN_COVERED_PERCENT
 
 _SIGNS: dict[EndStatus, str] = {"success": "✅", "failure": "❌", "stopped": "⏹️", "unknown": "❔"}
 _MIN_SPARKLINE_VALUES = 3

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.bounded_batches import batches, divide
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -18,7 +19,6 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 
-_T = TypeVar("_T")
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
 # The limits of one SendMessageBatch: messages, and bytes of all of them.
@@ -60,26 +60,6 @@ class FailedItem(Struct, frozen=True):
 
 # Keeps all failures. Raises DeliveryError if one was not kept.
 KeepFailures = Callable[[Sequence[FailedItem]], None]
-
-
-def divide(
-    sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int
-) -> Iterator[list[_T]]:
-    """Divide items, each with its size, into batches within both limits.
-
-    A larger item is alone in its batch.
-    """
-    batch: list[_T] = []
-    batch_bytes = 0
-    for item, size in sized:
-        if batch and (len(batch) == max_items or batch_bytes + size > max_bytes):
-            yield batch
-            batch = []
-            batch_bytes = 0
-        batch.append(item)
-        batch_bytes += size
-    if batch:
-        yield batch
 
 
 # Boto3 has no types.
@@ -213,8 +193,7 @@ def _in_one_place(
             of_search.setdefault(document.searched, []).append(document.id)
     places: dict[str, str] = {}
     for searched, ids in of_search.items():
-        for first in range(0, len(ids), MAX_DOCUMENTS_PER_REQUEST):
-            part = ids[first : first + MAX_DOCUMENTS_PER_REQUEST]
+        for part in batches(ids, MAX_DOCUMENTS_PER_REQUEST):
             timeout_seconds = min(backoff.request_timeout_seconds() or 0, _MAX_SEARCH_SECONDS)
             with suppress(SearchClusterError):
                 if timeout_seconds > 0:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from profiler.record.mention_limits import whole_cpu_seconds
 from profiler.record.record_model import Cost, Distribution, Record
-from profiler.record.worth_a_word import whole_cpu_seconds
 from profiler.runs.comparison.change_interval import MedianChange, median_change
 
 

@@ -16,7 +16,7 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, Record, Report, known_status, without_course
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
-from profiler.runs.past_runs.families import final_report
+from profiler.runs.past_runs.family_evidence import final_report
 from profiler.runs.past_runs.run_lookup import find_run, with_task_cost
 from profiler.runs.past_runs.run_source import (
     PastRun,

@@ -14,6 +14,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunKey,
     RunSource,
+    UnreadGroup,
     newest_first,
     run_key,
 )
@@ -54,13 +55,16 @@ class JoinedRuns(RunSource):
         return tuple(notes)
 
     @property
-    def unread_groups(self) -> frozenset[str]:  # type: ignore[override]  # as ``reading``
+    def unread_groups(self) -> frozenset[UnreadGroup]:  # type: ignore[override]  # as ``reading``
         each = (source.unread_groups for source in (*self._sources, *self._failed))
-        return frozenset[str]().union(*each)
+        return frozenset[UnreadGroup]().union(*each)
 
     @property
     def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``
-        return (*self._unopened, *(source.place for source in self._failed))
+        unread = [*self._unopened, *(source.place for source in self._failed)]
+        for source in self._sources:
+            unread += source.unread_sources
+        return tuple(unread)
 
     @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs
@@ -149,11 +153,15 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         yield from of_task.runs()
 
 
+def _precedence(run: PastRun) -> tuple[bool, bool]:
+    return run.is_confirmed, run.report.type != CHECKPOINT
+
+
 class _RunsOfTask:
     """The runs of a task.
 
-    A report counts before a checkpoint of the same run, and both before what Container Insights
-    has of the task.
+    What its source vouches for counts first, then a report before a checkpoint of the same run,
+    and both before what Container Insights has of the task.
     """
 
     def __init__(self) -> None:
@@ -170,7 +178,7 @@ class _RunsOfTask:
             return
         key = run_key(run.report)
         known = self._by_key.get(key)
-        if known is None or known.report.type == CHECKPOINT:
+        if known is None or _precedence(run) > _precedence(known):
             self._by_key[key] = run
 
     def runs(self) -> Iterable[PastRun]:

@@ -37,6 +37,7 @@ from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunSource,
+    UnreadGroup,
     are_of_run,
     no_progress,
     start_ns,
@@ -93,8 +94,11 @@ class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups, with the notices about schedules.
 
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
-    raised. ``unread_groups`` has those left out.
+    raised, unless there are others elsewhere (``raises_last``). ``unread_groups`` has those left
+    out.
     """
+
+    raises_last = True
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -115,7 +119,7 @@ class LogGroupRuns(RunSource):
     ) -> None:
         self._trust = trust
         self._on_unread = on_unread
-        self.unread_groups: frozenset[str] = frozenset()
+        self.unread_groups: frozenset[UnreadGroup] = frozenset()
         self._missing: list[str] = []
         self._stream_prefix = stream_prefix
         # Without a time to start from. None: the last 30 days.
@@ -130,6 +134,8 @@ class LogGroupRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable = 0
         self._untrusted = 0
+        # Why runs are not confirmed that would be.
+        self._unvouched: str | None = None
         self._invalid_times = 0
         self._limit: str | None = None
         self.place = first_names(groups)
@@ -137,6 +143,8 @@ class LogGroupRuns(RunSource):
     @property
     def notes(self) -> Sequence[str]:
         notes: list[str] = []
+        if self._unvouched is not None:
+            notes.append(self._unvouched)
         if self._limit is not None:
             notes.append(self._limit)
         skipped = (
@@ -150,6 +158,11 @@ class LogGroupRuns(RunSource):
         if self._missing:
             notes.append(f"No run is read from {first_names(self._missing)}: no such log group.")
         return tuple(notes)
+
+    @property
+    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``notes``
+        """All, if nobody can act on the runs because their account is unknown."""
+        return () if self._unvouched is None else (self.place,)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
@@ -313,13 +326,14 @@ class LogGroupRuns(RunSource):
 
     def _leave_out(self, group: str, error: TaskProfilerError) -> None:
         """Go on without a group. Raises its error if it is the last one."""
-        if self._on_unread is None or self._groups == [group]:
+        is_last = self._groups == [group]
+        if self._on_unread is None or (is_last and self.raises_last):
             raise error
         self._groups.remove(group)
         if isinstance(error, MissingLogGroupError):
             self._missing.append(group)
         else:
-            self.unread_groups |= {group}
+            self.unread_groups |= {(self._trust.region, group)}
             self._on_unread(group, error)
 
     def _run_of(
@@ -422,6 +436,8 @@ class LogGroupRuns(RunSource):
             if verdict.invalid is not None:
                 self._invalid_times += 1
             return None
+        if verdict.is_confirmed and self._trust.account_id is None:
+            self._unvouched = self._trust.problem
         return _FoundLine(
             number=kept.add(content),
             key=_key(line.head),

@@ -19,21 +19,33 @@ def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
 
     None: the definition is a file's that computes them, or that has no containers in it.
     """
-    if not isinstance(definition.get("containerDefinitions"), list):
+    containers = definition.get("containerDefinitions")
+    if not isinstance(containers, list) or any(map(_is_computed, containers)):
         return None
     options_of_container: dict[str, Mapping[str, str]] = {}
-    for container in mappings(definition["containerDefinitions"]):
+    for container in mappings(containers):
         configuration = mapping(container.get("logConfiguration"))
+        options = mapping(configuration.get("options"))
+        places = [options[name] for name in _PLACE_OPTIONS if name in options]
+        parts = (container.get("logConfiguration"), *configuration.values(), *places)
+        if any(map(_is_computed, parts)):
+            return None
         if configuration.get("logDriver") != AWSLOGS:
             continue
-        options = mapping(configuration.get("options"))
-        if any(name in options and text(options[name]) is None for name in _PLACE_OPTIONS):
+        if any(text(place) is None for place in places):
             return None
         container_name = text(container.get("name")) or ""
         options_of_container[container_name] = {
-            name: value for name, value in options.items() if isinstance(value, str)
+            name: value
+            for name, value in options.items()
+            if isinstance(value, str) and not _is_computed(value)
         }
     return options_of_container
+
+
+def _is_computed(value: object) -> bool:
+    """Whether it is a template's function, such as ``!Ref Group``: a text of a type of its own."""
+    return isinstance(value, str) and type(value) is not str
 
 
 class DefinedPlaces:

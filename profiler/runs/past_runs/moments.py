@@ -15,6 +15,13 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
+from profiler.record.mention_limits import (
+    MIN_CPU_WAIT_PERCENT,
+    SATURATED_SHARE,
+    idle_vcpu,
+    is_long_cpu_wait,
+    is_near_limit,
+)
 from profiler.record.record_model import Record, Series, known_status
 from profiler.record.units import (
     format_count,
@@ -23,13 +30,6 @@ from profiler.record.units import (
     format_peak,
     format_percent,
     format_vcpu,
-)
-from profiler.record.worth_a_word import (
-    MIN_CPU_WAIT_PERCENT,
-    SATURATED_SHARE,
-    idle_vcpu,
-    is_long_cpu_wait,
-    is_near_limit,
 )
 
 _MAX_NAME_LENGTH = 40

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+from profiler.core.bounded_batches import batches
 from profiler.core.errors import TaskProfilerError
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
@@ -149,8 +150,7 @@ class IndexedRuns(RunSource):
                 family = family_of(bucket)
                 if bucket["starts"]["buckets"] and selection.matches_family(family):
                     windows.append(in_window(bucket, family))
-            for first in range(0, len(windows), families_a_search):
-                searched = windows[first : first + families_a_search]
+            for searched in batches(windows, families_a_search):
                 yield [any_of(searched), *filter_conditions(selection, START)]
             after = page.get("after_key")
             if after is None or len(buckets) < size:

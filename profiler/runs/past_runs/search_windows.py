@@ -304,8 +304,7 @@ def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
         first_ns=_nanoseconds(bucket["first"]),
         last_ns=_nanoseconds(bucket["last"]),
     )
-    counts.outcomes[outcome] = count
-    counts.containers[bucket["key"]["container"]] = count
+    counts.ends[bucket["key"]["container"], outcome] = count
     if outcome == "killed":
         counts.killed_unmeasured = count - measured["doc_count"]
     if outcome == "success":

@@ -109,6 +109,19 @@ def refused(code: str, message: str) -> ClientError:
             "It cannot be read: Template error: x.",
         ),
         (
+            refused(
+                "ClientException",
+                "Too many concurrent attempts to create a new revision of the specified family.",
+            ),
+            "ecs:RegisterTaskDefinition",
+            "family), because somebody else changes it at this moment: try again in a minute.",
+        ),
+        (
+            refused("ConcurrentModificationException", "Rule night was modified concurrently."),
+            "events:PutTargets",
+            "because somebody else changes it at this moment: try again in a minute.",
+        ),
+        (
             refused("KMS.DisabledException", "0f3c is disabled."),
             None,
             "DisabledException: 0f3c is disabled): check",

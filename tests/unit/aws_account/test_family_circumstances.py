@@ -4,6 +4,8 @@ import json
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
@@ -89,3 +91,23 @@ def test_a_definition_alone_says_its_system_its_stack_and_its_owners_tag() -> No
     assert found.operating_system == "LINUX"
     assert found.off_tag == "task-profiler:resize"
     assert found.stack == "jobs"
+
+
+@pytest.mark.parametrize(
+    ("value", "is_off"),
+    [
+        ("off", True),
+        ("Off", True),
+        (" OFF ", True),
+        ("false", True),
+        (False, True),
+        ("no", True),
+        ("on", False),
+        ("true", False),
+        ("", False),
+    ],
+)
+def test_the_owners_tag_counts_as_people_and_yaml_write_it(*, value: object, is_off: bool) -> None:
+    definition = {"tags": [{"key": "task-profiler:resize", "value": value}]}
+    found = circumstances_of(TaskDefinitionDocument(definition=definition))
+    assert (found.off_tag is not None) == is_off

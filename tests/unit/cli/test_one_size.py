@@ -14,7 +14,11 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Recommendation, Report
 from profiler.report_page.page_data import size_rows
-from profiler.runs.past_runs.families import evidence_of_past_runs, family_evidence, read_families
+from profiler.runs.past_runs.family_evidence import (
+    evidence_of_past_runs,
+    family_evidence,
+    read_families,
+)
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter

@@ -16,7 +16,7 @@ from profiler.cli.terminal.size_lines import find_advice, trend_text
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
-from profiler.runs.past_runs.families import read_families
+from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns

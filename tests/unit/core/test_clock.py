@@ -1,6 +1,9 @@
-"""The budget of expensive work."""
+"""The budget of expensive work, and a wall clock that is set."""
 
-from profiler.core.clock import CpuBudget
+import pytest
+
+from profiler.core.clock import ClockJumpDetector, CpuBudget
+from tests.fakes import FakeClock, seconds
 
 
 def test_work_begins_when_the_cost_of_what_was_before_has_accrued() -> None:
@@ -28,3 +31,30 @@ def test_without_an_advance_work_pauses_for_its_cost_divided_by_the_share() -> N
     assert budget.allows(12_000)
     budget.add_cost(50, 100_000)
     assert not budget.allows(109_999)
+
+
+@pytest.mark.parametrize(
+    ("jump", "words"),
+    [
+        (28_800, "set forward by 28800 s during the run, or the machine was suspended: "),
+        (-40, "set back by 40 s during the run: "),
+    ],
+)
+def test_a_wall_clock_that_is_set_is_a_warning(jump: int, words: str) -> None:
+    clock = FakeClock()
+    jumps = ClockJumpDetector(clock)
+    jumps.check()
+    clock.advance(6)
+    clock.wall_offset_ns += seconds(jump)
+    jumps.check()
+    (warning,) = jumps.warnings
+    assert words in warning
+
+
+def test_a_wall_clock_that_is_not_set_is_no_warning() -> None:
+    clock = FakeClock()
+    jumps = ClockJumpDetector(clock)
+    for _ in range(3):
+        jumps.check()
+        clock.advance(3600)
+    assert jumps.warnings == ()

@@ -18,13 +18,8 @@ from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 from profiler.record.family_identity import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.schedule_model import (
-    ClusterTasks,
-    RuleMemory,
-    Schedule,
-    StartedTask,
-    TaskMemory,
-)
+from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
+from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from tests.due_times import CLUSTER, at, schedule, task
 from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task

@@ -32,6 +32,7 @@ from profiler.forwarder.notifications.notification import (
     Notification,
 )
 from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -481,6 +482,21 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     assert fakes.reads == 0
     assert fakes.time.pauses == [2.0, 6.0]
     assert fakes.notice.is_complete
+
+
+@pytest.mark.parametrize(
+    ("claim", "is_said"),
+    [(None, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
+)
+def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
+    *, claim: StreamClaim | None, is_said: bool
+) -> None:
+    tags = [{"key": "task-profiler:resized-from", "value": "4/2048/8192"}]
+    fakes = StoppedTaskFakes(described={**WITH_MONITOR, "memory": "512", "tags": tags})
+    line = report_line(report(likelyOutOfMemory=True))
+    fakes.indexed_reports = [ReportLine(line.report, line.text, claim=claim)]
+    fakes.handle(task(memory="512"))
+    assert (fakes.notice.reduced_memory is not None) == is_said
 
 
 OWN_LINES = [

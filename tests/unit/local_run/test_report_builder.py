@@ -29,7 +29,7 @@ def _doubts(
     )
     sampler = Mock(command=command)
     sampler.prepared.own_cgroup.counts_memory = counts_memory
-    builder = ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None)
+    builder = ReportBuilder(Mock(), sampler, Mock(), None, ResourceLimits(), None, Mock())
     observation = Mock(peak=MemoryPeak(size_bytes=100 * _MIB, source=source))
     return builder._memory_doubts(observation)
 

@@ -1,7 +1,7 @@
 """What the page says of a family's size."""
 
 from profiler.report_page.page_data import size_rows
-from profiler.runs.past_runs.families import evidence_of_past_runs
+from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.runs import report

@@ -11,6 +11,7 @@ from profiler.runs.past_runs.log_places import (
     log_options_of,
 )
 from profiler.runs.past_runs.run_source import PastRun
+from profiler.task_definitions.definition_texts import read_definitions
 from tests.runs import report
 
 OPTIONS = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
@@ -75,19 +76,45 @@ def test_a_definition_names_the_places_of_its_containers_with_awslogs() -> None:
     assert log_options_of(definition) == {"task-monitor": OPTIONS}
 
 
+TEMPLATE = """
+Resources:
+  Job:
+    Type: AWS::ECS::TaskDefinition
+    Properties:
+      Family: nightly
+      ContainerDefinitions:
+        - Name: batch
+          LogConfiguration:
+            LogDriver: awslogs
+            Options: {awslogs-group: /ecs/jobs, awslogs-region: !Ref AWS::Region}
+"""
+
+
 @pytest.mark.parametrize(
-    "definition",
+    ("written", "computed"),
     [
-        {},
-        {
-            "containerDefinitions": [
-                container("batch", "awslogs", **{**OPTIONS, "awslogs-group": {"Ref": "Logs"}})
-            ]
-        },
+        ("/ecs/jobs", "!Ref Logs"),
+        ("/ecs/jobs", "!Sub '/ecs/${AWS::StackName}'"),
+        ("/ecs/jobs", "{'Fn::ImportValue': logs}"),
+        ("/ecs/jobs", "/ecs/jobs, awslogs-stream-prefix: !Ref Stage"),
+        ("awslogs\n", "!If [Logs, awslogs, json-file]\n"),
+        ("{awslogs-group: /ecs/jobs, awslogs-region: !Ref AWS::Region}", "!If [Logs, {}, {}]"),
+        ("- Name: batch", "- !If [Logs, {Name: a}, {Name: b}]\n        - Name: batch"),
     ],
 )
-def test_a_file_that_computes_its_places_names_none(definition: dict[str, object]) -> None:
+def test_a_template_that_computes_its_places_names_none(written: str, computed: str) -> None:
+    assert written in TEMPLATE
+    ((definition, _),) = read_definitions(TEMPLATE.replace(written, computed).encode(), "jobs")
     assert log_options_of(definition) is None
+
+
+def test_a_template_that_names_its_places_is_read_and_its_region_says_nothing() -> None:
+    ((definition, _),) = read_definitions(TEMPLATE.encode(), "jobs")
+    assert log_options_of(definition) == {"batch": {"awslogs-group": "/ecs/jobs"}}
+
+
+def test_a_file_without_containers_names_no_place() -> None:
+    assert log_options_of({}) is None
 
 
 def test_a_family_is_read_once_and_runs_without_a_place_not_at_all() -> None:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
+from profiler.schedules.remembered_tasks import TaskMemory
 from profiler.schedules.schedule_model import (
     ClusterTasks,
     DueTime,
     Schedule,
     StartedTask,
-    TaskMemory,
     did_start,
 )
 from tests.due_times import CLUSTER, MINUTE, at, schedule, task

@@ -31,6 +31,16 @@ def runs(
     ]
 
 
+def of_containers(reports: Iterable[Report], *names: str) -> list[Report]:
+    """The reports of each of these containers of the same tasks."""
+    listed = []
+    for made in reports:
+        for name in names:
+            container = replace(made.record.container, name=name)
+            listed.append(replace(made, record=replace(made.record, container=container)))
+    return listed
+
+
 def at_new(count: int, **more: Any) -> list[Report]:
     """Runs of revision 2, which has the new size, after 30 of revision 1."""
     return runs(count, "2", start=30, size=NEW, **more)
@@ -68,6 +78,23 @@ def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:
     little = decision(runs(20), FIRST, min_saving_percent=80)
     assert little.action == "none"
     assert little.reason == "the recommended size saves only 75 %"
+
+
+def test_a_task_of_several_containers_with_reports_is_one_run() -> None:
+    assert decision(of_containers(runs(19), "a", "b"), FIRST).reason == "19 of 20 runs seen"
+    assert decision(of_containers(runs(20), "a", "b"), FIRST).action == "resize"
+
+
+def test_a_new_size_is_judged_by_tasks_not_by_their_containers() -> None:
+    names = [f"c{number}" for number in range(10)]
+    before = of_containers(runs(30), *names)
+    found = resized(*of_containers(at_new(9), *names), before=before)
+    assert found.reason == "9 of 10 successes seen"
+    assert resized(*of_containers(at_new(10), *names), before=before).action == "keep"
+    one_failure = of_containers(at_new(1, **FAILED), "c1", "c2")
+    assert resized(*one_failure, before=before).action == "none"
+    two_failures = of_containers(at_new(2, **FAILED), "c1", "c2")
+    assert resized(*two_failures, before=before).action == "revert"
 
 
 def test_a_larger_size_needs_a_risk_and_after_a_kill_no_number_of_runs() -> None:

@@ -89,3 +89,18 @@ def test_a_source_that_fails_is_reported_once_and_the_last_one_raises() -> None:
     with pytest.raises(TaskProfilerError, match="cannot be reached"):
         list(source.runs(RunFilter()))
     assert len(failures) == 1
+
+
+@pytest.mark.parametrize("confirmed_first", [True, False])
+def test_a_copy_for_which_nobody_vouches_replaces_no_confirmed_run(
+    *, confirmed_first: bool
+) -> None:
+    report = run("killed", 1)
+    success = replace(report, record=replace(report.record, status="success", exit_code=0))
+    killed = replace(report, record=replace(report.record, status="failure", exit_code=137))
+    confirmed = listed(killed)
+    unconfirmed = ListedRuns([PastRun(report=success, line=encode(success), is_confirmed=False)])
+    sources = (confirmed, unconfirmed) if confirmed_first else (unconfirmed, confirmed)
+    source, _ = joined(*sources)
+    for runs in (source.runs(RunFilter()), source.last_runs(RunFilter(), 5)):
+        assert [(one.report.record.exit_code, one.is_confirmed) for one in runs] == [(137, True)]

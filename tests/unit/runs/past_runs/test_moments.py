@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
+from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
 from profiler.record.record_model import (
     Container,
     MemoryKills,
@@ -22,7 +23,6 @@ from profiler.record.record_model import (
     Report,
     Series,
 )
-from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 from profiler.runs.past_runs import moments
 from profiler.runs.past_runs.moments import (
     MIN_STRETCH_STEPS,

@@ -8,8 +8,8 @@ from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
+from profiler.record.mention_limits import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
 from profiler.record.record_model import Container, Metrics, Record, Sampling
-from profiler.record.worth_a_word import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
 from profiler.report_page.page_activity import activity_of
 from tests.runs import report
 

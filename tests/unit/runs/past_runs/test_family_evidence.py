@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.record.family_identity import FamilyKey, UsualDuration, family_key
 from profiler.record.record_model import Cost, TaskSize, encode
-from profiler.runs.past_runs.families import (
+from profiler.runs.past_runs.family_evidence import (
     FoundFamilies,
     UsualDurations,
     evidence_of_past_runs,

@@ -1,4 +1,4 @@
-"""When a wait, an idle time, or the use of all CPUs is worth a word: the limits of all outputs
+"""From which value on a wait, an idle time, or the use of all CPUs is mentioned, by all outputs
 for people.
 """
 
@@ -22,7 +22,7 @@ _MIN_CPU_WAIT_SECONDS = 0.1
 SATURATED_PERCENT = 5
 # From this share of the limit on, a memory peak is near it.
 NEAR_LIMIT_SHARE = 0.9
-# From this share of the run on, the idle time of the GPUs is worth advice.
+# From this share of the run on, the idle time of the GPUs gets advice.
 MIN_GPU_IDLE_PERCENT = 10
 _MS_PER_SECOND = 1000
 _PERCENT = 100

@@ -12,7 +12,7 @@ from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.proof.arrivals import FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.plan import ProofPlan, TaskPlace
-from profiler.aws_account.proof.rows import (
+from profiler.aws_account.proof.proof_checks import (
     CHECKS,
     Row,
     queue_rows,

@@ -1,0 +1,54 @@
+"""``task-profiler run`` while the wall clock is set, or the machine is suspended."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler.core.timestamps import parse_ns
+from profiler.record.record_model import Record
+from tests.integration.profiled import LIMIT_SECONDS, report_of
+from tests.values import present
+
+# The wall clock moves by so many seconds when the command has made the file.
+_WITH_A_CLOCK_THAT_IS_SET = """
+import os, sys
+from profiler.cli import main
+from profiler.core.clock import SystemClock
+moved_ns, flag = int(sys.argv.pop(1)) * 10**9, sys.argv.pop(1)
+wall_ns = SystemClock.wall_ns
+SystemClock.wall_ns = lambda clock: wall_ns(clock) + (moved_ns if os.path.exists(flag) else 0)
+main()
+"""
+
+
+def run_while_the_clock_moves(seconds: int, folder: Path) -> Record:
+    flag = folder / "set"
+    command = (sys.executable, "-c", _WITH_A_CLOCK_THAT_IS_SET, str(seconds), str(flag))
+    done = subprocess.run(
+        (*command, "run", "--json", "--no-history", "--", "sh", "-c", f": > {flag}; sleep 0.3"),
+        capture_output=True,
+        check=True,
+        timeout=LIMIT_SECONDS,
+        env=os.environ,
+    )
+    return report_of(done.stderr).record
+
+
+@pytest.mark.parametrize(("seconds", "direction"), [(28_800, "forward"), (-28_800, "back")])
+def test_a_wall_clock_that_is_set_during_a_run_is_a_warning(
+    tmp_path: Path, seconds: int, direction: str
+) -> None:
+    record = run_while_the_clock_moves(seconds, tmp_path)
+    (warning,) = present(record.monitor).warnings
+    assert warning.startswith(f"The wall clock was set {direction} by 28800 s during the run")
+    assert 300 <= present(record.metrics.duration_ms) < 100_000
+    moved_ns = present(parse_ns(record.finished_at)) - present(parse_ns(record.started_at))
+    assert round(moved_ns / 3_600e9) == seconds // 3_600
+
+
+def test_a_wall_clock_that_is_steered_during_a_run_is_no_warning(tmp_path: Path) -> None:
+    record = run_while_the_clock_moves(1, tmp_path)
+    assert present(record.monitor).warnings == ()

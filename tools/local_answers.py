@@ -1,0 +1,124 @@
+"""Requests of botocore to a server of this process, which a call answers: over a socket, each takes
+three times as long.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from email.message import Message
+from io import BytesIO
+from typing import IO, Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
+from botocore.handlers import BUILTIN_HANDLERS
+from moto.core.botocore_stubber import MockRawResponse
+from msgspec import Struct
+
+
+class LocalRequest(Struct, frozen=True, kw_only=True):
+    """A request with the names of http.server's handler. ``path`` includes the query, and ``host``
+    the port.
+    """
+
+    host: str
+    command: str
+    path: str
+    headers: Message
+
+
+LocalAnswer = tuple[int, Mapping[str, str], bytes]
+Answerer = Callable[[LocalRequest, bytes], LocalAnswer]
+_answerers: dict[str, Answerer] = {}  # by host and port
+
+
+def answer_here(url: str, answer: Answerer) -> None:
+    """From now on, ``answer`` gets what botocore in this process sends to this address."""
+    _answerers[_address(url)] = answer
+
+
+def answer_over_sockets(url: str) -> None:
+    """From now on, this address is reached over its socket alone, also from this process."""
+    _answerers.pop(_address(url), None)
+
+
+def local_answer(url: str, request: LocalRequest, body: bytes) -> LocalAnswer:
+    """The answer of the server with this address. Raises KeyError if none answers here."""
+    return _answerers[_address(url)](request, body)
+
+
+def _address(url: str) -> str:
+    return urlsplit(url).netloc.replace("localhost", "127.0.0.1")
+
+
+def _answer_botocore(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+    """Answer in the event in which moto's own decorator does."""
+    answer = _answerers.get(_address(request.url))
+    if answer is None:
+        return None
+    headers = Message()
+    for name, value in request.headers.items():
+        headers[name] = value.decode() if isinstance(value, bytes) else str(value)
+    url = urlsplit(request.url)
+    sent = LocalRequest(host=url.netloc, command=request.method, path=_path(url), headers=headers)
+    status, answered, content = answer(sent, _content(request.body))
+    return AWSResponse(request.url, status, HeadersDict(answered), MockRawResponse(content))
+
+
+BUILTIN_HANDLERS.append(("before-send", _answer_botocore))
+
+
+def _path(url: SplitResult) -> str:
+    path = url.path or "/"
+    return f"{path}?{url.query}" if url.query else path
+
+
+def _content(body: IO[bytes] | bytes | str | None) -> bytes:
+    """A body as botocore has it: a text, bytes, a file, or nothing."""
+    if body is None:
+        return b""
+    if isinstance(body, str):
+        return body.encode()
+    return body if isinstance(body, bytes | bytearray) else body.read()
+
+
+def wsgi_answerer(app: Callable[..., Iterable[bytes]], url: str) -> Answerer:
+    """What an application of WSGI answers at this address."""
+    address = urlsplit(url)
+
+    def answer(request: LocalRequest, body: bytes) -> LocalAnswer:
+        path, _, query = request.path.partition("?")
+        environ: dict[str, Any] = {
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": BytesIO(body),
+            "wsgi.errors": BytesIO(),
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "REQUEST_METHOD": request.command,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote(path, "latin-1"),
+            "QUERY_STRING": query,
+            "RAW_URI": request.path,
+            "REMOTE_ADDR": address.hostname,
+            "SERVER_NAME": address.hostname,
+            "SERVER_PORT": str(address.port),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+        }
+        for name, value in request.headers.items():
+            environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
+        environ["HTTP_HOST"] = request.host
+        environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")
+        environ["CONTENT_LENGTH"] = str(len(body))
+        begun: list[tuple[int, dict[str, str]]] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], *_: object) -> None:
+            begun.append((int(status.partition(" ")[0]), dict(headers)))
+
+        try:
+            content = b"".join(app(environ, start_response))
+        except NotImplementedError:  # moto does not know the operation
+            return 500, {}, b""
+        status, headers = begun[-1]
+        return status, headers, content
+
+    return answer
