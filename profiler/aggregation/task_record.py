@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import observed
-from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     DemandEvidence,
@@ -297,19 +297,17 @@ def build_other_container(
     container: "ContainerMetadata",
     task: "TaskMetadata",
     usage: ContainerUsage | None,
-    now_ns: int,
+    running: RunEnd,
     host: Host,
-    *,
-    clock_shift_ns: int = 0,
 ) -> OtherContainer:
     """A container other than the batch, without the task's network counters, which the batch's
     metrics have.
+
+    ``running`` is its end for now, if it has not ended.
     """
+    end = running
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
-    else:
-        running = RunEnd(status="running", until_ns=now_ns)
-        end = with_clock_shift(running, container.started_ns, clock_shift_ns)
     limits = container_limits(container, task, usage, host)
     metrics = replace(
         usage_metrics(usage, limits),

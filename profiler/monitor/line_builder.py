@@ -131,8 +131,9 @@ class LineBuilder(Struct, eq=False):
             )
         )
 
-    def _running(self, batch: FollowedContainer, now_ns: int) -> RunEnd:
-        return self.sampler.by_clock_of_start(batch, RunEnd(status="running", until_ns=now_ns))
+    def _running(self, followed: FollowedContainer, now_ns: int) -> RunEnd:
+        """The end for now of a container that runs."""
+        return self.sampler.by_clock_of_start(followed, RunEnd(status="running", until_ns=now_ns))
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         """The line of a record, with CloudWatch's embedded metrics if they are configured."""
@@ -185,13 +186,9 @@ class LineBuilder(Struct, eq=False):
         sampler = self.sampler
         for other in sampler.followed.listed:
             if other is not batch:
+                running = self._running(other, now_ns)
                 yield build_other_container(
-                    other.container,
-                    task,
-                    other.usage,
-                    now_ns,
-                    sampler.host,
-                    clock_shift_ns=sampler.clock_shift_ns(other),
+                    other.container, task, other.usage, running, sampler.host
                 )
 
     def _monitor(self, batch: FollowedContainer) -> Monitor:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.container import BATCH, batch_container, monitor_container
+from tests.e2e.engine import Engine
 from tests.e2e.kernel import KernelReading
-from tests.e2e.reports import Start, checkpoints, finished
+from tests.e2e.reports import Start, checkpoints, finished, wait_for_samples
 from tests.e2e.task import Task
 from tests.values import without_lost_waits
 from tools.moto_server import FakeAws
@@ -208,3 +209,20 @@ def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(
     assert _NAME in names
     assert names <= {_NAME, "python3", "other"}
     assert record["monitor"]["cpuSeconds"] < 0.1 * record["metrics"]["durationMs"] / 1000 + 1
+
+
+def test_a_paused_container_does_not_wait_for_a_disk(
+    start: Start, aws: FakeAws, engine: Engine
+) -> None:
+    """Without SYS_PTRACE the monitor cannot see that the control group is frozen."""
+    monitor = monitor_container(aws.environment(), ptrace=True)
+    load = batch_container("--cpu-seconds", "600", "--until-usr1")
+    task = start(load, monitor, pid_mode_task=True)
+    wait_for_samples(task, 3)
+    engine.command("pause", task[BATCH].facts.docker_id)
+    wait_for_samples(task, 15)
+    engine.command("unpause", task[BATCH].facts.docker_id)
+    task.stop()
+    record = finished(aws, task)
+    assert record["timeBreakdown"]["diskPercent"] < 5
+    assert record["timeBreakdown"]["otherPercent"] > 40

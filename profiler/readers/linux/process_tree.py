@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.core.optional_math import min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
+from profiler.readers.linux.vforked import has_parents_memory, lies_between, read_sizes
 
 # Up to this number of threads, reading each thread's children is cheaper than listing all
 # processes. Beyond it, listing one thread's children costs as much as the entries of this many
@@ -23,7 +24,7 @@ _MAX_THREADS = 64
 # After this time, processes that have not run are read, too.
 _ALL_READ_NS = 10 * NS_PER_SECOND
 _OUT_OF_DATE = -1
-# Positions in /proc/PID/statm, in pages.
+# Positions in /proc/PID/statm.
 _SIZE = 0
 _RESIDENT = 1
 _SHARED = 2
@@ -32,8 +33,8 @@ _Fallback = TypeVar("_Fallback", int, None)
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
-    """One process at one moment; the memory of a zombie is None, and so are the ``blocks`` of
-    another user.
+    """One process at one moment; None is the memory of a zombie and, in a tree, of one that has
+    its parent's (:mod:`vforked`), and so are the ``blocks`` of another user.
 
     ``rss_bytes`` counts shared pages in full, ``share_bytes`` only for one of the processes that
     share them (:class:`MemoryShares`). ``anonymous_bytes`` is the part of the RSS that is neither
@@ -132,6 +133,9 @@ class ProcessTree:
         else:
             name = before.name
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
+        has_own_memory = before is not None and before.rss_bytes is not None
+        if stat.is_forked and not has_own_memory and has_parents_memory(pid, stat.parent_pid):
+            status = proc.ProcessStatus()
         cpu_ns = process.ran_ns
         if cpu_ns is None:
             cpu_ns = stat.cpu_ticks * self._ns_per_tick
@@ -380,31 +384,38 @@ class QuickMemory:
         sizes: dict[int, tuple[int, ...]] = {}
         total_bytes = 0
         new_processes = 0
-        pending: list[tuple[int, tuple[int, ...]]] = [
-            (pid, ()) for pid in list_children(self._root_pid, 1)
+        pending: list[tuple[int, int, tuple[int, ...]]] = [
+            (pid, self._root_pid, ()) for pid in list_children(self._root_pid, 1)
         ]
         while pending:
-            pid, parent = pending.pop()
-            # The sizes of the process in bytes; none after its end.
-            words = (proc.read(f"/proc/{pid}/statm") or b"").split()
-            fields = tuple([int(word) * self._page_bytes for word in words])
+            pid, parent_pid, parent = pending.pop()
+            fields = read_sizes(pid)
             if not fields or pid in sizes or pid in self._unrelated_children:
                 continue
             sizes[pid] = fields
             known = self._known.get(pid)
-            if known is None or (known.is_new and _anonymous(fields) < known.anonymous_bytes):
-                known = self._look_at(pid, fields, parent)
+            if known is None or (known.is_new and self._anonymous(fields) < known.anonymous_bytes):
+                known = self._look_at(pid, fields, parent_pid, parent)
             new_processes += known.is_new
-            total_bytes += max(known.own_bytes + _anonymous(fields) - known.anonymous_bytes, 0)
-            pending.extend([(child, fields) for child in list_children(pid, known.threads)])
+            held_bytes = known.own_bytes + self._anonymous(fields) - known.anonymous_bytes
+            may_be_parents = held_bytes > 0 and not known.own_bytes
+            if not (may_be_parents and lies_between(fields, parent, read_sizes(parent_pid))):
+                total_bytes += max(held_bytes, 0)
+            pending.extend([(child, pid, fields) for child in list_children(pid, known.threads)])
         self.pids = sizes.keys()
         self.has_changed = bool(new_processes) or len(sizes) != len(self._known)
-        self.largest_bytes = max([fields[_RESIDENT] for fields in sizes.values()], default=0)
+        largest = max([fields[_RESIDENT] for fields in sizes.values()], default=0)
+        self.largest_bytes = largest * self._page_bytes
         if len(sizes) == 1:  # the process shares memory with no other
             total_bytes = self.largest_bytes
         return total_bytes or None
 
-    def _look_at(self, pid: int, fields: tuple[int, ...], parent: tuple[int, ...]) -> _Known:
+    def _anonymous(self, fields: tuple[int, ...]) -> int:
+        return max(fields[_RESIDENT] - fields[_SHARED], 0) * self._page_bytes
+
+    def _look_at(
+        self, pid: int, fields: tuple[int, ...], parent_pid: int, parent: tuple[int, ...]
+    ) -> _Known:
         """Read a new process.
 
         A fork may have only its parent's memory until it allocates some or executes.
@@ -413,16 +424,13 @@ class QuickMemory:
         threads = 1
         if stat is not None:
             threads = stat.threads
-        if parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA]):
-            return _Known(threads, 0, _anonymous(fields), is_new=True)
+        is_like_parent = parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA])
+        if is_like_parent or lies_between(fields, parent, read_sizes(parent_pid)):
+            return _Known(threads, 0, self._anonymous(fields), is_new=True)
         own_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
-        anonymous_bytes = _anonymous(fields)
+        anonymous_bytes = self._anonymous(fields)
         if own_bytes is None:
             own_bytes = anonymous_bytes
         known = _Known(threads, own_bytes, anonymous_bytes, is_new=True)
         self._known[pid] = known
         return known
-
-
-def _anonymous(fields: tuple[int, ...]) -> int:
-    return max(fields[_RESIDENT] - fields[_SHARED], 0)

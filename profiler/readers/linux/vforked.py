@@ -1,0 +1,38 @@
+"""Finds processes that use their parent's memory: from a vfork, as of posix_spawn, until they
+execute a program. The kernel counts that memory in full for both.
+"""
+
+from collections.abc import Sequence
+
+from profiler.readers.linux import proc
+
+
+def has_parents_memory(pid: int, parent_pid: int) -> bool:
+    """Whether a forked process has no memory of its own yet, or meanwhile another program's.
+
+    A fork's differs: it begins without the pages of files.
+    """
+    before = read_sizes(parent_pid)
+    sizes = read_sizes(pid)
+    if lies_between(sizes, before, read_sizes(parent_pid)):
+        return True
+    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+    return stat is None or not stat.is_forked
+
+
+def lies_between(sizes: Sequence[int], before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether these sizes can be those of the process whose sizes were read just before and just
+    after: its other threads may allocate memory meanwhile.
+    """
+    if not sizes or not before or not after:
+        return False
+    return all(
+        min(first, last) <= size <= max(first, last)
+        for first, size, last in zip(before, sizes, after, strict=True)
+    )
+
+
+def read_sizes(pid: int) -> tuple[int, ...]:
+    """``/proc/PID/statm``, in pages; empty after the end of the process."""
+    words = (proc.read(f"/proc/{pid}/statm") or b"").split()
+    return tuple([int(word) for word in words])
