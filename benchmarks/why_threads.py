@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.collectors.processes.container_processes import ContainerProcesses
+from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -130,8 +131,10 @@ def typical_ms(ticks: Sequence[float]) -> float:
 
 def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
     """The collector of the monitor that watches the batch, with or without the thread reader."""
+    processes = MachineProcesses(time.monotonic_ns)
     access = ProcessAccess(
-        open_processes=lambda docker_id: ContainerProcesses(docker_id, time.monotonic_ns),
+        begin_tick=processes.expire,
+        open_processes=lambda docker_id: ContainerProcesses(docker_id, processes),
         open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,
         # No pause after an expensive first tick, so that each tick is measured.

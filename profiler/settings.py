@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
+from profiler.core.text import names_in
 
 if TYPE_CHECKING:
     from profiler.sizing.prices import PriceOverrides
@@ -112,11 +113,8 @@ class Setting(Struct, frozen=True):
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
-    names: dict[str, None] = {}  # in the order in which they are given, each once
-    for name in text.split(","):
-        if name.strip():
-            names[name.strip()] = None
-    return tuple(names)
+    """The names in the order in which they are given, each once."""
+    return tuple(dict.fromkeys(names_in(text)))
 
 
 def _parse_gpu_uuids(text: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.no_cover)
 
 
+@cache
 def _place(path: Path) -> int:
     """Where a file of tests comes; other files, as those that a test writes, come last."""
     folder = path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""

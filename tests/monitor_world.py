@@ -144,6 +144,8 @@ class PlayedMonitor(FakeMonitor):
     Sees the batches' samples.
     """
 
+    takes_late_samples = False
+
     def __init__(
         self,
         *,

@@ -60,7 +60,9 @@ class FakeExitWaiter(ProcessExitWaiter):
 
 def fake_source(read: Callable[[], Any]) -> Any:
     """A source that reads by a function of the test."""
-    return SimpleNamespace(read=read, close=lambda: None, events_descriptor=42)
+    return SimpleNamespace(
+        read=lambda *_arguments: read(), close=lambda: None, events_descriptor=42
+    )
 
 
 class CollectedBatch:
@@ -82,6 +84,7 @@ class CollectedBatch:
         self._cpu_ns = 0
         vars(self).update(readings)
         machine = ProcessAccess(
+            begin_tick=lambda: None,
             open_processes=lambda _: fake_source(self._read_processes),
             open_cgroup=self._group_of,
             oom_kills=lambda: self.host_kills(self.at),

@@ -91,6 +91,7 @@ class ProcessTotals:
         self._make_series = make_series
         self._series: SeriesByCommand[_ProcessName] | None = None
         self._held_bytes: dict[_ProcessName, int] = {}
+        self._last: Iterable[ProcessReading] = ()
         self._present: dict[tuple[int, int], _Named] = {}
         # The CPU time that present processes used by other names.
         self._earlier_ns: dict[tuple[int, int], int] = {}
@@ -107,6 +108,22 @@ class ProcessTotals:
 
         ``cpu_ns`` is the CPU time of all processes so far, also of those that ended unread.
         """
+        used_ns: Mapping[_ProcessName, int] = {}
+        if processes is not self._last:
+            self._last = processes
+            used_ns = self._add_processes(processes)
+        self._read_cpu_ns += sum(used_ns.values())
+        unread_ns = max(cpu_ns - self._read_cpu_ns - self._unread_cpu_ns, 0)
+        self._unread_cpu_ns += unread_ns
+        if self._make_series is not None and read_ns is not None:
+            if self._series is None:
+                self._series = self._make_series()
+            self._series.add(read_ns, used_ns, self._held_bytes, unread_ns=unread_ns)
+        if len(self._memory) - len(self._present) > _MAX_NAMES:
+            self._drop_smallest()
+
+    def _add_processes(self, processes: Iterable[ProcessReading]) -> Mapping[_ProcessName, int]:
+        """Add all processes; returns the CPU time that each name has used since the last ones."""
         step = _Step()
         for process in processes:
             self._add_process(process, step)
@@ -116,16 +133,8 @@ class ProcessTotals:
             self._earlier_ns.pop(identity, None)
             step.changed.add(name)
         self._present = step.present
-        self._read_cpu_ns += sum(step.used_ns.values())
-        unread_ns = max(cpu_ns - self._read_cpu_ns - self._unread_cpu_ns, 0)
-        self._unread_cpu_ns += unread_ns
         self._add_memory(step)
-        if self._make_series is not None and read_ns is not None:
-            if self._series is None:
-                self._series = self._make_series()
-            self._series.add(read_ns, step.used_ns, self._held_bytes, unread_ns=unread_ns)
-        if len(self._memory) - len(self._present) > _MAX_NAMES:
-            self._drop_smallest()
+        return step.used_ns
 
     def _add_process(self, process: ProcessReading, step: _Step) -> None:
         identity = process.identity

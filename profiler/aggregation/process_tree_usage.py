@@ -42,6 +42,7 @@ class TreeCpu(Struct):
     total_ns: int = 0
     has_lost: bool = False
     lost_blocks: BlockBytes = BlockBytes()
+    _last: Iterable[ProcessReading] = ()
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
     _reaped_ns: int = 0
     _unreaped_ns: int = 0
@@ -54,8 +55,13 @@ class TreeCpu(Struct):
 
         ``reaped_ns`` is the CPU time of all children that this process itself has waited for so
         far. The parent that waited for a process has its CPU time and page faults. If none did
-        (SIGCHLD ignored), its last value is kept.
+        (SIGCHLD ignored), its last value is kept. The same readings again add nothing once the
+        last ends are settled.
         """
+        is_same = processes is self._last and reaped_ns == self._reaped_ns
+        if is_same and not self._gone.processes and not is_last:
+            return self.total_ns
+        self._last = processes
         now = {process.identity: process for process in processes}
         before = self._previous
         by_pid = {process.pid: process for process in before.values()}
@@ -140,12 +146,20 @@ class TreeMemory(Struct):
     peak_bytes: int | None = None
     peak_processes: int = 0
     largest_mark_bytes: int | None = None
+    _last: Iterable[ProcessReading] = ()
+    _held_bytes: int | None = None
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are
-        zombies).
+        zombies). The same reading again changes nothing.
         """
+        if processes is not self._last:
+            self._held_bytes = self._add(processes)
+            self._last = processes
+        return self._held_bytes
+
+    def _add(self, processes: Iterable[ProcessReading]) -> int | None:
         now = {process.identity: process for process in processes}
         shares = [
             process.share_bytes for process in now.values() if process.share_bytes is not None

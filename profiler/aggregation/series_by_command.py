@@ -51,10 +51,12 @@ class _Command(Struct):
         now_bytes = size_bytes or 0
         before_bytes = self.held_bytes
         self.held_bytes = now_bytes
+        is_held = held_ns > 0 and (before_bytes > 0 or now_bytes > 0)
         if size_bytes is not None:
-            self.series.add_memory(read_ns, now_bytes, held_ns=min(held_ns, 1))
             self.peak_bytes = max(self.peak_bytes, now_bytes)
-        if not held_ns or not (before_bytes or now_bytes):
+            if not is_held or now_bytes > before_bytes:
+                self.series.add_memory(read_ns, now_bytes, held_ns=min(held_ns, 1))
+        if not is_held:
             return
         self.series.add_memory(read_ns, min(before_bytes, now_bytes), held_ns=held_ns)
         self.most.add_memory(read_ns, max(before_bytes, now_bytes), held_ns=held_ns)
@@ -169,7 +171,9 @@ class SeriesByCommand(Generic[_Key]):
         if self._dropped or self._rest.held_bytes:
             self._rest.add_memory(read_ns, rest_bytes, held_ns)
         whole = self._whole
-        whole.series.add_memory(read_ns, sum(memory_bytes.values()), held_ns=min(held_ns, 1))
+        now_bytes = sum(memory_bytes.values())
+        if not held_ns or now_bytes > least_bytes:
+            whole.series.add_memory(read_ns, now_bytes, held_ns=min(held_ns, 1))
         whole.series.add_memory(read_ns, least_bytes, held_ns=held_ns)
         whole.most.add_memory(read_ns, most_bytes, held_ns=held_ns)
 

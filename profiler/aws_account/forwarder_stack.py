@@ -11,6 +11,7 @@ from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_error
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
+from profiler.core.text import names_in
 
 FORWARDER_STACK = "task-profiler"
 CODE_PREFIX = "task-profiler/forwarder-"
@@ -115,18 +116,13 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """
     url = parameters.get("ElasticsearchUrl", "")
     prefix = parameters.get("IndexPrefix", DEFAULT_PREFIX)
-    sources = [f"logs:{name}" for name in listed_names(parameters.get("LogGroups", ""))]
+    sources = [f"logs:{name}" for name in names_in(parameters.get("LogGroups", ""))]
     if url and prefix == DEFAULT_PREFIX:
         sources = [url]
     elif url:
         sources = [f"{url.rstrip('/')}/{prefix}"]
     if sources:
         yield f"export TASK_PROFILER_FROM={quote(' '.join(sources))}"
-
-
-def listed_names(parameter: str) -> list[str]:
-    """The names in the value of a parameter that is a list, which may be empty."""
-    return [name for name in parameter.split(",") if name]
 
 
 def monitor_log_group(stack: str) -> str:

@@ -9,8 +9,14 @@ from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.core.ecs_terms import revision_number
 from profiler.core.errors import TaskProfilerError
+from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 from profiler.task_definitions.definition_difference import difference
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import (
+    TaskDefinitionDocument,
+    read_document,
+    tags_of,
+)
+from profiler.task_definitions.size_changes import with_tag
 
 
 class Definitions(Protocol):
@@ -26,7 +32,8 @@ class Definitions(Protocol):
 
 
 def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> None:
-    """Register the revision again that the new one hides, as it was.
+    """Register the revision again that the new one hides, as it was. If ours has a size's tag, the
+    copy says that ours does not count.
 
     Raises TaskProfilerError if there was one: the family waits for the next time.
     """
@@ -36,7 +43,10 @@ def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: st
     hidden = revision_of(overtaken.arn or "")
     new = revision_of(new_arn)
     try:
-        again = revision_of(definitions.register(overtaken.definition))
+        restored = overtaken.definition
+        if tags_of(planned.changed.definition.get("tags")).keys() & {RESIZED_FROM, REVERTED_FROM}:
+            restored = with_tag(restored, RESTORED_OVER, new_arn.rpartition(":")[2])
+        again = revision_of(definitions.register(restored))
     except TaskProfilerError as error:
         raise TaskProfilerError(
             f"{hidden} was registered meanwhile, and {new} hides it: register it again. {error}"

@@ -17,6 +17,7 @@ from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
+    RESTORED_OVER,
     REVERTED_FROM,
     SizeBefore,
     SizedRevision,
@@ -123,10 +124,7 @@ class EarlierRevisions(Struct, frozen=True):
 
         ``tagged``: the tags of the family's revisions of ours.
         """
-        number = int(self.number) if self.number.isdecimal() else 0
-        own = max(
-            (tagged_number for tagged_number in tagged if tagged_number < number), default=None
-        )
+        own = self._last_own(tagged)
         if own is None:
             return revision
         resized = size_before(tagged[own].get(RESIZED_FROM))
@@ -136,6 +134,19 @@ class EarlierRevisions(Struct, frozen=True):
         if document is None or resized.size != revision.size:
             return revision
         return replace(revision, overwritten=definition_size(document.definition))
+
+    def _last_own(self, tagged: Mapping[int, Mapping[str, str]]) -> int | None:
+        """The last revision before the newest that got a size from us, and was not hidden at
+        once by the copy of a deployment.
+        """
+        number = int(self.number) if self.number.isdecimal() else 0
+        hidden = {tags.get(RESTORED_OVER) for tags in tagged.values()}
+        own = None
+        for tagged_number, tags in sorted(tagged.items()):
+            is_sized = RESIZED_FROM in tags or REVERTED_FROM in tags
+            if tagged_number < number and is_sized and str(tagged_number) not in hidden:
+                own = tagged_number
+        return own
 
 
 def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:

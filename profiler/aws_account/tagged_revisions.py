@@ -9,7 +9,7 @@ from functools import cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM
+from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 
 GET_RIGHT = "tag:GetResources"
 _TYPE = "ecs:task-definition"
@@ -31,7 +31,7 @@ class TaggedRevisions:
         families: dict[str, dict[int, Mapping[str, str]]] = {}
         client = self._open_client("resourcegroupstaggingapi")
         with aws_errors("The revisions with our tags could not be listed", GET_RIGHT):
-            for key in (RESIZED_FROM, REVERTED_FROM):
+            for key in (RESIZED_FROM, REVERTED_FROM, RESTORED_OVER):
                 resources = read_items(
                     client,
                     "get_resources",

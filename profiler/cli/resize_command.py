@@ -73,6 +73,7 @@ from profiler.core.json_fields import text
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_places import DefinedPlaces, log_options_of
+from profiler.runs.past_runs.run_source import UnreadGroup
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy
@@ -235,7 +236,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, the largest saving first."""
         runs: dict[FamilyKey, FamilyWindow] = {}
-        unread_groups: set[str] = set()
+        unread_groups: set[UnreadGroup] = set()
         reads = _bounded_reads(self.open_client, self.request)
 
         def targets() -> Sequence[ScheduledTarget]:

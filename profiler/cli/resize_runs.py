@@ -17,7 +17,12 @@ from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
-from profiler.runs.past_runs.run_source import RunFilter, RunSource, pattern_of
+from profiler.runs.past_runs.run_source import (
+    RunFilter,
+    RunSource,
+    UnreadGroup,
+    pattern_of,
+)
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.task_definitions.definition_json import read_document
 
@@ -31,7 +36,7 @@ class FoundRuns(Struct, frozen=True, kw_only=True):
     """The runs of families, and the log groups that could not be read."""
 
     windows: Mapping[FamilyKey, FamilyWindow]
-    unread_groups: frozenset[str]
+    unread_groups: frozenset[UnreadGroup]
 
 
 class NewestDefinitions:
@@ -74,12 +79,16 @@ class NewestDefinitions:
         return log_options_of(self.read(family)) or {}
 
 
-def unread_group(definition: Mapping[str, object], unread_groups: Collection[str]) -> str | None:
+def unread_group(
+    definition: Mapping[str, object], unread_groups: Collection[UnreadGroup]
+) -> str | None:
     """One of these log groups that the definition names; None if it names none of them."""
     for options in (log_options_of(definition) or {}).values():
-        group = options.get("awslogs-group")
-        if group in unread_groups:
-            return group
+        region = options.get("awslogs-region")
+        for unread_region, name in unread_groups:
+            is_in_region = None in (region, unread_region) or region == unread_region
+            if name == options.get("awslogs-group") and is_in_region:
+                return name
     return None
 
 

@@ -55,7 +55,12 @@ class BatchFollower(Protocol):
 
 
 class SampleFollower(Protocol):
-    """Compares its readings with each sample of a batch; ``sizes`` are its container's limits."""
+    """Compares its readings with each sample of a batch; ``sizes`` are its container's limits.
+
+    ``takes_late_samples``: a sample may come ten seconds late.
+    """
+
+    takes_late_samples: bool
 
     def on_sample(self, batch: str, sample: ContainerSample, sizes: ResourceLimits) -> None: ...
 
@@ -125,7 +130,9 @@ class Collectors:
         self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
         self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
         self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
-        self.are_timed = bool(self.sample_followers or self.devices)
+        self.are_timed = bool(self.devices) or not all(
+            follower.takes_late_samples for follower in self.sample_followers
+        )
         self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
         self.required: tuple[RequiredCollector, ...] = self._with("child_pid")
         self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")

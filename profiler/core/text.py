@@ -59,6 +59,11 @@ def listed(texts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of a list that is separated by commas, without spaces around them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def similar_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most similar to a name; None if none is similar."""
     from difflib import get_close_matches  # only after an error

@@ -18,6 +18,7 @@ from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_servi
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
+from profiler.core.text import names_in
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups, read_trusted_globs
@@ -138,8 +139,8 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """Read the settings of notices. Invalid settings of the search cluster do not affect them."""
     return NoticeSettings(
-        subjects=_subjects(_words(environment.get("NOTIFY", ""))),
-        families=_words(environment.get("NOTIFY_FAMILIES", "")),
+        subjects=_subjects(names_in(environment.get("NOTIFY", ""))),
+        families=names_in(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_number(
@@ -156,7 +157,7 @@ def read_retry_settings(environment: Mapping[str, str]) -> tuple[tuple[str, ...]
     the largest memory.
     """
     max_memory_mb = _number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
-    return _words(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
+    return names_in(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
 
 
 def read_key_table(environment: Mapping[str, str]) -> str | None:
@@ -185,10 +186,6 @@ def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
 
 def _text(environment: Mapping[str, str], name: str) -> str:
     return environment.get(name, "").strip()
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _subjects(words: Sequence[str]) -> frozenset[Subject]:

@@ -9,6 +9,9 @@ from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 TAG_PREFIX = "task-profiler:"
 RESIZED_FROM = f"{TAG_PREFIX}resized-from"
 REVERTED_FROM = f"{TAG_PREFIX}reverted-from"
+# The tag of a revision that was registered again, because one of ours hid it: the number of ours,
+# which nobody should have started.
+RESTORED_OVER = f"{TAG_PREFIX}restored-over"
 _CPU_UNITS = 1024
 _TAG_PARTS = 3
 

@@ -262,7 +262,13 @@ def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Map
 
     Raises TaskProfilerError for too many tags.
     """
-    tags = _tags_without(definition, (RESIZED_FROM, key))
+    without_old = {**definition, "tags": _tags_without(definition, (RESIZED_FROM,))}
+    return with_tag(without_old, key, value)
+
+
+def with_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
+    """The definition with the tag. Raises TaskProfilerError for too many tags."""
+    tags = _tags_without(definition, (key,))
     if len(tags) >= _MAX_TAGS:
         raise TaskProfilerError(
             f"It has {_MAX_TAGS} tags, so the tag {key} cannot be added: remove a tag."

@@ -705,11 +705,18 @@ def test_a_definition_that_is_registered_at_the_same_moment_comes_back(
         "after control:3: call it again." in done.stderr
     )
     assert json.loads(done.stdout.splitlines()[-1])["changes"] == 0
-    after, tags = account.described("control")
+    after, _ = account.described("control")
     assert after["containerDefinitions"][0]["image"] == "etl:27"
     assert after["cpu"] == "1024"
-    assert tags == {}
     assert account.started_by_rule("night") == "control:1"
+    account.runs("control", 25, revision=4)
+    rows, _ = account.rows("--register")
+    assert rows["control"]["action"] == "resize", rows["control"]["reason"]
+    assert account.newest("control") == [5]
+    account.family("control")
+    account.runs("control", 25, revision=6)
+    rows, _ = account.rows("--register")
+    assert "a later revision has the old size again" in rows["control"]["reason"]
 
 
 def test_two_calls_at_once_register_one_size(account: Account) -> None:

@@ -21,7 +21,6 @@ from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     existing_forwarder,
     export_lines,
-    listed_names,
     obstacle,
 )
 from profiler.aws_account.registered_definitions import glob_prefix
@@ -29,6 +28,7 @@ from profiler.aws_account.replay import count_messages
 from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import names_in
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
 from profiler.search_setup.template_install import SearchServer, detect_product
@@ -256,7 +256,7 @@ class _DeploymentChecks(Struct):
                 "Remove the other one, or set Subscribe=groups.",
             )
             return
-        groups = listed_names(self.stack.parameters.get("LogGroups", ""))
+        groups = names_in(self.stack.parameters.get("LogGroups", ""))
         if not groups:
             yield problem(
                 _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE

@@ -27,6 +27,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.core.text import names_in
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.sizing.prices import X86, PriceOverrides, prices
 from profiler.task_definitions.containers import log_target, read_containers
@@ -161,8 +162,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
         status = "failure" if scenario in ("failure", "memory") else "success"
         if "all" not in subjects and status not in subjects:
             return False
-        families = [name for name in parameters.get("NotifyFamilies", "").split(",") if name]
-        return matches_any(PROOF_FAMILY, families)
+        return matches_any(PROOF_FAMILY, names_in(parameters.get("NotifyFamilies", "")))
 
     def document(self) -> Mapping[str, object]:
         """The plan for people and programs."""

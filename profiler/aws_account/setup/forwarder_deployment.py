@@ -18,7 +18,6 @@ from profiler.aws_account.forwarder_stack import (
     CODE_PREFIX,
     FORWARDER_STACK,
     ForwarderStack,
-    listed_names,
     monitor_log_group,
     obstacle,
     read_forwarder,
@@ -51,6 +50,7 @@ from profiler.aws_account.setup.template_parameters import (
 from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import names_in
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
@@ -280,7 +280,7 @@ class ForwarderDeployment(Struct, frozen=True):
                 "only failures at once."
             )
         are_given = "LogGroups" in given
-        names = listed_names(values["LogGroups"])
+        names = names_in(values["LogGroups"])
         filters = GroupFilters(state.name, self.open_client, self.on_step)
         wanted = GroupSelection()
         delivery = None
@@ -294,9 +294,9 @@ class ForwarderDeployment(Struct, frozen=True):
             values = parameter_values(template, given, state.parameters)
         if subscribes_groups(values):
             delivery = delivery_of(values, state)
-        dropped = []
+        dropped: list[str] = []
         if before["Subscribe"] == "groups":
-            dropped = listed_names(before["LogGroups"])
+            dropped += names_in(before["LogGroups"])
         if delivery is not None:
             dropped = [name for name in dropped if name not in names]
         return filters.plan(wanted, dropped, delivery)

@@ -20,11 +20,12 @@ from profiler.aws_account.clusters_and_log_groups import (
     log_group_class,
     subscription_filters,
 )
-from profiler.aws_account.forwarder_stack import ForwarderStack, listed_names, monitor_log_group
+from profiler.aws_account.forwarder_stack import ForwarderStack, monitor_log_group
 from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import names_in
 
 MAX_NAMES = 20  # of the template's parameter LogGroups
 # Of a log group: five, and two where AWS has not yet raised the quota, or for older accounts.
@@ -215,9 +216,9 @@ class GroupFilters(Struct, frozen=True):
 
     def plan_deletion(self, state: ForwarderStack) -> FilterPlan:
         """The filters of a stack that is to be deleted. Raises TaskProfilerError."""
-        names: list[str] = []
+        names: tuple[str, ...] = ()
         if state.parameters.get("Subscribe") != "account":
-            names = listed_names(state.parameters.get("LogGroups", ""))
+            names = names_in(state.parameters.get("LogGroups", ""))
         return self.plan(GroupSelection(), names, None)
 
     def _read_filters(self, groups: Iterable[str]) -> dict[str, list[Mapping[str, Any]]]:

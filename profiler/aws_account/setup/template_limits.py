@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from profiler.aws_account.setup.template_parameters import parameter_fields
 from profiler.core.errors import UsageError
 
-_PARAMETER = re.compile(r"^  (\w+):\n((?:    .+\n|\n)+)", re.MULTILINE)
-_FIELD = re.compile(r"^    (\w+): (.+)$", re.MULTILINE)
 # A variable of a function with the value of a parameter.
 _VARIABLE = re.compile(r"^ {10}([A-Z_]+): (?:!Ref (\w+))?", re.MULTILINE)
 _FUNCTION = re.compile(r"^  (\w+Function):\n(?:    .*\n|\n)+", re.MULTILINE)
@@ -132,10 +131,9 @@ def check_values(template: str, given: Values) -> None:
 
     Raises UsageError, without the value.
     """
-    section = template.partition("\nParameters:\n")[2].partition("\nRules:\n")[0]
-    for name, text in _PARAMETER.findall(section):
+    for name, bounds in parameter_fields(template).items():
         if name in given:
-            wanted = _wanted(dict(_FIELD.findall(text)), given[name])
+            wanted = _wanted(bounds, given[name])
             if wanted is not None:
                 raise UsageError(f"The parameter {name} has a wrong value: use {wanted}.")
 

@@ -20,8 +20,9 @@ _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
 MONITORED_CLUSTER = "InstanceMonitorCluster"
 # The parameter that is true if the log group of this monitor stayed from an earlier one.
 MONITOR_GROUP_EXISTS = "InstanceMonitorLogGroupExists"
-_NAME = re.compile(r"^  (\w+):$", re.MULTILINE)
-_DEFAULT = re.compile(r"^    Default: (.+)$", re.MULTILINE)
+_SECTION = re.compile(r"^Parameters:\n(.*?)^\S", re.MULTILINE | re.DOTALL)
+_PARAMETER = re.compile(r"^  (\w+):\n((?:    .+\n|\n)+)", re.MULTILINE)
+_FIELD = re.compile(r"^    (\w+): (.+)$", re.MULTILINE)
 # With the comment above it.
 _SUBSCRIPTION = re.compile(
     r"^  # setup stack leaves .+\n  Subscription:\n(?:    .+\n)+\n", re.MULTILINE
@@ -31,17 +32,18 @@ _ONE_FILTER = "${AWS::StackName}-group"  # the name of the template's filter
 _CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 
-def parameter_defaults(template: str) -> dict[str, str]:
-    """The template's parameters with their defaults, empty where there is none."""
-    section = re.search(r"^Parameters:\n(.*?)^\S", template, re.MULTILINE | re.DOTALL)
+def parameter_fields(template: str) -> dict[str, dict[str, str]]:
+    """The template's parameters, each with its fields as they are written."""
+    section = _SECTION.search(template)
     if section is None:
         return {}
-    _, *parts = _NAME.split(section[1])
-    defaults = {}
-    for name, part in zip(parts[::2], parts[1::2], strict=True):
-        default = _DEFAULT.search(part)
-        defaults[name] = "" if default is None else default[1].strip('"')
-    return defaults
+    return {name: dict(_FIELD.findall(text)) for name, text in _PARAMETER.findall(section[1])}
+
+
+def parameter_defaults(template: str) -> dict[str, str]:
+    """The template's parameters with their defaults, empty where there is none."""
+    parameters = parameter_fields(template)
+    return {name: fields.get("Default", "").strip('"') for name, fields in parameters.items()}
 
 
 def parameter_values(

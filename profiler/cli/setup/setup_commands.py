@@ -38,6 +38,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients, search_s
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import UsageError
+from profiler.core.text import names_in
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
 from profiler.record.units import format_count
@@ -94,8 +95,8 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 def _ids(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """The words of a list with commas, without spaces."""
-    return tuple(filter(None, (text or "").replace(" ", "").split(",")))
+    """The ids in a list."""
+    return names_in(text or "")
 
 
 _name_option = option(

@@ -56,6 +56,7 @@ def batch_processes(
     def make_collector() -> "ProcessCollector":
         # See the module's docstring.
         from profiler.collectors.processes.container_processes import ContainerProcesses
+        from profiler.collectors.processes.machine_processes import MachineProcesses
         from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
         from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
         from profiler.readers.cgroup.group_pressure import open_group_pressure
@@ -65,9 +66,11 @@ def batch_processes(
         from profiler.readers.linux.sockets import ask_peer_inode
         from profiler.readers.linux.thread_times import ThreadReader
 
+        processes = MachineProcesses(clock.monotonic_ns)
         machine = ProcessAccess(
+            begin_tick=processes.expire,
             open_processes=lambda docker_id: ContainerProcesses(
-                docker_id, clock.monotonic_ns, with_arguments=settings.process_arguments != "off"
+                docker_id, processes, with_arguments=settings.process_arguments != "off"
             ),
             open_cgroup=find_container_cgroup,
             oom_kills=machine_oom_kills,

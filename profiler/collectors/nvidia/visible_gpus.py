@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from profiler.core.text import names_in
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
 ENERGY = "energy_millijoules"
@@ -165,5 +166,4 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
         return GpuSelection(is_known=bool(value))
     if value in ("none", "void"):
         return GpuSelection(selectors=frozenset(), is_known=True)
-    words = map(str.strip, value.split(","))
-    return GpuSelection(selectors=frozenset(filter(None, words)), is_known=True)
+    return GpuSelection(selectors=frozenset(names_in(value)), is_known=True)

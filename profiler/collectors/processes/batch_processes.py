@@ -31,8 +31,8 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadSample
 
-# On Fargate the task stats are up to 10 s old on arrival.
-_MAX_PENDING = 64
+# Readings that are kept for task stats, which on Fargate are up to 10 s old on arrival.
+MAX_PENDING = 64
 _CPU_TOLERANCE = 0.05
 _CPU_TOLERANCE_SECONDS = 0.5
 
@@ -54,7 +54,7 @@ class SourceComparison:
         self._machine_bytes: dict[int, tuple[int, ...]] = {}
         self._outside_bytes: tuple[int, ...] = ()  # what is not the batch's
         self._ended_ns = 0
-        self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
+        self._pending: deque[ContainerSample] = deque(maxlen=MAX_PENDING)
         self._last_cpu_ns: tuple[int, int] | None = None
         self._stats_cpu_ns = 0
         self._processes_cpu_ns = 0
@@ -85,7 +85,7 @@ class SourceComparison:
             yield from self.ended(sample.read_ns)
             while len(self._readings) > 1 and self._readings[1].read_ns <= sample.read_ns:
                 self._machine_bytes.pop(self._readings.popleft().read_ns, None)
-        if len(self._readings) > _MAX_PENDING:
+        if len(self._readings) > MAX_PENDING:
             yield from self.ended(self._readings[0].read_ns)
             self._machine_bytes.pop(self._readings.popleft().read_ns, None)
 

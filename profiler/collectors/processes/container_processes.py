@@ -2,14 +2,12 @@
 they were read.
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.processes.discovery import is_in_container
-from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux import proc
+from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
 from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
 
@@ -37,37 +35,43 @@ class ContainerProcesses:
     def __init__(
         self,
         docker_id: str,
-        monotonic_ns: Callable[[], int],
-        proc_folder: str = "/proc",
+        machine: MachineProcesses,
         cpu_clock: CpuClock = own_cpu_ns,
         *,
         with_arguments: bool = False,
     ) -> None:
         self._docker_id = docker_id
-        self._monotonic_ns = monotonic_ns
-        self._folder = proc_folder
+        self._machine = machine
         self._cpu_clock = cpu_clock
         self._with_arguments = with_arguments
         self._tracked: dict[int, TrackedProcess] = {}
-        self._known_pids: set[int] = set()
-        self._last_pid: int | None = None
-        self._next_full_scan_ns = 0
         self._first_pid: int | None = None
+        self._processes: tuple[ProcessReading, ...] = ()
+        machine.follow(docker_id)
 
     def read(self) -> ProcessSnapshot:
-        """All processes now; a process that has just ended is in the snapshot once."""
-        missed_pids = self._track_new_processes()
+        """All processes now, the same object if none has changed; a process that has just ended is
+        in the snapshot once.
+        """
+        new = self._machine.take_new(self._docker_id)
+        if new.pids:
+            self._track(new.pids)
         ended, never_alive = self._refresh_tracked()
-        self._divide_memory()
+        if self._readings() != self._processes:
+            self._divide_memory()
+            self._processes = self._readings()
         if self._first_pid not in self._tracked:
             self._first_pid = self._oldest_entry()
-        readings = [tracked.reading for tracked in self._tracked.values()]
         return ProcessSnapshot(
-            processes=tuple(reading for reading in readings if reading is not None),
+            processes=self._processes,
             ended=tuple(ended),
-            missed_pids=missed_pids + never_alive,
+            missed_pids=new.missed_pids + never_alive,
             main_pid=self._first_pid,
         )
+
+    def _readings(self) -> tuple[ProcessReading, ...]:
+        readings = [tracked.reading for tracked in self._tracked.values()]
+        return tuple([reading for reading in readings if reading is not None])
 
     def _oldest_entry(self) -> int | None:
         """The process that started first among those whose parent is outside of the container.
@@ -81,48 +85,21 @@ class ContainerProcesses:
         return min(entries)[1] if entries else None
 
     def close(self) -> None:
+        self._machine.forget(self._docker_id)
         for tracked in self._tracked.values():
             tracked.close()
         self._tracked.clear()
 
-    def _track_new_processes(self) -> int:
-        """Returns the number of new ids that no present process has."""
-        last_pid = proc.read_last_pid(self._folder)
-        before = self._last_pid
-        now_ns = self._monotonic_ns()
-        is_full_scan = now_ns >= self._next_full_scan_ns
-        if last_pid is not None and last_pid == before and not is_full_scan:
-            return 0
-        listed = set(proc.all_pids(self._folder))
-        appeared = listed - self._known_pids
-        # After the largest id the kernel starts again at small ones: a known id may then be a new
-        # process.
-        has_wrapped = last_pid is not None and before is not None and last_pid < before
-        ending = 0
-        for pid in sorted(listed if is_full_scan or has_wrapped else appeared):
-            if pid in self._tracked:
-                continue
-            if is_in_container(f"{self._folder}/{pid}", self._docker_id):
-                keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
+    def _track(self, pids: Collection[int]) -> None:
+        for pid in sorted(pids):
+            if pid not in self._tracked:
                 self._tracked[pid] = TrackedProcess(
                     pid,
-                    self._folder,
+                    self._machine.folder,
                     self._cpu_clock,
-                    keep_open=keep_open,
+                    keep_open=len(self._tracked) < _MAX_OPEN_PROCESSES,
                     with_arguments=self._with_arguments,
                 )
-            elif pid in appeared:
-                # From its exit on, cgroup v1 shows a process in no container.
-                stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
-                ending += stat is None or stat.is_exiting
-        # Again in a minute: a process that is moved into the container's group gets no new id.
-        if is_full_scan:
-            self._next_full_scan_ns = now_ns + 60 * NS_PER_SECOND
-        self._known_pids = listed
-        self._last_pid = last_pid
-        if last_pid is None or before is None:
-            return 0
-        return max(last_pid - before - len(appeared), 0) + ending
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:
         """Returns the processes that have ended, and the number of those never seen alive."""
@@ -133,7 +110,7 @@ class ContainerProcesses:
             if not tracked.refresh():
                 tracked.close()
                 del self._tracked[pid]
-                self._known_pids.discard(pid)
+                self._machine.on_ended(pid)
             if not was_alive or tracked.is_alive:
                 continue
             if tracked.last_alive is None:

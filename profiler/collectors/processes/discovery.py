@@ -25,7 +25,12 @@ _MAX_ATTEMPTS = 5
 
 def is_in_container(process_folder: str, docker_id: str) -> bool:
     """Whether the process is in a control group (v1 or v2) of the container."""
-    _, *followed = (proc.read(f"{process_folder}/cgroup") or b"").split(docker_id.encode())
+    return is_group_of(docker_id, proc.read(f"{process_folder}/cgroup") or b"")
+
+
+def is_group_of(docker_id: str, groups: bytes) -> bool:
+    """Whether one of the control groups in ``/proc/PID/cgroup`` is the container's."""
+    _, *followed = groups.split(docker_id.encode())
     return any(not following or following[0] not in _ID_CHARACTERS for following in followed)
 
 

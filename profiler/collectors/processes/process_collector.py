@@ -28,7 +28,7 @@ from profiler.aggregation.run_evidence import (
 )
 from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.processes.batch_processes import BatchProcesses
+from profiler.collectors.processes.batch_processes import MAX_PENDING, BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
@@ -48,6 +48,8 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 # After this many refusals the control group counts as unreadable. (A process may belong to another
 # user.)
 _MAX_CGROUP_ATTEMPTS = 5
+# Samples that come at most ten seconds late find the readings that were taken at their time.
+_MIN_PENDING_NS = 20 * NS_PER_SECOND
 
 SeriesWithCommands = Callable[[Series | None], Series | None]
 IdleOfBatch = Callable[[str, int, int], int]
@@ -144,9 +146,11 @@ def _bytes(size_mb: Number | None) -> float | None:
 class ProcessAccess(Struct, frozen=True, kw_only=True):
     """How to read this machine's processes, by Docker id.
 
-    ``machine_memory``: if the batch has the machine alone.
+    ``begin_tick``: what was read of the whole machine is out of date. ``machine_memory``: if the
+    batch has the machine alone.
     """
 
+    begin_tick: Callable[[], None]
     open_processes: Callable[[str], ContainerProcesses]
     open_cgroup: Callable[[int, str], ContainerCgroup | None]
     oom_kills: Callable[[], int | None]
@@ -212,9 +216,12 @@ class _TrackedContainer(Struct):
             self.group_main_pid = snapshot.main_pid
         return snapshot
 
-    def read_group(self) -> GroupReading | None:
-        """The group's counters; None without a group, or after the kernel has removed it."""
-        reading = None if self.group is None else self.group.read()
+    def read_group(self, now_ns: int | None = None) -> GroupReading | None:
+        """The group's counters; None without a group, or after the kernel has removed it.
+
+        ``now_ns`` (monotonic): see :meth:`ContainerCgroup.read`.
+        """
+        reading = None if self.group is None else self.group.read(now_ns)
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
@@ -261,6 +268,8 @@ class ProcessCollector:
         )
         self._containers: dict[str, ContainerMetadata] = {}
         self._tracked: dict[str, _TrackedContainer] = {}
+        self._host_kills: int | None = None  # as of this tick
+        self.takes_late_samples = MAX_PENDING * interval_ns >= _MIN_PENDING_NS
         self._lock = threading.Lock()
         self._reader = PeriodicReader(
             "processes",
@@ -348,25 +357,20 @@ class ProcessCollector:
 
         Before a complete reading, groups come first: the kernel may remove them at any moment.
         """
-        for batch_id in self._tracked.keys() - self._containers.keys():
-            with self._lock:
-                forgotten = self._tracked.pop(batch_id)
-            forgotten.close()
+        self._drop_forgotten()
         if is_complete:
             for tracked in self._tracked.values():
                 tracked.add_group()
+        self._machine.begin_tick()
+        self._host_kills = None
+        followed: list[_TrackedContainer] = []
         for batch_id, container in self._containers.items():
             if container.docker_id:
-                if batch_id not in self._tracked:
-                    batch = self._new_batch(
-                        started_ns=container.started_ns,
-                        is_new=not container.restart_count,
-                        idle_ns=partial(self._idle_ns, batch_id),
-                    )
-                    with self._lock:
-                        self._tracked[batch_id] = _TrackedContainer(batch, self._lock)
-                self._tracked[batch_id].begin(container.docker_id, self._machine)
-                self._read(self._tracked[batch_id], is_complete=is_complete)
+                tracked = self._follow(batch_id, container)
+                tracked.begin(container.docker_id, self._machine)
+                followed.append(tracked)
+        for tracked in followed:
+            self._read(tracked, is_complete=is_complete)
         main_pids: list[int] = []
         events: list[int] = []
         for tracked in self._tracked.values():
@@ -376,6 +380,26 @@ class ProcessCollector:
                 events.append(tracked.group.events_descriptor)
         self._machine.exit_waiter.watch(main_pids, events)
         return True
+
+    def _drop_forgotten(self) -> None:
+        for batch_id in self._tracked.keys() - self._containers.keys():
+            with self._lock:
+                forgotten = self._tracked.pop(batch_id)
+            forgotten.close()
+
+    def _follow(self, batch_id: str, container: ContainerMetadata) -> _TrackedContainer:
+        """The tracked container of a batch, which is new at its first tick."""
+        tracked = self._tracked.get(batch_id)
+        if tracked is None:
+            batch = self._new_batch(
+                started_ns=container.started_ns,
+                is_new=not container.restart_count,
+                idle_ns=partial(self._idle_ns, batch_id),
+            )
+            tracked = _TrackedContainer(batch, self._lock)
+            with self._lock:
+                self._tracked[batch_id] = tracked
+        return tracked
 
     def _read(self, tracked: _TrackedContainer, *, is_complete: bool) -> None:
         """Read one container; only its group while the processes have cost more than their share,
@@ -389,7 +413,7 @@ class ProcessCollector:
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
         machine_bytes = self._machine.machine_memory()
-        group = tracked.read_group()
+        group = tracked.read_group(None if is_complete else now_ns)
         # The reading of threads has its own limit.
         threads = None
         threads_cpu_ns = 0
@@ -397,10 +421,13 @@ class ProcessCollector:
             began_ns = self._machine.own_cpu_ns()
             threads = tracked.threads.read(snapshot.processes, now_ns, is_required=is_complete)
             threads_cpu_ns = self._machine.own_cpu_ns() - began_ns
-        host_kills = self._machine.oom_kills()
+        # A kill is counted before its process has ended: after an end, the count is read again.
+        may_have_unseen_end = group is None and snapshot.missed_pids > 0
+        if self._host_kills is None or snapshot.ended or may_have_unseen_end:
+            self._host_kills = self._machine.oom_kills()
         with self._lock:
             tracked.batch.add(
-                snapshot, group, host_kills, read_ns, threads, machine_bytes=machine_bytes
+                snapshot, group, self._host_kills, read_ns, threads, machine_bytes=machine_bytes
             )
         if tracked.has_opened:
             tracked.budget.add_cost(

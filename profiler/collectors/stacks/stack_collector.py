@@ -137,6 +137,7 @@ class StackCollector:
     """Samples the batches that were passed to :meth:`follow` or :meth:`on_batch_started`."""
 
     name = "py-spy"
+    takes_late_samples = False  # a sample may begin a moment
 
     def __init__(
         self,

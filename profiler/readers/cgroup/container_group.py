@@ -8,6 +8,7 @@ longer than the last process.
 
 from msgspec import Struct
 
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     MEMORY,
@@ -19,6 +20,32 @@ from profiler.readers.cgroup.hierarchy import (
 )
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import MemoryReading
+
+# The kernel brings memory.stat up to date every 2 s; before, it may lack 256 KiB for each CPU of
+# the machine.
+_MAX_LATE_NS = 4 * NS_PER_SECOND
+
+
+class GroupRest(Struct):
+    """Whether a group's CPU time and its memory in use have been the same since ``_since_ns``, so
+    that its other counters need not be read. ``_is_known``: they were read when they were up to
+    date.
+    """
+
+    _counters: tuple[int | bytes, ...] = ()
+    _since_ns: int = 0
+    _is_known: bool = False
+
+    def lasts(self, counters: tuple[int | bytes, ...], now_ns: int) -> bool:
+        """Whether these counters are the same as before; if not, the others are to be read now."""
+        if counters != self._counters:
+            self._counters = counters
+            self._since_ns = now_ns
+            self._is_known = False
+        if self._is_known:
+            return True
+        self._is_known = now_ns - self._since_ns > _MAX_LATE_NS
+        return False
 
 
 class GroupReading(Struct, frozen=True, kw_only=True):
@@ -48,7 +75,11 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 class ContainerCgroup(GroupCounters):
     """The group of a container, read as a whole."""
 
-    _was_empty = False
+    def __init__(self, memory_folder: str | None, cpu_folder: str | None, *, is_v1: bool) -> None:
+        super().__init__(memory_folder, cpu_folder, is_v1=is_v1)
+        self._was_empty = False
+        self._rest = GroupRest()
+        self._last_reading: GroupReading | None = None
 
     @property
     def is_open(self) -> bool:
@@ -61,30 +92,38 @@ class ContainerCgroup(GroupCounters):
         """
         return None if self._was_empty else self._files.get(self._names.events)
 
-    def read(self) -> GroupReading | None:
+    def read(self, now_ns: int | None = None) -> GroupReading | None:
         """The counters now; None for a removed group.
 
+        ``now_ns`` (monotonic): the last reading is returned again if nothing ran since then.
         Emptiness, by which the mark is final, is read before it.
         """
         names = self._names
         # Parsed later: every moment counts.
         events = proc.reread_file(self._files, names.events)
         peak = proc.reread_file(self._files, names.peak)
-        memory = self.memory(self.usage())
+        usage = self.usage()
         cpu_ns = self.cpu_ns()
+        is_at_rest = False
+        if now_ns is not None and cpu_ns is not None:
+            is_at_rest = self._rest.lasts((cpu_ns, usage, peak, events), now_ns)
+        if is_at_rest and self._last_reading is not None:
+            return self._last_reading
+        memory = self.memory(usage)
         # 1 while a living process is in the group or in a group below it
         populated = proc.number_after(events, b"populated ")
         peak_bytes = parse_number(peak)
         self._was_empty = not populated
         if peak_bytes is None and memory is None and cpu_ns is None:
             return None
-        return GroupReading(
+        self._last_reading = GroupReading(
             memory=memory,
             peak_bytes=peak_bytes,
             oom_kills=self.oom_kills(),
             cpu_ns=cpu_ns,
             is_empty=None if populated is None else populated == 0,
         )
+        return self._last_reading
 
 
 def find_container_cgroup(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.cgroup.hierarchy import CPUACCT, MEMORY, UNIFIED, parse_bytes, parse_number
@@ -28,9 +27,6 @@ _V2_BLOCKS = "io.stat"
 _LIMIT_HITS = "memory.failcnt"
 _PIDS_NOW = "pids.current"
 _SLICE = ".slice"
-# The kernel brings memory.stat up to date every 2 s; before, it may lack 256 KiB for each CPU of
-# the machine.
-_MAX_LATE_NS = 4 * NS_PER_SECOND
 # "8:0 Read 4096" in version 1, "8:0 rbytes=4096 wbytes=0 rios=1 …" in version 2
 _V1_BLOCK = re.compile(rb"^(\d+):(\d+) (Read|Write) (\d+)$", re.MULTILINE)
 _V2_BLOCK = re.compile(rb"^(\d+):(\d+) rbytes=(\d+) wbytes=(\d+)", re.MULTILINE)
@@ -53,8 +49,6 @@ class OpenGroup(ContainerCgroup):
         self._device_mapper_majors = device_mapper_majors
         self._last_blocks: tuple[bytes, Mapping[str, int]] = (b"", {})
         self._last: ContainerSample | None = None
-        self._last_usage = b""
-        self._changed_ns = 0
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
         self._memory_limit_bytes = parse_bytes(
@@ -70,9 +64,8 @@ class OpenGroup(ContainerCgroup):
         last = self._last
         cpu_ns = self.cpu_ns()
         usage = self.usage()
-        if last is None or cpu_ns is None or cpu_ns != last.cpu_ns or usage != self._last_usage:
-            self._changed_ns = read_ns
-        elif read_ns - self._changed_ns > _MAX_LATE_NS:
+        is_at_rest = cpu_ns is not None and self._rest.lasts((cpu_ns, usage), read_ns)
+        if last is not None and is_at_rest:
             blocks = self._last_blocks[1]
             if not self._is_v1:
                 blocks = self._block_bytes()
@@ -87,7 +80,6 @@ class OpenGroup(ContainerCgroup):
         if cpu_ns is None and memory is None and peak_bytes is None:
             return _GONE
         blocks = self._block_bytes()
-        self._last_usage = usage
         self._last = ContainerSample(
             read_ns=read_ns,
             cpu_ns=cpu_ns,

@@ -14,6 +14,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunKey,
     RunSource,
+    UnreadGroup,
     newest_first,
     run_key,
 )
@@ -54,9 +55,9 @@ class JoinedRuns(RunSource):
         return tuple(notes)
 
     @property
-    def unread_groups(self) -> frozenset[str]:  # type: ignore[override]  # as ``reading``
+    def unread_groups(self) -> frozenset[UnreadGroup]:  # type: ignore[override]  # as ``reading``
         each = (source.unread_groups for source in (*self._sources, *self._failed))
-        return frozenset[str]().union(*each)
+        return frozenset[UnreadGroup]().union(*each)
 
     @property
     def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``

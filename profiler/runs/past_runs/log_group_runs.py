@@ -37,6 +37,7 @@ from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunSource,
+    UnreadGroup,
     are_of_run,
     no_progress,
     start_ns,
@@ -118,7 +119,7 @@ class LogGroupRuns(RunSource):
     ) -> None:
         self._trust = trust
         self._on_unread = on_unread
-        self.unread_groups: frozenset[str] = frozenset()
+        self.unread_groups: frozenset[UnreadGroup] = frozenset()
         self._missing: list[str] = []
         self._stream_prefix = stream_prefix
         # Without a time to start from. None: the last 30 days.
@@ -332,7 +333,7 @@ class LogGroupRuns(RunSource):
         if isinstance(error, MissingLogGroupError):
             self._missing.append(group)
         else:
-            self.unread_groups |= {group}
+            self.unread_groups |= {(self._trust.region, group)}
             self._on_unread(group, error)
 
     def _run_of(
@@ -416,9 +417,11 @@ class LogGroupRuns(RunSource):
             selection.reads_checkpoints and f'"{CHECKPOINT}"' in message
         )
         if not is_wanted or not message.lstrip().startswith("{"):
-            # watch_schedules writes them, which is no task.
-            if not (trust.task or trust.is_container_id):
-                self._notices += read_notices([message])
+            notices = [*read_notices([message])]
+            if trust.speaks_for_schedules:
+                self._notices += notices
+            else:
+                self._untrusted += len(notices)
             return None
         content = message.strip().encode(errors="replace")
         line = run_line(content)

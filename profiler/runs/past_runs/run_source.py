@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,9 @@ from profiler.record.record_model import (
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
     from profiler.runs.step_series import StepSeries
+
+# The Region of a log group, None if it is unknown, and its name.
+UnreadGroup: TypeAlias = tuple[str | None, str]
 
 _MAX_RUNS_FOR_NAMES = 500
 _WILDCARDS = frozenset("*?[")
@@ -220,8 +223,8 @@ class RunSource(ABC):
     sentence about the amount and the cost of the reading, which some sources have after the runs.
     ``complete_since_ns``: it has all runs since then, if that is known after the runs.
     ``leaves_out_older``: ``last_runs`` gives hardly more than the last runs.
-    ``unread_groups``: the log groups, and ``unread_sources`` the places of other sources, that
-    could not be read.
+    ``unread_groups``: the log groups with their Regions, and ``unread_sources`` the places of
+    other sources, that could not be read.
     """
 
     place: str
@@ -230,7 +233,7 @@ class RunSource(ABC):
     complete_since_ns: int | None = None
     leaves_out_older = False
     is_of_this_machine = False
-    unread_groups: frozenset[str] = frozenset()
+    unread_groups: frozenset[UnreadGroup] = frozenset()
     unread_sources: tuple[str, ...] = ()
 
     @property

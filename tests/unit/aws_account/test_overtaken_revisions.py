@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.aws_account.overtaken_revisions import keep_overtaken
 from profiler.aws_account.planned_family import PlannedFamily
@@ -71,6 +72,17 @@ def test_a_hidden_revision_is_registered_again_as_it_was() -> None:
     with pytest.raises(TaskProfilerError, match=r"nightly:6 was registered meanwhile.* nightly:8"):
         keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
     assert ecs.registered == [definition("etl:2")]
+
+
+def test_the_copy_of_a_hidden_revision_says_that_our_size_does_not_count() -> None:
+    tags = [{"key": "task-profiler:resized-from", "value": "5/1024/2048"}]
+    sized = {**definition("etl:1"), "memory": "512", "tags": tags}
+    planned = replace(PLANNED, changed=ChangedDefinition(definition=sized))
+    ecs = PlayedEcs({"nightly:6": definition("etl:2")})
+    with pytest.raises(TaskProfilerError, match="call it again"):
+        keep_overtaken(ecs, planned, f"{FAMILY}:7")
+    restored = {"key": "task-profiler:restored-over", "value": "7"}
+    assert ecs.registered == [{**definition("etl:2"), "tags": [restored]}]
 
 
 def test_a_hidden_revision_that_cannot_come_back_is_named() -> None:

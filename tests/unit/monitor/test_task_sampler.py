@@ -60,6 +60,8 @@ class Endpoint(HttpEndpoint):
 class Watched:
     """A sampler of the endpoint, with one tick a second."""
 
+    takes_late_samples = False
+
     def __init__(self, clock: FakeClock, endpoint: Endpoint) -> None:
         self.clock = clock
         self.sampled: list[tuple[float, int]] = []

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.discovery import is_in_container
+from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.readers.linux import proc
 from tests.fakes import FakeClock
 from tests.open_files import open_files
@@ -24,6 +25,14 @@ V1 = "12:pids:/ecs/0123/{id}\n4:memory:/ecs/0123/{id}\n1:name=systemd:/ecs/0123/
 V2_PRIVATE = "0::/../{id}\n"
 V2_SYSTEMD = "0::/ecstasks.slice/ecstasks-0123.slice/docker-{id}.scope\n"
 FARGATE = "9:memory:/ecs/aa11/{id}\n"
+
+
+class OnlyContainer(ContainerProcesses):
+    """The processes of the only container that is followed: each reading is a tick."""
+
+    def read(self) -> ProcessSnapshot:
+        self._machine.expire()
+        return super().read()
 
 
 class FakeProc:
@@ -113,10 +122,8 @@ class FakeProc:
         return source
 
     def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
-        clock, folder = self.clock.monotonic_ns, str(self.folder)
-        return ContainerProcesses(
-            docker_id, clock, folder, self.cpu_ns.get, with_arguments=with_arguments
-        )
+        listing = MachineProcesses(self.clock.monotonic_ns, str(self.folder))
+        return OnlyContainer(docker_id, listing, self.cpu_ns.get, with_arguments=with_arguments)
 
 
 @pytest.fixture
@@ -133,7 +140,8 @@ def test_a_containers_processes_are_those_in_its_control_group(
     machine: FakeProc, cgroup: str
 ) -> None:
     machine.process(1, name="pause", docker_id=OTHER, cgroup=cgroup)
-    nowhere = ContainerProcesses(BATCH, machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
+    without_proc = MachineProcesses(machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
+    nowhere = ContainerProcesses(BATCH, without_proc)
     assert machine.source().read() == nowhere.read() == ProcessSnapshot()
     machine.process(7, cgroup=cgroup)
     machine.process(8, cgroup=cgroup, parent=7, started=1001)

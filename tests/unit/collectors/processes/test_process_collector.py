@@ -16,6 +16,7 @@ from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ResourceLimits
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import (
     Distribution,
@@ -460,6 +461,95 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     assert record.metrics.memory_peak_source == "kernel"
     assert record.likely_out_of_memory is False
     assert record.out_of_memory_evidence is None
+
+
+@pytest.mark.parametrize(
+    ("news", "group_of", "kill_counts"),
+    [
+        ({}, group(), 1),
+        ({"ended": (process(8),)}, group(), 2),
+        ({}, None, 1),
+        ({"missed_pids": 1}, None, 2),
+    ],
+    ids=["nothing ended", "a process ended", "without a group", "without a group, one was missed"],
+)
+def test_the_machines_kills_are_read_once_a_tick_unless_one_may_be_the_batchs(
+    news: dict[str, Any], group_of: GroupReading | None, kill_counts: int
+) -> None:
+    counted: list[float] = []
+
+    def host_kills(at: float) -> int:
+        counted.append(at)
+        return 40
+
+    fakes = CollectedBatch(
+        group=None if group_of is None else lambda _: group_of,
+        host_kills=host_kills,
+        snapshot=lambda _: replace(alone(process()), **news),
+    )
+    fakes.collector.on_batch_started(replace(BATCH, docker_id="other"))
+    fakes.run(3)
+    assert counted.count(3.0) == kill_counts
+
+
+@given(readings=st.lists(st.sampled_from(("same", "cpu", "memory", "mark", "end", "other"))))
+def test_readings_that_are_the_same_again_count_as_new_ones_do(readings: list[str]) -> None:
+    """The source of the processes returns the same object while nothing has changed."""
+    again = CollectedBatch(group=lambda _: group())
+    anew = CollectedBatch(group=lambda _: group())
+    played = _played(readings)
+    again.snapshot = lambda at: ProcessSnapshot(processes=played[int(at)], main_pid=7)
+    anew.snapshot = lambda at: ProcessSnapshot(processes=copied(played[int(at)]), main_pid=7)
+    records = [fakes.run(len(played) - 1).record() for fakes in (again, anew)]
+    assert records[0] == records[1]
+
+
+def copied(processes: tuple[ProcessReading, ...]) -> tuple[ProcessReading, ...]:
+    return tuple([replace(reading) for reading in processes])
+
+
+def _played(changes: list[str]) -> list[tuple[ProcessReading, ...]]:
+    """The processes of each second, of which the second one may end and begin again."""
+    processes: tuple[ProcessReading, ...] = (process(7), process(8, name="tool"))
+    played = [processes]
+    for change in changes:
+        main, *others = processes
+        if change == "cpu":
+            main = replace(main, own_cpu_ns=main.own_cpu_ns + seconds(0.4))
+        elif change == "memory":
+            main = replace(main, share_bytes=(main.share_bytes or 0) + MIB)
+        elif change == "mark":
+            main = replace(main, peak_bytes=(main.peak_bytes or 0) + 300 * MIB)
+        elif change == "end":
+            others = []
+        elif change == "other":
+            others = [process(8 + len(played), name="tool", cpu=0.2)]
+        if change != "same":
+            processes = (main, *others)
+        played.append(processes)
+    return played
+
+
+@given(late=st.lists(st.integers(0, 10), min_size=60, max_size=60), used=st.integers(50, 400))
+def test_samples_that_come_ten_seconds_late_make_the_same_record(
+    late: list[int], used: int
+) -> None:
+    """The monitor of an instance passes the samples of ten seconds together."""
+    records: list[Record] = []
+    for delays in ([0] * 60, late):
+        fakes = CollectedBatch()
+        waiting: list[int] = []
+        for second in range(60):
+            fakes.run(second + 1)
+            waiting.append(second)
+            if delays[second] == 0 or len(waiting) == 10:
+                for at in waiting:
+                    taken = sample(START_NS + seconds(at), at / 2, used * MIB)
+                    fakes.collector.on_sample("b", taken, ResourceLimits())
+                waiting = []
+        fakes.run(62)
+        records.append(fakes.record())
+    assert records[0] == records[1]
 
 
 def test_thousands_of_processes_are_read_less_often_and_the_group_every_second() -> None:

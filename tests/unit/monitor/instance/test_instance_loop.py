@@ -507,6 +507,8 @@ def test_a_clock_that_is_set_twice_in_ten_seconds_changes_no_number(tmp_path: Pa
 class CountingCollector:
     """Counts the samples of each batch."""
 
+    takes_late_samples = False
+
     def __init__(self) -> None:
         self.samples: Counter[str] = Counter()
 
@@ -517,21 +519,24 @@ class CountingCollector:
         return RecordPart(warnings=(f"{batch}: {self.samples[batch]} samples",))
 
 
-def test_a_collector_of_processes_that_appear_gets_each_sample_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("takes_late_samples", "max_age"), [(False, 0), (True, 9)])
+def test_a_collector_that_appears_gets_each_sample_in_time(
+    *, takes_late_samples: bool, max_age: int, tmp_path: Path
+) -> None:
     fakes = FakeInstance(BATCH, FakeContainer(task="4567", runs=((9.0, 29.5),)), folder=tmp_path)
     ages_ns: dict[str, list[int]] = {}
 
     def on_sample(batch: str, sample: ContainerSample, _sizes: ResourceLimits) -> None:
         ages_ns.setdefault(batch, []).append(fakes.clock.wall_ns() - sample.read_ns)
 
-    found = Mock(spec=ProcessCollector, on_sample=on_sample)
+    found = Mock(spec=ProcessCollector, on_sample=on_sample, takes_late_samples=takes_late_samples)
     found.on_batch_started.return_value, found.part.return_value = None, RecordPart()
     fakes.collectors = (
         ProcessDiscovery(lambda docker_id: docker_id == "4567-batch", lambda: found),
     )
     fakes.run()
     assert len(ages_ns["4567-batch"]) == 21
-    assert max(ages_ns["4567-batch"]) <= seconds(1)
+    assert max(ages_ns["4567-batch"]) // seconds(1) == max_age
 
 
 def test_two_batches_of_one_name_have_records_of_their_own(tmp_path: Path) -> None:

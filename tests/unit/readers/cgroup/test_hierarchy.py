@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from profiler.readers.cgroup.container_group import (
     ContainerCgroup,
+    GroupReading,
     container_group,
     find_container_cgroup,
 )
@@ -23,6 +24,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.proc import parse_mountinfo
 from profiler.readers.memory_usage import MemoryReading
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
+from tests.fakes import seconds
 from tests.open_files import open_files
 from tests.values import present
 
@@ -282,6 +284,44 @@ def test_version_2_shows_when_no_process_is_left(
     assert reading.is_empty is None
     assert reading.has_mark is True
     assert other.events_descriptor is None
+
+
+def read_at_rest(group: ContainerCgroup) -> GroupReading:
+    """The reading after the group was the same for five seconds."""
+    for second in range(6):
+        group.read(seconds(second))
+    return present(group.read(seconds(6)))
+
+
+def test_a_group_in_which_nothing_ran_is_not_read_again(group: ContainerCgroup, top: Path) -> None:
+    before = read_at_rest(group)
+    _empty(top, "memory.stat", "memory.events")
+    assert group.read(seconds(7)) is before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cpu.stat": CPU_STAT.replace("usage_usec 1276795", "usage_usec 1276796")},
+        {"memory.current": "7\n"},
+        {"memory.peak": f"{900 * MIB}\n"},
+        {"cgroup.events": "populated 0\nfrozen 0\n"},
+    ],
+    ids=["CPU time", "memory", "mark", "end"],
+)
+def test_what_a_group_at_rest_does_next_is_seen_at_once(
+    changed: dict[str, str], group: ContainerCgroup, top: Path
+) -> None:
+    read_at_rest(group)
+    kills = V2_GROUP_FILES["memory.events"].replace("oom_kill 2", "oom_kill 9")
+    write_files(top, {**changed, "memory.events": kills})
+    assert present(group.read(seconds(7))).oom_kills == 9
+
+
+def test_the_last_reading_of_a_group_at_rest_is_complete(group: ContainerCgroup, top: Path) -> None:
+    read_at_rest(group)
+    _empty(top, "memory.stat")
+    assert present(group.read()).memory is None
 
 
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:

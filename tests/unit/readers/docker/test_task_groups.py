@@ -70,27 +70,32 @@ def v1_task(root: Path) -> OpenGroup:
 
 
 @pytest.mark.parametrize(
-    "rest", [{}, {"cpuacct": {"cpuacct.usage": "99209\n"}}, {"memory": {"memory.failcnt": "5\n"}}]
+    "changed",
+    [{}, {"cpuacct": {"cpuacct.usage": "99209\n"}}, {"memory": {"memory.failcnt": "5\n"}}],
 )
 def test_a_container_that_did_nothing_is_as_it_was(
-    rest: dict[str, dict[str, str]], tmp_path: Path
+    changed: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     """Its CPU time and memory show that; the other files are read only if one of these has
     changed.
     """
     group = v1_container(tmp_path)
     assert group.sample(7) == SAMPLE
+    group.sample(seconds(5))
     write_files(tmp_path / "pids" / "ecs" / TASK / ID, {"pids.current": "9\n"})
-    for controller, files in rest.items():
+    for controller, files in changed.items():
         write_files(tmp_path / controller / "ecs" / TASK / ID, files)
-    has_run, now_ns = "cpuacct" in rest, seconds(5)
+    has_run, now_ns = "cpuacct" in changed, seconds(6)
     expected = replace(
         SAMPLE, read_ns=now_ns, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2
     )
     assert group.sample(now_ns) == expected
 
 
-def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [(3, 9), (11, 21)], ids=["each second", "every ten seconds"])
+def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(
+    times: tuple[int, int], tmp_path: Path
+) -> None:
     """Seen with Linux 6.18: a written file was in the memory in use at once, and in memory.stat
     1.9 s later.
     """
@@ -100,7 +105,7 @@ def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(tmp_path: Path)
         "total_inactive_file 1048576", "total_inactive_file 2048576"
     )
     write_files(tmp_path / "memory" / "ecs" / TASK / ID, {"memory.stat": stat})
-    found = [getattr(group.sample(seconds(at)), "memory_used_bytes", None) for at in (3, 9)]
+    found = [getattr(group.sample(seconds(at)), "memory_used_bytes", None) for at in times]
     assert found == [(SAMPLE.memory_used_bytes or 0) - 1_000_000] * 2
 
 
