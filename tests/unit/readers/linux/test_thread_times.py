@@ -20,6 +20,7 @@ from tests.open_files import open_files
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
+READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
 
@@ -288,6 +289,22 @@ def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_els
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
     assert machine.read(process(state="T"), at=2).waits == Counter([Wait("other")])
+
+
+@pytest.mark.parametrize(("state", "kind"), [("S", "pipe"), ("D", "disk")])
+def test_an_interruptible_read_of_a_named_pipe_is_for_a_pipe(
+    machine: FakeMachine, state: str, kind: str
+) -> None:
+    machine.thread(7, state=state, call=READING)
+    folder = machine.folder / "7"
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir()
+    (folder / "mountinfo").write_text("31 29 8:1 / /data rw - ext4 /dev/sda rw\n")
+    (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t31\n")
+    os.mkfifo(machine.folder / "pipe")
+    (folder / "fd" / "3").symlink_to(machine.folder / "pipe")
+    waits = machine.read(process(state=state)).waits
+    assert [wait.kind for wait in waits] == [kind]
 
 
 def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
