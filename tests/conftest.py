@@ -89,13 +89,14 @@ def _parts(path: Path) -> Iterator[Path]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Import the tests without garbage collection: nothing of them is garbage before the end of
-    the session.
+    the session. Collect more rarely than Python while they run, which saves a tenth of their time.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 
