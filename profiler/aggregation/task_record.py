@@ -15,7 +15,6 @@ from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     DemandEvidence,
-    KillEvidence,
     RunEvidence,
 )
 from profiler.aggregation.slowdown import CpuDemand
@@ -382,19 +381,13 @@ def _sizes_and_times(
 
 
 def statistics_evidence(
-    container: "ContainerMetadata",
-    usage: ContainerUsage | None,
+    usage: ContainerUsage,
     sizes: ResourceLimits,
     *,
     series: Series | None = None,
     demand: DemandEvidence | None = None,
 ) -> RunEvidence:
-    """What the task stats, and ECS, say of a batch container."""
-    kills = None
-    if container.was_out_of_memory:
-        kills = KillEvidence(own_count=1)
-    if usage is None:
-        return RunEvidence(kills=kills)
+    """What the task stats say of a batch container."""
     cpu = None
     if usage.cpu_seconds is not None:
         cpu = CpuEvidence(
@@ -411,7 +404,6 @@ def statistics_evidence(
         demand=demand,
         memory=memory,
         limit_hits=usage.memory_limit_hits,
-        kills=kills,
     )
 
 

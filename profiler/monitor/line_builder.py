@@ -78,7 +78,6 @@ class LineBuilder(Struct, eq=False):
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
         draft = RecordDraft.of(batch.container, task, outcome, self.sampler.host)
-        draft.add(statistics_evidence(batch.container, None, draft.sizes))
         record = draft.record()
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
@@ -167,17 +166,17 @@ class LineBuilder(Struct, eq=False):
             log_stream=batch.streams.log_stream,
             log_region=batch.streams.log_region,
         )
+        if usage is None:
+            return draft
         series = None
-        if outcome.status != "running" and usage is not None and usage.series is not None:
+        if outcome.status != "running" and usage.series is not None:
             series = usage.series.values()
         demand = None
         if batch.demand is not None:
             demand = DemandEvidence(
                 demand=batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
             )
-        draft.add(
-            statistics_evidence(batch.container, usage, draft.sizes, series=series, demand=demand)
-        )
+        draft.add(statistics_evidence(usage, draft.sizes, series=series, demand=demand))
         return draft
 
     def _others(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[OtherContainer]:

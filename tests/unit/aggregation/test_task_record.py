@@ -83,7 +83,8 @@ def batch_record(
     """The record of a batch by the task stats alone."""
     draft = RecordDraft.of(container, task, end, host, usage)
     draft.run = replace(draft.run, containers=tuple(others))
-    draft.add(statistics_evidence(container, usage, draft.sizes))
+    if usage is not None:
+        draft.add(statistics_evidence(usage, draft.sizes))
     return draft.record()
 
 
