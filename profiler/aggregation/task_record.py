@@ -11,11 +11,10 @@ from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import observed
-from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     DemandEvidence,
-    KillEvidence,
     RunEvidence,
 )
 from profiler.aggregation.slowdown import CpuDemand
@@ -297,19 +296,17 @@ def build_other_container(
     container: "ContainerMetadata",
     task: "TaskMetadata",
     usage: ContainerUsage | None,
-    now_ns: int,
+    running: RunEnd,
     host: Host,
-    *,
-    clock_shift_ns: int = 0,
 ) -> OtherContainer:
     """A container other than the batch, without the task's network counters, which the batch's
     metrics have.
+
+    ``running`` is its end for now, if it has not ended.
     """
+    end = running
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
-    else:
-        running = RunEnd(status="running", until_ns=now_ns)
-        end = with_clock_shift(running, container.started_ns, clock_shift_ns)
     limits = container_limits(container, task, usage, host)
     metrics = replace(
         usage_metrics(usage, limits),
@@ -384,19 +381,13 @@ def _sizes_and_times(
 
 
 def statistics_evidence(
-    container: "ContainerMetadata",
-    usage: ContainerUsage | None,
+    usage: ContainerUsage,
     sizes: ResourceLimits,
     *,
     series: Series | None = None,
     demand: DemandEvidence | None = None,
 ) -> RunEvidence:
-    """What the task stats, and ECS, say of a batch container."""
-    kills = None
-    if container.was_out_of_memory:
-        kills = KillEvidence(own_count=1)
-    if usage is None:
-        return RunEvidence(kills=kills)
+    """What the task stats say of a batch container."""
     cpu = None
     if usage.cpu_seconds is not None:
         cpu = CpuEvidence(
@@ -413,7 +404,6 @@ def statistics_evidence(
         demand=demand,
         memory=memory,
         limit_hits=usage.memory_limit_hits,
-        kills=kills,
     )
 
 

@@ -63,6 +63,7 @@ class GroupMemory:
         self._has_escaped_process = False
         self.used_peak_bytes: int | None = None
         self.cache_peak_bytes = 0
+        self.swap_peak_bytes = 0
 
     def read(
         self,
@@ -139,6 +140,7 @@ class GroupMemory:
         reading = self._cgroup.memory()
         if reading is not None:
             self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
+            self.swap_peak_bytes = max(self.swap_peak_bytes, self._cgroup.swap_bytes() or 0)
         return reading
 
 
@@ -185,7 +187,7 @@ class CommandReader:
         self.processes: tuple[ProcessReading, ...] = ()
         self.survivors: tuple[ProcessReading, ...] = ()
         self.max_processes = 0
-        self.swap_peak_bytes = 0
+        self._swap_peak_bytes = 0
         self.last_read_ns: int | None = None
         self.cpu_ns = 0
 
@@ -222,6 +224,11 @@ class CommandReader:
         return used_ns
 
     @property
+    def swap_peak_bytes(self) -> int:
+        """The most memory in swap: that of the group, with its shared memory, or the processes'."""
+        return max(self._swap_peak_bytes, self.group_memory.swap_peak_bytes)
+
+    @property
     def memory_bound_bytes(self) -> int:
         """The most that all processes may have held at a reading, if no later one shows that
         they held less.
@@ -254,7 +261,7 @@ class CommandReader:
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
         swap_bytes = sum([process.swap_bytes or 0 for process in processes])
-        self.swap_peak_bytes = max(self.swap_peak_bytes, swap_bytes)
+        self._swap_peak_bytes = max(self._swap_peak_bytes, swap_bytes)
         tree_bytes = self._memory.add(processes)
         group = self.group_memory.read(processes, tree_bytes, is_exact=self._shares.is_exact)
         memory_bytes = tree_bytes

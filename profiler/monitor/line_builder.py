@@ -78,7 +78,6 @@ class LineBuilder(Struct, eq=False):
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
         draft = RecordDraft.of(batch.container, task, outcome, self.sampler.host)
-        draft.add(statistics_evidence(batch.container, None, draft.sizes))
         record = draft.record()
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
@@ -131,8 +130,9 @@ class LineBuilder(Struct, eq=False):
             )
         )
 
-    def _running(self, batch: FollowedContainer, now_ns: int) -> RunEnd:
-        return self.sampler.by_clock_of_start(batch, RunEnd(status="running", until_ns=now_ns))
+    def _running(self, followed: FollowedContainer, now_ns: int) -> RunEnd:
+        """The end for now of a container that runs."""
+        return self.sampler.by_clock_of_start(followed, RunEnd(status="running", until_ns=now_ns))
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         """The line of a record, with CloudWatch's embedded metrics if they are configured."""
@@ -166,17 +166,17 @@ class LineBuilder(Struct, eq=False):
             log_stream=batch.streams.log_stream,
             log_region=batch.streams.log_region,
         )
+        if usage is None:
+            return draft
         series = None
-        if outcome.status != "running" and usage is not None and usage.series is not None:
+        if outcome.status != "running" and usage.series is not None:
             series = usage.series.values()
         demand = None
         if batch.demand is not None:
             demand = DemandEvidence(
                 demand=batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
             )
-        draft.add(
-            statistics_evidence(batch.container, usage, draft.sizes, series=series, demand=demand)
-        )
+        draft.add(statistics_evidence(usage, draft.sizes, series=series, demand=demand))
         return draft
 
     def _others(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[OtherContainer]:
@@ -185,13 +185,9 @@ class LineBuilder(Struct, eq=False):
         sampler = self.sampler
         for other in sampler.followed.listed:
             if other is not batch:
+                running = self._running(other, now_ns)
                 yield build_other_container(
-                    other.container,
-                    task,
-                    other.usage,
-                    now_ns,
-                    sampler.host,
-                    clock_shift_ns=sampler.clock_shift_ns(other),
+                    other.container, task, other.usage, running, sampler.host
                 )
 
     def _monitor(self, batch: FollowedContainer) -> Monitor:

@@ -285,13 +285,10 @@ class TaskSampler:
             and len(self.task.containers) <= _PAIR
         )
 
-    def clock_shift_ns(self, followed: FollowedContainer) -> int:
-        """By how much the wall clock was set since the container's start was seen."""
-        return _shift_since(followed, self._clock_jumps.jumped_ns)
-
     def by_clock_of_start(self, followed: FollowedContainer, end: RunEnd) -> RunEnd:
         """The end with durations by the wall clock as it was set when the container started."""
-        return with_clock_shift(end, followed.container.started_ns, self.clock_shift_ns(followed))
+        shift_ns = _shift_since(followed, self._clock_jumps.jumped_ns)
+        return with_clock_shift(end, followed.container.started_ns, shift_ns)
 
     def warnings(self, followed: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""

@@ -33,6 +33,9 @@ failure each minute. Their indices lie at most 60 days before their own time. So
 stream can name at most four monthly or 79 daily indices of each kind, whoever writes them. An
 invalid line comes from a stream that may speak for its task: it is kept as a failure.
 
+**A notice about a schedule** is no task's. A reader counts it from the log group of a stack's
+watch_schedules function, whose name ends in ``-watch-schedules``, and from trusted groups.
+
 **An act needs more.** A line names its family itself. ``taskdef resize`` counts a line of a log
 group only where the newest definition of this family sends it: in its group and under its prefix
 (``profiler.runs.past_runs.log_places``).
@@ -70,6 +73,7 @@ _TASK_STREAM = re.compile(
     re.DOTALL,
 )
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
+_WATCH_GROUP = re.compile(r"/aws/lambda/[A-Za-z0-9-]+-watch-schedules")
 _TASK_RESOURCE = "task/"
 _MAX_SHOWN_LENGTH = 100
 
@@ -216,6 +220,13 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
     is_container_id: bool = False
     instance_cluster: str | None = None
     is_trusted_group: bool = False
+    is_watch_group: bool = False
+
+    @property
+    def speaks_for_schedules(self) -> bool:
+        """Whether a notice about a schedule in the stream can count."""
+        is_of_task = self.task is not None or self.is_container_id
+        return not is_of_task and (self.is_watch_group or self.is_trusted_group)
 
     @property
     def speaks_for_tasks(self) -> bool:
@@ -311,6 +322,7 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
             is_container_id=is_container_id(log_stream),
             instance_cluster=cluster,
             is_trusted_group=bool(self.globs) and matches_any(log_group, self.globs),
+            is_watch_group=_WATCH_GROUP.fullmatch(log_group) is not None,
         )
 
 

@@ -284,6 +284,39 @@ def many_files() -> Results:
         return profile(*_python(_LOOKS_AT_FILES, folder))
 
 
+@contextlib.contextmanager
+def swap_space() -> Iterator[None]:
+    """Give the machine 512 MiB of swap on its disk."""
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
+        os.posix_fallocate(file.fileno(), 0, 512 * 2**20)
+        os.fchmod(file.fileno(), 0o600)
+        subprocess.run(("mkswap", "--quiet", file.name), check=True)
+        subprocess.run(("swapon", file.name), check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(("swapoff", file.name), check=True)
+
+
+# Readings are rare on an emulated processor.
+_IN_SWAP = "import time\nblock = bytearray(b'x') * (300 * 2**20)\ntime.sleep(15)\n"
+_SHARED_IN_SWAP = _SHARED.replace("range(200)", "range(300)").replace("sleep(2.5)", "sleep(15)")
+
+
+@scenario
+def memory_in_swap() -> Results:
+    """Half of 300 MiB, in a delegated group and for a user without one, and of a file in memory."""
+    with swap_space():
+        return {
+            name: profile(*_python(program), properties=(*properties, "MemoryMax=150M"), user=user)
+            for name, program, properties, user in (
+                ("own group", _IN_SWAP, DELEGATED, "root"),
+                ("no group", _IN_SWAP, (), "nobody"),
+                ("file in memory", _SHARED_IN_SWAP, DELEGATED, "root"),
+            )
+        }
+
+
 # --- one run each --------------------------------------------------------------------------------
 
 _BLOCK = "import time\nblock = bytearray(100 * 2**20)\ntime.sleep(1.5)\n"
@@ -306,6 +339,7 @@ SCENARIOS |= {
     "memory_shared_by_forks": partial(profile, *_python(_FORKED_BLOCK)),
     "shared_memory": partial(profile, *_python(_SHARED)),
     "no_operation": partial(profile, "/bin/true"),
+    "clock_is_set": partial(profile, "sh", "-c", "sleep 1; date --set '8 hours'; sleep 1"),
     "child_killed_then_failure": partial(_child_killed, 3, *DELEGATED),
     "child_killed_then_success": partial(_child_killed, 0, *DELEGATED),
     "command_killed": partial(

@@ -13,18 +13,17 @@ from tests.cgroup2.conftest import Results, max_used_mb, of, record_of
 from tests.cgroup2.scenarios import SPIKE_MIB
 from tests.values import present
 
+# On an emulated processor readings are so expensive that `run` takes few: processes and threads end
+# between them.
+_OF_ENDED_THREADS = ("The time waiting for a CPU", "The CPU time of each process")
 OWN_GROUP = ("processes", "cgroup")
 
 
 def _record(result: Any, *, exit_code: int = 0, warnings: tuple[str, ...] = ()) -> Record:
-    """On an emulated processor readings are so expensive that `run` takes few: threads end
-    between them.
-    """
+    """The record of a run whose ``warnings`` are these, besides those that few readings cause."""
     record = record_of(result, exit_code=exit_code)
     others = [
-        one
-        for one in present(record.monitor).warnings
-        if not one.startswith("The time waiting for a CPU")
+        one for one in present(record.monitor).warnings if not one.startswith(_OF_ENDED_THREADS)
     ]
     assert tuple(others) == warnings
     return record
@@ -110,6 +109,23 @@ def test_page_cache_is_neither_used_nor_a_peak(results: Results, not_from: str |
     assert present(metrics.memory_usage_peak_mb) > 300
     assert present(metrics.max_memory_used_mb) < 60
     assert not_from is None or metrics.memory_peak_source != not_from
+
+
+@pytest.mark.scenario("clock_is_set")
+def test_a_clock_that_is_set_is_a_warning_and_changes_no_duration(results: Results) -> None:
+    record = record_of(results, exit_code=0)
+    (warning,) = (one for one in present(record.monitor).warnings if "wall clock" in one)
+    assert warning.startswith("The wall clock was set forward by 28")
+    assert 2000 <= present(record.metrics.duration_ms) < 600_000
+
+
+@pytest.mark.scenario("memory_in_swap")
+@pytest.mark.parametrize("place", ["own group", "no group", "file in memory"])
+def test_memory_in_swap_is_a_warning_and_gives_no_advice(results: Results, place: str) -> None:
+    record = record_of(results[place], exit_code=0)
+    (warning,) = (one for one in present(record.monitor).warnings if "was in swap" in one)
+    assert 130 < float(warning.split()[2]) < 180
+    assert record.recommendation is None
 
 
 @pytest.mark.scenario("many_files")

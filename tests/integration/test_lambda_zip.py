@@ -73,11 +73,13 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runtime_folder(tmp_path_factory.mktemp("runtime"))
 
 
-@pytest.fixture
-def unpacked(built: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The functions' folder, which Lambda shares between them as well."""
+    folder = tmp_path_factory.mktemp("task")
     with zipfile.ZipFile(built) as archive:
-        archive.extractall(tmp_path / "task")
-    return tmp_path / "task"
+        archive.extractall(folder)
+    return folder
 
 
 Lambda = Callable[..., tuple[list[tuple[str, Any]], str]]

@@ -118,7 +118,7 @@ _WAITING = ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child")
 
 @pytest.fixture(scope="module")
 def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    commands = {what: (sys.executable, program, what, 3.5) for what in _RUNNING}
+    commands = {what: (sys.executable, program, what, 1.8) for what in _RUNNING}
     return run_together(tmp_path_factory.mktemp("running"), commands, at_once=2)
 
 
@@ -138,7 +138,7 @@ def test_the_function_that_runs_is_named(
     assert not without_lost_waits(record["monitor"]["warnings"])
     stacks = record["stacks"]
     assert stacks["source"].startswith("py-spy 0.")
-    assert stacks["samples"] >= 20
+    assert stacks["samples"] >= 12
     top = stacks["top"][0]
     assert top["function"] == "burn"
     assert top["file"] == "job.py"

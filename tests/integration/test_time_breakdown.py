@@ -69,6 +69,11 @@ libc.pthread_mutex_timedlock(mutex, struct.pack("=qq", int(time.time()) + 3, 0))
         "import os, threading; r, w = os.pipe(); threading.Timer(2, os.write, (w, "
         "b'x')).start(); os.read(r, 1)"
     ),
+    "pipe: named": (
+        "import os, tempfile, threading; name = tempfile.mkdtemp() + '/pipe'; os.mkfifo(name); "
+        "r = os.open(name, os.O_RDWR); threading.Timer(2, os.write, (r, b'x')).start(); "
+        "os.read(r, 1)"
+    ),
     "network": _CONNECTED + "connection.recv(1)",
     # The peer of a connection is named.
     "network: poll": _CONNECTED

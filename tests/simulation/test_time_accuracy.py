@@ -73,7 +73,7 @@ _OWN_FUNCTIONS = {
     "compute": {"_spin"},
     "compute_half": {"compute_half", "_spin"},
     "receive": {"receive", "_ask"},
-    "run_child": {"run_child", "pause"},
+    "run_child": {"run_child", "_run_program", "pause"},
     "read_socket_pair": {"read_socket_pair", "pause"},
     "wait_for_held_lock": {"wait_for_held_lock", "hold", "receive", "_ask"},
     "threads_of_many_kinds": {"_in_threads", "receive", "sleep", "wait_for_event"},
@@ -81,7 +81,7 @@ _OWN_FUNCTIONS = {
     "computing_process": {"_in_processes", "_spin", "receive"},
     **{f"herd_{threads}": {"_herd", "_in_threads", "work"} for threads in _HERDS},
     **{
-        name: {"ask_again", "_spin", "stand_by", "_show_progress", "_ask_in_shell", name}
+        name: {"ask_again", "_spin", "stand_by", "_show_progress", "_run_program", name}
         for name in _BYSTANDERS
     },
     "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},

@@ -63,6 +63,7 @@ def imports(path: Path, *, only_top_level: bool = False) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def own_imports(path: Path) -> set[str]:
     return {name for name in imports(path) if name in modules()}
 
@@ -72,6 +73,7 @@ def package(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+@cache
 def package_arrows() -> dict[str, set[str]]:
     arrows: dict[str, set[str]] = {name: set() for layer in LAYERS for name in layer}
     for module, path in modules().items():

@@ -508,7 +508,7 @@ def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
     fakes = TrustingForwarder()
     forwarder = replace(fakes.forwarder(), settings=settings)
     stamps = [NOW - 14 * DAY, NOW - 7 * DAY, NOW, NOW + timedelta(hours=2)]
-    hours = range(-24 * 100, 24 * 100, 11)
+    hours = range(-24 * 100, 24 * 100, 23)
     for stamp in stamps:
         texts = []
         for hour in hours:
@@ -635,17 +635,27 @@ def test_stacks_count_only_in_their_tasks_stream(version: str) -> None:
         assert source_of(HONEST, (stream, 0, text)).stacks(report) is None
 
 
-def test_a_batch_cannot_say_that_a_schedule_missed_a_run() -> None:
+def test_a_batch_or_a_web_function_cannot_say_that_a_schedule_missed_a_run() -> None:
     notice = {
         "type": "schedule.notice",
         "time": format_datetime(NOW),
         "notice": {"kind": "missed", "message": "m", "dueAt": format_datetime(NOW)},
         "schedule": {"kind": "schedule", "name": "payroll"},
     }
-    for stream, expected in ((STREAM, 0), (CONTAINER_ID, 0), (LAMBDA_STREAM, 1)):
-        source = source_of((stream, 0, json.dumps(notice)))
+    watch = "/aws/lambda/tp-watch-schedules"
+    for group, stream, expected in (
+        (watch, LAMBDA_STREAM, 1),
+        (watch, STREAM, 0),
+        (watch, CONTAINER_ID, 0),
+        (GROUP, STREAM, 0),
+        (GROUP, LAMBDA_STREAM, 0),
+        ("/aws/lambda/web", LAMBDA_STREAM, 0),
+        ("/mine/tp-watch-schedules", LAMBDA_STREAM, 0),
+    ):
+        source = source_of((stream, 0, json.dumps(notice)), group=group)
         assert list(source.runs(RunFilter())) == []
         assert len(source.schedule_notices(RunFilter())) == expected
+        assert any("not of their log stream" in note for note in source.notes) == (not expected)
 
 
 def test_show_prints_no_lines_of_another_tasks_stream() -> None:

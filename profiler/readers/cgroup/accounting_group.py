@@ -10,13 +10,22 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
-from profiler.readers.cgroup.hierarchy import UNIFIED, CgroupLocation, GroupCounters
+from profiler.readers.cgroup.hierarchy import (
+    MEMORY_STAT,
+    UNIFIED,
+    CgroupLocation,
+    GroupCounters,
+    parse_number,
+)
 from profiler.readers.linux import proc
 
 PROCS_FILE = "cgroup.procs"
 CALLING_PROCESS = b"0"
 _SUBTREE_CONTROL = "cgroup.subtree_control"
 _INIT_PID = 1
+# What is in swap, and the most that was (Linux 6.5). Version 1 has a line in memory.stat.
+_SWAP_FILES = ("memory.swap.peak", "memory.swap.current")
+_SWAP_LINE = b"total_swap "
 
 Sleep = Callable[[float], None]
 
@@ -63,6 +72,8 @@ class AccountingCgroup(GroupCounters):
         )
         self.counts_cpu = self._names.cpu in self._files
         self.counts_memory = self._names.usage in self._files
+        if counts_memory and hierarchy == UNIFIED:
+            self._files |= proc.open_files(folder, _SWAP_FILES)
         # In version 2 the high-water mark can be reset since Linux 6.12, for each open file
         # separately.
         peak = self._names.peak
@@ -70,6 +81,15 @@ class AccountingCgroup(GroupCounters):
         if writable is not None:
             os.close(self._files[peak])
             self._files[peak] = writable
+
+    def swap_bytes(self) -> int | None:
+        """What of the group's memory is in swap, or the most that was; None if the kernel does not
+        count it.
+        """
+        for name in _SWAP_FILES:
+            if name in self._files:
+                return parse_number(proc.reread_file(self._files, name))
+        return proc.number_after(proc.reread_file(self._files, MEMORY_STAT), _SWAP_LINE)
 
     def set_memory_limit(self, limit_bytes: float) -> bool:
         """Returns False if the kernel refuses it."""

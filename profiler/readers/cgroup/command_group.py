@@ -125,6 +125,9 @@ class CommandCgroup:
     def memory(self) -> MemoryReading | None:
         return known(lambda group: group.memory(group.usage()), self._memory_group())
 
+    def swap_bytes(self) -> int | None:
+        return known(AccountingCgroup.swap_bytes, self._memory_group())
+
     def memory_peak_bytes(self) -> int | None:
         return known(AccountingCgroup.mark_bytes, self._memory_group())
 

@@ -560,6 +560,9 @@ class ThreadReader:
     def _wait_in_call(self, pid: int, thread: Thread, call: SystemCall, now_ns: int) -> Wait | None:
         wait = self._resolver.resolve(pid, call, now_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
+        has_path = wait.kind == _DISK.kind and wait.target is not None
+        if has_path and thread.read_state().letter == _SLEEP_STATE:
+            wait = self._resolver.asleep(pid, call, wait)
         if wait.kind == _OTHER.kind:
             return self._wait_in_state(pid, thread, thread.read_state())
         if wait is TIMER:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from profiler.core.optional_math import known
 from profiler.core.text import without_surrogates
 from profiler.readers.linux import proc
+from profiler.readers.linux.named_pipes import kind_of_sleep
 from profiler.readers.linux.sockets import Socket, Sockets
 
 if TYPE_CHECKING:
@@ -212,6 +213,16 @@ class WaitResolver:
                     descriptors = tuple(dict.fromkeys(descriptors))
                     wait = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
         return wait
+
+    def asleep(self, pid: int, call: SystemCall, wait: Wait) -> Wait:
+        """What a thread in an interruptible sleep waits for, if its ``wait`` in this call is for a
+        path.
+        """
+        _, action = self._calls.get(call.number, ("", None))
+        if action != "file":  # the requests of an io_uring
+            return wait
+        kind = kind_of_sleep(pid, call.int_argument(0), self._folder)
+        return wait if kind == wait.kind else Wait(kind)
 
     def _wait_for_futex(self, pid: int, name: str, call: SystemCall) -> Wait:
         """A lock, or a :data:`TIMER`: a wait for a limited time, in which nobody need hold a lock.

@@ -417,9 +417,11 @@ class LogGroupRuns(RunSource):
             selection.reads_checkpoints and f'"{CHECKPOINT}"' in message
         )
         if not is_wanted or not message.lstrip().startswith("{"):
-            # watch_schedules writes them, which is no task.
-            if not (trust.task or trust.is_container_id):
-                self._notices += read_notices([message])
+            notices = [*read_notices([message])]
+            if trust.speaks_for_schedules:
+                self._notices += notices
+            else:
+                self._untrusted += len(notices)
             return None
         content = message.strip().encode(errors="replace")
         line = run_line(content)

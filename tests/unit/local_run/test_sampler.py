@@ -43,9 +43,13 @@ class _Cgroup(CommandCgroup):
         super().__init__()
         self._readings = list(readings)
         self._outside = outside
+        self.in_swap_bytes: int | None = None
 
     def memory(self) -> MemoryReading | None:
         return self._readings.pop(0)
+
+    def swap_bytes(self) -> int | None:
+        return self.in_swap_bytes
 
     def memory_peak_bytes(self) -> int | None:
         return 100 * _MIB
@@ -75,6 +79,15 @@ def test_the_most_cache_and_memory_are_kept() -> None:
         None,
     ]
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
+
+
+def test_the_most_that_was_in_swap_is_kept() -> None:
+    group = _Cgroup([_reading(10, 0), _reading(10, 0), _reading(10, 0)])
+    memory = GroupMemory(group)
+    for swap_bytes in (None, 7 * _MIB, 3 * _MIB):
+        group.in_swap_bytes = swap_bytes
+        memory.read([process(1)])
+    assert memory.swap_peak_bytes == 7 * _MIB
 
 
 class _Gpu:

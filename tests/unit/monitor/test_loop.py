@@ -562,6 +562,8 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
     assert metrics["durationMs"] == 40_000
     assert metrics["billedDurationMs"] == 60_000
     assert metrics["initDurationMs"] == 20_000
+    (monitor,) = record["containers"]
+    assert monitor["metrics"]["durationMs"] == 40_000
     assert metrics["cpuSeconds"] == 19.5
     assert {*metrics["vcpuUsed"].values(), *record["series"]["vcpuUsed"]} == {0.5}
     assert None not in record["series"]["memoryUsedMB"]

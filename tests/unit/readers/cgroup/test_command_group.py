@@ -144,6 +144,37 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path
     assert own.memory() is not None
 
 
+@pytest.mark.parametrize(
+    ("files", "swap_bytes"),
+    [
+        ({}, None),
+        ({"memory.swap.current": "7000\n"}, 7000),
+        ({"memory.swap.current": "7000\n", "memory.swap.peak": "9000\n"}, 9000),
+    ],
+)
+def test_version_2_counts_what_is_in_swap(
+    tmp_path: Path, files: dict[str, str], swap_bytes: int | None
+) -> None:
+    scope = "u/user/job.scope"
+    above = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
+    made = {**V2_FILES, **V2_MEMORY_FILES, **files}
+    own, _ = _made(made, tmp_path, _V2, scope, files=above)
+    own.enter()
+    own.on_started(own.start_counting())
+    assert own.swap_bytes() == swap_bytes
+
+
+@pytest.mark.parametrize(("line", "swap_bytes"), [("", None), ("total_swap 7000\n", 7000)])
+def test_version_1_counts_what_is_in_swap_if_it_accounts_for_it(
+    tmp_path: Path, line: str, swap_bytes: int | None
+) -> None:
+    files = {**V1_FILES, "memory.stat": V1_FILES["memory.stat"] + line}
+    own, _ = _made(files, tmp_path, _V1, "m/job", "c")
+    own.enter()
+    own.on_started(own.start_counting())
+    assert own.swap_bytes() == swap_bytes
+
+
 def test_a_group_that_distributes_cpu_or_io_is_not_changed(
     tmp_path: Path,
 ) -> None:

@@ -20,6 +20,7 @@ from tests.open_files import open_files
 SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
+READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
 
@@ -49,11 +50,11 @@ class FakeMachine:
     ) -> None:
         folder = self.folder / str(pid) / "task" / str(tid or pid)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "schedstat").write_text(f"{seconds(run)} {seconds(wait)} 5\n")
+        write_in_place(folder / "schedstat", f"{seconds(run)} {seconds(wait)} 5\n")
         fields = f"{state} {'1 ' * 28}{blocked} 3"  # the blocked signals are the 32nd field
-        (folder / "stat").write_text(f"{tid or pid} (a job)) {fields}\n")
+        write_in_place(folder / "stat", f"{tid or pid} (a job)) {fields}\n")
         if call is not None:
-            (folder / "syscall").write_text(call)
+            write_in_place(folder / "syscall", call)
 
     def read(
         self, *processes: ProcessReading, at: float = 1, is_required: bool = False
@@ -61,6 +62,15 @@ class FakeMachine:
         sample = self.reader.read(processes, seconds(at), is_required=is_required)
         assert sample is not None
         return sample
+
+
+def write_in_place(file: Path, text: str) -> None:
+    """Write a file without emptying it first: ext4 would put each one on the disk at once, which
+    takes a millisecond.
+    """
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT), "w") as opened:
+        opened.write(text)
+        opened.truncate()
 
 
 def growth_of(sample: ThreadSample) -> list[tuple[int, int]]:
@@ -320,6 +330,22 @@ def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_for_something_els
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
     assert machine.read(process(state="T"), at=2).waits == Counter([Wait("other")])
+
+
+@pytest.mark.parametrize(("state", "kind"), [("S", "pipe"), ("D", "disk")])
+def test_an_interruptible_read_of_a_named_pipe_is_for_a_pipe(
+    machine: FakeMachine, state: str, kind: str
+) -> None:
+    machine.thread(7, state=state, call=READING)
+    folder = machine.folder / "7"
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir()
+    (folder / "mountinfo").write_text("31 29 8:1 / /data rw - ext4 /dev/sda rw\n")
+    (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t31\n")
+    os.mkfifo(machine.folder / "pipe")
+    (folder / "fd" / "3").symlink_to(machine.folder / "pipe")
+    waits = machine.read(process(state=state)).waits
+    assert [wait.kind for wait in waits] == [kind]
 
 
 def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -355,7 +355,9 @@ def test_log_groups_are_read_once_for_runs_and_notices() -> None:
         encode(shown_runs.etl()), encode_notice(MISSED), b'{"type":"schedule.notice"}', b"hello"
     )
     source = LogGroupRuns(
-        group.read_pages, ("/ecs/jobs",), shown_runs.STARTED_NS + 3600 * NS_PER_SECOND
+        group.read_pages,
+        ("/aws/lambda/tp-watch-schedules",),
+        shown_runs.STARTED_NS + 3600 * NS_PER_SECOND,
     )
     selection = RunFilter(since_ns=shown_runs.STARTED_NS - 3600 * NS_PER_SECOND)
     assert len([*source.runs(selection)]) == 1
