@@ -77,6 +77,7 @@ class CollectedBatch:
         self.group: Callable[[float], GroupReading | None] | None = None
         self.host_kills: Callable[[float], int] = lambda _at: 40
         self.machine_mib: Callable[[float], int | None] = lambda _at: None
+        self.on_open: Callable[[], object] = lambda: None
         self.cost_ns = 0
         self.threads = threads
         self.process_reads = 0
@@ -85,7 +86,7 @@ class CollectedBatch:
         vars(self).update(readings)
         machine = ProcessAccess(
             begin_tick=lambda: None,
-            open_processes=lambda _: fake_source(self._read_processes),
+            open_processes=self._open_processes,
             open_cgroup=self._group_of,
             oom_kills=lambda: self.host_kills(self.at),
             own_cpu_ns=self._own_cpu_ns,
@@ -105,6 +106,10 @@ class CollectedBatch:
     def _machine_bytes(self) -> int | None:
         machine_mib = self.machine_mib(self.at)
         return None if machine_mib is None else machine_mib * MIB
+
+    def _open_processes(self, _docker_id: str) -> Any:
+        self.on_open()
+        return fake_source(self._read_processes)
 
     def _read_processes(self) -> ProcessSnapshot:
         self.process_reads += 1

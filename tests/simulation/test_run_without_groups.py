@@ -180,6 +180,7 @@ def _profiled_memory(program: str, folder: Path) -> tuple[Record, float]:
         while process.poll() is None:
             most_bytes = max(most_bytes, _used_bytes(memory))
             time.sleep(0.02)
+    assert process.returncode == 0
     return decode(output.read_bytes()).record, most_bytes / _MIB
 
 

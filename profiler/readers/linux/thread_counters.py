@@ -22,6 +22,7 @@ _MAX_SHARE_OF_FILES = 4
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
+_WORDS = 3  # time on a CPU, time waiting for one, time slices
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
@@ -89,6 +90,8 @@ class Thread(Struct, eq=False):
     counters_file: int | None = None
     state_file: int | None = None
     text: bytes = b""
+    state_text: bytes = b""
+    state: ThreadState = ThreadState("")
     run_ns: int = 0
     wait_ns: int = 0
     wait: Wait | None = None
@@ -115,12 +118,11 @@ class Thread(Struct, eq=False):
             # Without counters nothing shows that the thread did not run.
             self.is_stale = self.is_stale or not text
             return None
-        run, _, rest = text.partition(b" ")
-        wait, separator, _ = rest.partition(b" ")
-        if not separator:
+        words = text.split(b" ", 2)
+        if len(words) < _WORDS:
             raise ProcessLookupError(self.path)
-        run_ns = int(run)
-        wait_ns = int(wait)
+        run_ns = int(words[0])
+        wait_ns = int(words[1])
         is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
@@ -149,16 +151,23 @@ class Thread(Struct, eq=False):
             text = proc.read_beginning(path, _MAX_FILE_BYTES)
         else:
             text = proc.reread(self.state_file)
-        fields = text[text.rfind(b")") + 1 :].split()
-        if not fields:
-            return ThreadState("")
-        return ThreadState(fields[0].decode(errors="replace"), proc.blocks_all_signals(fields))
+        if text != self.state_text:
+            self.state_text = text
+            self.state = _parse_state(text)
+        return self.state
 
     def close(self) -> None:
         self.files.close(self.counters_file)
         self.files.close(self.state_file)
         self.counters_file = None
         self.state_file = None
+
+
+def _parse_state(stat: bytes) -> ThreadState:
+    fields = stat[stat.rfind(b")") + 1 :].split()
+    if not fields:
+        return ThreadState("")
+    return ThreadState(fields[0].decode(errors="replace"), proc.blocks_all_signals(fields))
 
 
 def open_thread(thread_id: int, path: str, files: ThreadFiles, read_at: ReadingTime) -> Thread:

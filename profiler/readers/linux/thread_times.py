@@ -8,6 +8,7 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import zip_longest
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -101,6 +102,7 @@ class _Process(Struct, eq=False):
     All threads were known last at ``still_at``; ``left`` are those to be read until all are known
     again. ``seen`` are the threads whose ``waits`` count. ``has_run``: it was on a CPU since the
     first of its threads was read. ``is_refused``: its system calls are not readable.
+    ``was_sleeping``: its only thread was, when its state was noted last.
     """
 
     reading: ProcessReading
@@ -112,6 +114,14 @@ class _Process(Struct, eq=False):
     waits: Mapping[Wait, int] = {}
     has_run: bool = False
     is_refused: bool = False
+    was_sleeping: bool = False
+
+    @property
+    def has_known_state(self) -> bool:
+        """Whether the state of the process is all that can be known of its waits."""
+        if not self.is_refused or self.reading.threads != 1 or self.left:
+            return False
+        return len(self.threads) == 1
 
 
 class _Budget:
@@ -158,11 +168,13 @@ class ThreadReader:
         self._resolver = WaitResolver(self._calls, proc_folder, own_cpu_ns, peer_inode)
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
+        self._followed: Collection[ProcessReading] = ()  # as of the last reading
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
         self._turn_number = 0  # of the last reading in which threads had their turn
         self._turns_left = 0
-        self._at_rest: ThreadSample | None = None
+        # The last sample if the system calls of a process are not readable.
+        self._last_refused: ThreadSample | None = None
         # Of all processes: the sum of their waits, and those of which a thread was not blocked when
         # it was asked, or whose system calls are not readable.
         self._waits: dict[Wait, int] = {}  # a Counter takes several times as long
@@ -191,10 +203,11 @@ class ThreadReader:
         now = ReadingTime(last.number + 1, now_ns)
         self._follow(processes, last)
         due = self._due(now, is_required=is_required)
-        if not due and self._changed and not self._stale and self._at_rest is not None:
+        if not due and self._changed and not self._stale and self._last_refused is not None:
             self._last = now
             self._budget_ns = budget_ns
-            return self._at_rest
+            self._last_refused = self._without_growth(self._last_refused)
+            return self._last_refused
         began_ns = self._own_cpu_ns() - self._resolver.sockets.lookup_ns
 
         def spent_ns() -> int:
@@ -204,16 +217,12 @@ class ThreadReader:
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
         growth = self._growth = []
         self._read_due(due, reads, now, is_required=is_required)
-        # In this time certainly no thread was blocked.
-        busy_ns = sum([grown.run_ns / grown.steps for grown in growth])
-        busy_ns += max([grown.wait_ns / grown.steps for grown in growth], default=0.0)
-        is_busy = self._last is not None and 0 < length_ns <= busy_ns
+        is_busy = self._last is not None and 0 < length_ns <= _busy_ns(growth)
         if self._stale and not is_busy:
             self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
         self._last = now
         sample = self._sample(is_busy=is_busy)
-        if sample.has_refused:
-            self._at_rest = self._without_growth(sample)
+        self._last_refused = sample if sample.has_refused else None
         self._budget_ns = budget_ns - spent_ns()
         return sample
 
@@ -240,13 +249,16 @@ class ThreadReader:
 
     def _sample(self, *, is_busy: bool) -> ThreadSample:
         """What is known now; no thread was blocked if the CPU ``is_busy``."""
-        left = self._changed.keys() | self._stale.keys()
+        has_left = False
+        if self._sees_calls:
+            left = self._changed.keys() | self._stale.keys()
+            has_left = bool(left - self._refused)
         return ThreadSample(
             growth=self._growth if self._is_counting else None,
             waits={} if is_busy else dict(self._waits),
             has_refused=bool(self._refused),
             sees_calls=self._sees_calls,
-            is_partial=self._sees_calls and bool(left - self._refused),
+            is_partial=has_left,
             has_running=self._sees_calls and bool(self._running - self._refused),
             shows_work=is_busy or bool(self._running),
             is_behind=bool(self._changed),
@@ -255,6 +267,8 @@ class ThreadReader:
 
     def _without_growth(self, sample: ThreadSample) -> ThreadSample:
         """The sample of a reading in which no thread has its turn."""
+        if sample.is_behind and not sample.growth and sample.pressure is None:
+            return sample
         growth = () if self._is_counting else None
         return replace(sample, growth=growth, is_behind=True, pressure=None)
 
@@ -272,28 +286,31 @@ class ThreadReader:
     def _follow(self, processes: Collection[ProcessReading], last: ReadingTime) -> None:
         """Note the processes whose threads may have run since the last reading."""
         known = self._processes
-        for reading in processes:
+        followed = self._followed
+        self._followed = processes
+        for reading, before in zip_longest(processes, followed):
+            # The reader of another container's processes returns an unchanged one again, mostly in
+            # the same place.
+            if reading is before or reading is None:
+                continue
             process = known.get(reading.pid)
             if process is None or process.started_ticks != reading.started_ticks:
                 if process is not None:
                     self._forget(process)
-                self._at_rest = None
+                self._last_refused = None
                 process = _Process(reading, reading.started_ticks, last)
                 known[reading.pid] = self._changed[reading.pid] = process
-            elif process.has_run:
-                process.reading = reading
-            # The reader of another container's processes returns an unchanged one again.
             elif process.reading is not reading:
                 self._note_change(process, reading, last)
         if len(known) > len(processes):
-            self._at_rest = None
+            self._last_refused = None
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
     def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
         before = process.reading
         process.reading = reading
-        process.has_run = (
+        process.has_run = process.has_run or (
             reading.own_cpu_ns != before.own_cpu_ns
             or reading.state != before.state
             or reading.threads != before.threads
@@ -315,7 +332,7 @@ class ThreadReader:
                 threads += process.reading.threads
             else:
                 due.append(process)
-        if due:
+        if len(due) > 1 and any(process.left for process in due):
             due.sort(key=lambda process: bool(process.left) and not process.is_refused)
         if in_turn and self._have_turn(threads, now):
             due += in_turn
@@ -343,10 +360,32 @@ class ThreadReader:
                 self._running.discard(process.reading.pid)
             if budget.is_spent:
                 continue
+            if process.has_known_state and self._read_only_thread(process, now):
+                budget.allows()
+                continue
             if is_required or not process.is_refused or process.reading.threads == 1:
                 self._continue(process, budget, now, None)
             elif self._turns_left > 0:
                 self._turns_left -= self._continue(process, budget, now, self._turns_left)
+
+    def _read_only_thread(self, process: _Process, now: ReadingTime) -> bool:
+        """Read the counters of a process with one thread; returns False after the thread's end."""
+        (thread,) = process.threads.values()
+        if not self._read_thread(process, thread, now):
+            return False
+        reading = process.reading
+        process.has_run = False
+        process.still_at = now
+        del self._changed[reading.pid]
+        is_sleeping_again = (
+            process.was_sleeping
+            and reading.state == _SLEEP_STATE
+            and reading.blocks_signals == thread.sleeps_unsignalled
+        )
+        thread.is_stale = not is_sleeping_again
+        if not is_sleeping_again:
+            self._stale[reading.pid] = process
+        return True
 
     def _continue(
         self, process: _Process, budget: _Budget, now: ReadingTime, limit: int | None
@@ -436,33 +475,61 @@ class ThreadReader:
     def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
-        for pid, process in tuple(self._stale.items()):
-            waits: dict[Wait, int] = {}
-            is_open = is_running = False
-            for thread in process.seen:
-                if thread.is_stale or thread.is_postponed:
-                    if left and budget.allows():
-                        thread.wait = self._ask(process, thread, now_ns)
-                        thread.is_stale = False
-                        left -= not process.is_refused  # reading a state costs little
-                    is_open = is_open or thread.is_stale or thread.is_postponed
-                wait = thread.wait
-                if thread.is_stale or wait is _ENDED:
-                    continue
-                if wait is None:
-                    is_running = True
-                else:
-                    waits[wait] = waits.get(wait, 0) + 1
-            if any(wait.kind == "child" for wait in waits):
-                # The other threads may wait for this one, or wake now and then to look.
-                waits = {wait: count for wait, count in waits.items() if wait not in _FOR_THREADS}
-            self._set_waits(process, waits)
-            if is_running:
-                self._running.add(pid)
+        for process in tuple(self._stale.values()):
+            if process.has_known_state:
+                self._note_state(process, now_ns)
+                del self._stale[process.reading.pid]
             else:
-                self._running.discard(pid)
-            if not is_open:
-                del self._stale[pid]
+                left -= self._ask_threads(process, left, budget, now_ns)
+
+    def _ask_threads(self, process: _Process, most: int, budget: _Budget, now_ns: int) -> int:
+        """Ask the threads of a process, at most so many; returns how many were asked."""
+        waits: dict[Wait, int] = {}
+        asked = 0
+        is_open = is_running = False
+        for thread in process.seen:
+            if thread.is_stale or thread.is_postponed:
+                if asked < most and budget.allows():
+                    thread.wait = self._ask(process, thread, now_ns)
+                    thread.is_stale = False
+                    asked += not process.is_refused  # reading a state costs little
+                is_open = is_open or thread.is_stale or thread.is_postponed
+            wait = thread.wait
+            if thread.is_stale or wait is _ENDED:
+                continue
+            if wait is None:
+                is_running = True
+            else:
+                waits[wait] = waits.get(wait, 0) + 1
+        if any(wait.kind == "child" for wait in waits):
+            # The other threads may wait for this one, or wake now and then to look.
+            waits = {wait: count for wait, count in waits.items() if wait not in _FOR_THREADS}
+        self._set_waits(process, waits)
+        self._note_running(process, is_running=is_running)
+        process.was_sleeping = False
+        if not is_open:
+            del self._stale[process.reading.pid]
+        return asked
+
+    def _note_running(self, process: _Process, *, is_running: bool) -> None:
+        if is_running:
+            self._running.add(process.reading.pid)
+        else:
+            self._running.discard(process.reading.pid)
+
+    def _note_state(self, process: _Process, now_ns: int) -> None:
+        """Note what the only thread waits for, by the state that was read with the process."""
+        (thread,) = process.threads.values()
+        thread.is_stale = False
+        wait = self._ask(process, thread, now_ns)
+        thread.wait = wait
+        waits: dict[Wait, int] = {}
+        if wait is not None and wait is not _ENDED:
+            waits[wait] = 1
+        if waits != process.waits:
+            self._set_waits(process, waits)
+        self._note_running(process, is_running=wait is None)
+        process.was_sleeping = process.reading.state == _SLEEP_STATE
 
     def _ask(self, process: _Process, thread: Thread, now_ns: int) -> Wait | None:
         """None if the thread is not blocked."""
@@ -521,6 +588,16 @@ class ThreadReader:
             return _OTHER
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
         return _OTHER if is_in_vfork else _DISK
+
+
+def _busy_ns(growth: Sequence[ThreadGrowth]) -> float:
+    """For how long certainly no thread was blocked, in each of the steps."""
+    run_ns = 0.0
+    longest_wait_ns = 0.0
+    for grown in growth:
+        run_ns += grown.run_ns / grown.steps
+        longest_wait_ns = max(longest_wait_ns, grown.wait_ns / grown.steps)
+    return run_ns + longest_wait_ns
 
 
 def _read_once(path: str) -> bytes:

@@ -492,6 +492,14 @@ def test_the_machines_kills_are_read_once_a_tick_unless_one_may_be_the_batchs(
     assert counted.count(3.0) == kill_counts
 
 
+def test_a_batch_that_starts_during_a_tick_is_read_from_the_next_one_on() -> None:
+    fakes = CollectedBatch()
+    fakes.on_open = lambda: fakes.collector.on_batch_started(replace(BATCH, docker_id="later"))
+    fakes.run(3)
+    assert present(with_collected(base(), (fakes.collector,), "later").processes)
+    assert fakes.process_reads == 3 + 2
+
+
 @given(readings=st.lists(st.sampled_from(("same", "cpu", "memory", "mark", "end", "other"))))
 def test_readings_that_are_the_same_again_count_as_new_ones_do(readings: list[str]) -> None:
     """The source of the processes returns the same object while nothing has changed."""

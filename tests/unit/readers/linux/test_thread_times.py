@@ -272,6 +272,47 @@ def test_a_thread_that_always_blocks_all_signals_waits_for_the_disk(
     assert sample.waits[Wait("disk")] == 1
 
 
+@given(states=st.lists(st.sampled_from("SSSDRTZ"), min_size=2, max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_process_of_one_thread_shows_its_last_state(states: list[str], tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    shown = {"S": Wait("other"), "T": Wait("other"), "D": Wait("disk")}
+    for number, state in enumerate(states, start=1):
+        machine.thread(7, run=0.1 * number)
+        machine.thread(8, state="D")
+        sample = machine.read(
+            process(cpu=0.1 * number, state=state), process(8, state="D"), at=number
+        )
+        waits = Counter([Wait("disk")])
+        if state in shown:
+            waits[shown[state]] += 1
+        assert sample.waits == waits
+        assert sample.shows_work == (state == "R")
+        assert len(sample.growth or ()) == (2 if number == 1 else 1)
+
+
+def test_a_thread_that_has_ended_waits_no_longer_without_system_calls(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7)
+    assert machine.read(process()).waits == {Wait("other"): 1}
+    machine.thread(7, 8)
+    machine.read(process(cpu=1.1, threads=2), at=2)
+    os.truncate(machine.folder / "7" / "task" / "8" / "schedstat", 0)  # as of an ended thread
+    for at in (3, 4):
+        machine.thread(7, run=1 + 0.1 * at)
+        sample = machine.read(process(cpu=1 + 0.1 * at), at=at, is_required=True)
+    assert sample.waits == {Wait("other"): 1}
+
+
+def test_a_wait_that_ends_in_a_known_sleep_is_within_its_step(tmp_path: Path) -> None:
+    """Linux counts some sleeps as waits for a CPU: one that is longer than the step is none."""
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    for at, wait in ((1, 0.0), (2, 0.2), (3, 0.3), (4, 60.3)):
+        machine.thread(7, run=0.1 * at, wait=wait)
+        sample = machine.read(process(cpu=0.1 * at), at=at)
+    assert growth_of(sample) == [(seconds(0.1), 0)]
+
+
 def test_a_frozen_process_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
     machine.reader = ThreadReader(
