@@ -130,7 +130,9 @@ def test_writes_to_a_file(tmp_path: Path) -> None:
     """
     made = _breakdown(program)
     parts = (made.on_cpu_percent, made.waiting_for_cpu_percent, made.disk_percent)
-    assert sum(part or 0 for part in parts) > _MOST, made
+    # On a busy machine a late reading leaves a part unknown.
+    explained_percent = present(made.covered_percent)
+    assert sum(part or 0 for part in parts) > _MOST * explained_percent / 100, made
     if made.disk_percent:  # a folder in memory has no waits
         assert str(tmp_path / "written") in [row.target for row in made.waiting_for]
 
