@@ -29,7 +29,7 @@ _KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
 _LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
 # ECS's ClientException for two registrations of one family at once, and EventBridge's
 # ConcurrentModificationException.
-_AT_ONCE = re.compile("concurrent", re.IGNORECASE)
+_AT_ONCE = re.compile(r"^Concurrent|too many concurrent attempts", re.IGNORECASE)
 # IAM's sentence contains the refused action, such as the permission to pass a role.
 _REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 UNKNOWN_REGION = "the Region is unknown: use --region, or set AWS_REGION."

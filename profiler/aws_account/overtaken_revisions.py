@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.registered_definitions import revision_of
+from profiler.aws_account.registered_definitions import may_exist, revision_of
 from profiler.core.ecs_terms import revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
@@ -60,7 +60,10 @@ def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: st
 def _overtaken(
     definitions: Definitions, planned: PlannedFamily, new_arn: str
 ) -> TaskDefinitionDocument | None:
-    """The revision before the new one, if it is active, not the plan's base, and different."""
+    """The revision before the new one, if it is active, not the plan's base, and different.
+
+    Raises TaskProfilerError if it cannot be read, unless it was deleted.
+    """
     family, _, new_text = (revision_of(new_arn) or "").rpartition(":")
     new_number = revision_number(new_text)
     if new_number is None or planned.revision == f"{family}:{new_number - 1}":
@@ -68,8 +71,13 @@ def _overtaken(
     name = f"{family}:{new_number - 1}"
     try:
         document = read_document(definitions.describe(name), name)
-    except TaskProfilerError:  # it was deleted
-        return None
+    except TaskProfilerError as error:
+        if may_exist(error):
+            raise TaskProfilerError(
+                f"{name} could not be read, so it is unknown whether {family}:{new_text} hides a "
+                f"deployment: compare the two. {error}"
+            ) from error
+        return None  # it was deleted
     if not document.is_active:
         return None
     if difference(document.definition, planned.changed.definition) == "none":

@@ -6,11 +6,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import family_of
+from profiler.core.errors import TaskProfilerError
 
 _SERVICES_PER_CALL = 10
+# ECS's code for a definition that does not exist.
+_NO_SUCH_DEFINITION = "ClientException"
 _WILDCARDS = re.compile(r"[*?\[]")
 
 
@@ -115,6 +118,14 @@ def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:
         definition = part.get("taskDefinition")
         if definition:
             yield str(definition)
+
+
+def may_exist(error: TaskProfilerError) -> bool:
+    """Whether a definition that was not read may exist, because AWS gave another reason than that
+    it has none.
+    """
+    cause = error.__cause__
+    return isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_DEFINITION
 
 
 def revision_of(arn: str) -> str | None:

@@ -190,6 +190,9 @@ class Schedules:
         """Update a schedule. AWS refuses a start date that has passed, even an unchanged one;
         without it, a ``cron`` is due at the same times. Returns a clause about that.
         """
+        if "StartDate" not in content:
+            self._scheduler.update_schedule(**content)
+            return ""
         if answer_unless(_is_passed_start, self._scheduler.update_schedule, **content) is not None:
             return ""
         if str(content["ScheduleExpression"]).lstrip().startswith("rate"):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import error_code
+from profiler.aws_account.registered_definitions import may_exist
+from profiler.core.ecs_terms import revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
@@ -26,8 +27,6 @@ from profiler.sizing.sized_revision import (
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import definition_size
 
-# ECS's code for a definition that does not exist.
-_NO_SUCH_REVISION = "ClientException"
 # The revisions of ours that are followed back to one that is not ours.
 _OWN_REVISIONS = 2
 
@@ -66,8 +65,7 @@ class EarlierRevisions(Struct, frozen=True):
         try:
             return read_document(self.describe(name), name)
         except TaskProfilerError as error:
-            cause = error.__cause__
-            if isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_REVISION:
+            if may_exist(error):
                 raise
             return None
 
@@ -95,10 +93,11 @@ class EarlierRevisions(Struct, frozen=True):
                 f"The tag {RESIZED_FROM} says {shown}, which Fargate does not have: set the size "
                 "by hand."
             )
-        if self.number.isdecimal() and int(before.revision) >= int(self.number):
+        number = revision_number(self.number)
+        if number is not None and int(before.revision) >= number:
             raise TaskProfilerError(
-                f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is no "
-                "earlier revision, so somebody changed the tag: set the size by hand."
+                f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is "
+                "not an earlier revision, so somebody changed the tag: set the size by hand."
             )
         return OldSize(size=before.size, definition=None if old is None else old.definition)
 
@@ -139,7 +138,7 @@ class EarlierRevisions(Struct, frozen=True):
         """The last revision before the newest that got a size from us, and was not hidden at
         once by the copy of a deployment.
         """
-        number = int(self.number) if self.number.isdecimal() else 0
+        number = revision_number(self.number) or 0
         hidden = {tags.get(RESTORED_OVER) for tags in tagged.values()}
         own = None
         for tagged_number, tags in sorted(tagged.items()):

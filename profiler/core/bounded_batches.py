@@ -8,7 +8,7 @@ _T = TypeVar("_T")
 
 
 def batches(items: Sequence[_T], max_items: int) -> Iterator[Sequence[_T]]:
-    """Divide items into batches of so many items, or fewer in the last one."""
+    """Divide items into batches of ``max_items``; the last one may have fewer."""
     for start in range(0, len(items), max_items):
         yield items[start : start + max_items]
 

@@ -63,7 +63,7 @@ def family_of(definition: str) -> str:
 
 
 def revision_number(revision: str) -> int | None:
-    """The number of a revision; None for a text that is no revision of ECS."""
+    """The number of a revision; None for another text."""
     return int(revision) if _REVISION.fullmatch(revision) else None
 
 

@@ -117,6 +117,11 @@ def refused(code: str, message: str) -> ClientError:
             "family), because somebody else changes it at this moment: try again in a minute.",
         ),
         (
+            refused("ValidationError", "The limit of concurrent queries is 30."),
+            None,
+            "It cannot be read: The limit of concurrent queries is 30.",
+        ),
+        (
             refused("ConcurrentModificationException", "Rule night was modified concurrently."),
             "events:PutTargets",
             "because somebody else changes it at this moment: try again in a minute.",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from profiler.aws_account.overtaken_revisions import keep_overtaken
@@ -83,6 +84,22 @@ def test_the_copy_of_a_hidden_revision_says_that_our_size_does_not_count() -> No
         keep_overtaken(ecs, planned, f"{FAMILY}:7")
     restored = {"key": "task-profiler:restored-over", "value": "7"}
     assert ecs.registered == [{**definition("etl:2"), "tags": [restored]}]
+
+
+class ThrottledEcs(PlayedEcs):
+    """ECS answers no reading."""
+
+    def describe(self, name: str) -> bytes:
+        answer: Any = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+        refusal = ClientError(answer, "DescribeTaskDefinition")
+        raise TaskProfilerError(f"{name} could not be read: wait a minute.") from refusal
+
+
+def test_a_revision_that_cannot_be_read_may_be_hidden() -> None:
+    ecs = ThrottledEcs({"nightly:6": definition("etl:2")})
+    with pytest.raises(TaskProfilerError, match=r"nightly:6 could not be read, .*nightly:7 hides"):
+        keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
+    assert ecs.registered == []
 
 
 def test_a_hidden_revision_that_cannot_come_back_is_named() -> None:

@@ -47,8 +47,8 @@ def test_the_size_before_is_that_of_the_revision_or_of_one_that_was_deleted(
     ("tag", "answer", "sentence"),
     [
         ("4/16384/122880", OLD, "has 1 vCPU, 2 GB, so somebody changed the tag"),
-        ("5/16384/122880", "ClientException", "nightly:5, which is no earlier revision"),
-        ("999/16384/122880", "ClientException", "nightly:999, which is no earlier revision"),
+        ("5/16384/122880", "ClientException", "nightly:5, which is not an earlier revision"),
+        ("999/16384/122880", "ClientException", "nightly:999, which is not an earlier revision"),
         ("4/1024/99", "ClientException", "which Fargate does not have"),
         ("4/16384/122880", "ThrottlingException", "too many calls"),
         ("4/16384/122880", "AccessDeniedException", "AWS refused"),

@@ -1,0 +1,37 @@
+"""A schedule is moved as it is, whatever AWS answers."""
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.core.errors import TaskProfilerError
+
+ARN = "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly"
+TARGET = ScheduledTarget(
+    kind="schedule",
+    name="night",
+    group="default",
+    cluster_arn="arn:aws:ecs:eu-west-1:111122223333:cluster/jobs",
+    definition_arn=f"{ARN}:1",
+    content={
+        "Name": "night",
+        "ScheduleExpression": "cron(0 3 * * ? *)",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "Target": {
+            "Arn": "arn:aws:ecs:eu-west-1:111122223333:cluster/jobs",
+            "RoleArn": "arn:aws:iam::111122223333:role/starts-tasks",
+            "EcsParameters": {"TaskDefinitionArn": f"{ARN}:1"},
+        },
+    },
+)
+
+
+def test_a_refusal_for_another_reason_is_an_error_of_a_schedule_without_a_start_date() -> None:
+    session = boto3.Session("id", "secret", region_name="eu-west-1")
+    clients = {name: session.client(name) for name in ("events", "scheduler")}
+    with Stubber(clients["scheduler"]) as scheduler:
+        refusal = "The EndDate must be later than the StartDate."
+        scheduler.add_client_error("update_schedule", "ValidationException", refusal)
+        with pytest.raises(TaskProfilerError, match="later than the StartDate"):
+            Schedules(clients.__getitem__).move(TARGET, f"{ARN}:2")
