@@ -298,7 +298,9 @@ class Schedules:
 
 
 def _is_passed_start(error: Exception) -> bool:
-    return error_code(error) == "ValidationException" and "StartDate" in str(error)
+    """Whether AWS refused a start date as passed; another one, dropped, would start tasks early."""
+    is_about_start = "StartDate" in str(error) and "earlier than" in str(error)
+    return is_about_start and error_code(error) == "ValidationException"
 
 
 def _started(target: Mapping[str, Any]) -> dict[str, Any]:

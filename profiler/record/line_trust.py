@@ -33,7 +33,7 @@ failure each minute. Their indices lie at most 60 days before their own time. So
 stream can name at most four monthly or 79 daily indices of each kind, whoever writes them. An
 invalid line comes from a stream that may speak for its task: it is kept as a failure.
 
-**A notice about a schedule** is no task's. A reader counts it from the log group of a stack's
+**A notice about a schedule** belongs to no task. A reader counts it from the log group of a stack's
 watch_schedules function, whose name ends in ``-watch-schedules``, and from trusted groups.
 
 **An act needs more.** A line names its family itself. ``taskdef resize`` counts a line of a log

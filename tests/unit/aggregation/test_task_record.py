@@ -262,9 +262,9 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
     """A batch with a share of 0.5 vCPU that uses 0.515 of the task's 2 vCPU: 26 % and not 103 %."""
     container, task = ContainerMetadata(name="b", vcpu_share=0.5), TaskMetadata(vcpu_limit=2)
     usage = usage_with(0.515)
-    beside = build_other_container(container, task, usage, RUNNING, HOST).metrics
+    other = build_other_container(container, task, usage, RUNNING, HOST).metrics
     for metrics in (
-        beside,
+        other,
         batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics,
     ):
         assert metrics is not None

@@ -3,6 +3,7 @@
 import boto3
 import pytest
 from botocore.stub import Stubber
+from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.errors import TaskProfilerError
@@ -27,11 +28,13 @@ TARGET = ScheduledTarget(
 )
 
 
-def test_a_refusal_for_another_reason_is_an_error_of_a_schedule_without_a_start_date() -> None:
+@pytest.mark.parametrize("dates", [{}, {"StartDate": 4_000_000_000}], ids=["none", "a later one"])
+def test_a_refusal_for_another_reason_keeps_the_start_date(dates: dict[str, int]) -> None:
+    target = replace(TARGET, content={**TARGET.content, **dates})
     session = boto3.Session("id", "secret", region_name="eu-west-1")
     clients = {name: session.client(name) for name in ("events", "scheduler")}
     with Stubber(clients["scheduler"]) as scheduler:
         refusal = "The EndDate must be later than the StartDate."
         scheduler.add_client_error("update_schedule", "ValidationException", refusal)
         with pytest.raises(TaskProfilerError, match="later than the StartDate"):
-            Schedules(clients.__getitem__).move(TARGET, f"{ARN}:2")
+            Schedules(clients.__getitem__).move(target, f"{ARN}:2")
