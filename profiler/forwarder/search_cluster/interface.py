@@ -28,6 +28,14 @@ _POISON_STATUSES = frozenset({400, 413})
 _INDEX_ERRORS = frozenset(
     {"validation_exception", "index_closed_exception", "cluster_block_exception"}
 )
+# Some reasons of illegal_argument_exception are the index's, too: its name is that of a data
+# stream or of an alias, or it has a pipeline that does not exist.
+_ILLEGAL_ARGUMENT = "illegal_argument_exception"
+_INDEX_REASONS = (
+    f"{_ILLEGAL_ARGUMENT}: only write ops with an op_type of create are allowed in data streams",
+    f"{_ILLEGAL_ARGUMENT}: no write index is defined for alias ",
+    f"{_ILLEGAL_ARGUMENT}: pipeline with id ",
+)
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000
@@ -61,7 +69,9 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     @property
     def is_poison(self) -> bool:
         """Whether the cluster will never accept the document."""
-        return self.status in _POISON_STATUSES and self.error not in _INDEX_ERRORS
+        if self.error in _INDEX_ERRORS or (self.reason or "").startswith(_INDEX_REASONS):
+            return False
+        return self.status in _POISON_STATUSES
 
     @property
     def is_index_fault(self) -> bool:

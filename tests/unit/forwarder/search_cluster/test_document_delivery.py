@@ -90,6 +90,26 @@ def test_an_index_fault_raises_after_the_other_documents_are_written(
     assert sorted(cluster.taken) == ["0", "2"]
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "only write ops with an op_type of create are allowed in data streams",
+        "no write index is defined for alias [task-reports-2026.03]. The write index may be "
+        "explicitly disabled using is_write_index=false or the alias points to multiple indices "
+        "without one being designated as a write index",
+        "pipeline with id [audit] does not exist",
+    ],
+)
+def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(reason: str) -> None:
+    def refuses(batch: Sequence[Document]) -> list[ItemResult]:
+        error = {"type": "illegal_argument_exception", "reason": reason}
+        response = {"items": [{"update": {"status": 400, "error": error}} for _ in batch]}
+        return bulk_results(response, len(batch))
+
+    with pytest.raises(DeliveryError, match="did not accept some documents"):
+        delivered_documents(FakeCluster(refuses))
+
+
 def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
     assert delivered_documents(cluster) == DeliveryResult(indexed=3)
