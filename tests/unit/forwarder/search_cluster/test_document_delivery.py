@@ -78,6 +78,10 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone
         (404, "index_not_found_exception"),
         (400, "validation_exception"),
         (400, "index_closed_exception"),
+        (400, "strict_dynamic_mapping_exception"),
+        (400, "routing_missing_exception"),
+        (400, "document_source_missing_exception"),
+        (400, "invalid_index_name_exception"),
         (500, None),
     ],
 )
