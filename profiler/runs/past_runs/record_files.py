@@ -167,7 +167,7 @@ def _named_errors(source: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise TaskProfilerError(
-            f"{source}: no such file; for CloudWatch Logs write logs:{source}"
+            f"There is no file {source}: for a log group in CloudWatch, write logs:{source}."
         ) from error
     except OSError as error:
         raise TaskProfilerError(
