@@ -8,8 +8,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.aggregation.statistics import (
+    DeviceReadings,
+    MonotonicCounter,
+    RecentByBatch,
+    TimeWeightedStatistics,
+)
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import (
     ENERGY,
