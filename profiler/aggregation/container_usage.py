@@ -94,6 +94,8 @@ class ContainerUsage:
         self.received_ns: int | None = None
         self.last_vcpu: float | None = None
         self._last_vcpu_read_ns: int | None = None
+        # The time of the last CPU time, by the wall clock as it was set at the start of the run.
+        self.cpu_until_ns: int | None = None
         self.last_sample: ContainerSample | None = None
         self._ended_step_ns = 0
         self.series: RunSeries | None = None
@@ -257,6 +259,7 @@ class ContainerUsage:
             else:
                 self._carried_ns += step_ns
             return
+        self.cpu_until_ns = sample.read_ns - self._clock_shift_ns
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
@@ -312,7 +315,7 @@ class ContainerUsage:
             return
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes = sample.memory_used_bytes
-            self.memory_max_at_ns = sample.read_ns
+            self.memory_max_at_ns = sample.read_ns - self._clock_shift_ns
             self.memory_max_kernel_bytes = sample.memory_kernel_bytes
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.

@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
@@ -161,6 +162,14 @@ class RecentByBatch:
     def add(self, value: float) -> None:
         for recent in (self._unclaimed, *self._by_batch.values()):
             recent.add(value)
+
+    def begin(self, batch: str, values: Iterable[float | None]) -> None:
+        """Only these values, as far as they are known, and later ones are those of a new batch."""
+        recent = MeanAndMaximum()
+        for value in values:
+            if value is not None:
+                recent.add(value)
+        self._by_batch[batch] = recent
 
     def take(self, batch: str) -> MeanAndMaximum:
         """The values since the last call for this batch."""

@@ -393,7 +393,7 @@ def statistics_evidence(
     if usage.cpu_seconds is not None:
         cpu = CpuEvidence(
             cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
-            until_ns=usage.last_read_by_start_ns,
+            until_ns=usage.cpu_until_ns,
         )
     memory = observed("statistics", usage.memory_max_bytes)
     if usage.kernel_peak_bytes is not None:
