@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 from msgspec.structs import replace
 
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.monitor.instance.reported_file import ReportedFile

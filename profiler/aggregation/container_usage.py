@@ -1,20 +1,25 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import (
     RELATIVE_ERROR,
+    DeviceReadings,
     MeanAndMaximum,
     MonotonicCounter,
     TimeWeightedStatistics,
 )
-from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
+
+if TYPE_CHECKING:
+    from profiler.aggregation.time_series import RunSeries
 
 # A first step shorter than this fraction of the usual one is merged with the next. At the first
 # sample the counter includes work of the container runtime from before the start, which would be a
@@ -135,6 +140,8 @@ class ContainerUsage:
             return False
         is_first = self.last_read_ns is None
         if is_first and self._series_points:
+            from profiler.aggregation.time_series import RunSeries  # the shortest runs have none
+
             start_ns = sample.read_ns if started_ns is None else started_ns
             self.series = RunSeries(
                 start_ns, self._nominal_step_ns, self._series_points, self._finest_ns

@@ -163,7 +163,7 @@ def resize(
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     is_for_act = request.register or bool(files)
-    runs = RunsOfDays(options=options, span=span, is_for_act=is_for_act)
+    runs = RunsOfDays(options=options, span=span, is_for_act=is_for_act, are_for_files=bool(files))
     output = _Output(format="json" if as_json else output_format)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:

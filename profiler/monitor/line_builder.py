@@ -10,13 +10,13 @@ from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import DemandEvidence
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import (
     build_interval,
     build_other_container,
     build_sampling,
     statistics_evidence,
 )
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import add_collected
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__

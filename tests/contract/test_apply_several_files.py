@@ -99,3 +99,12 @@ def test_a_file_without_places_is_sized_by_the_runs_of_the_one_that_has_them(
     rows, total = apply(account, "logs:*", bare, plain)
     assert [row["action"] for row in rows] == ["none", "none"]
     assert total["families"] == 1
+
+
+def test_without_a_run_the_advice_names_no_option_that_apply_refuses(
+    account: Account, tmp_path: Path
+) -> None:
+    write(tmp_path / "nightly.json", "/ecs/jobs")
+    done = account.command("taskdef", "resize", "--apply", str(tmp_path / "nightly.json"))
+    assert done.returncode == 1
+    assert done.stderr.endswith(": name the source of the runs by --from.\n")

@@ -3,8 +3,8 @@
 import threading
 from typing import Any
 
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
