@@ -39,7 +39,8 @@ from profiler.settings import TaskSettings
 class LineBuilder(Struct, eq=False):
     """Builds the lines of one task.
 
-    ``missed_before`` are the ticks that were missed before the task.
+    ``missed_before`` are the ticks that were missed before the task, ``cpu_seconds_before`` is the
+    CPU time of the process before it.
     """
 
     settings: TaskSettings
@@ -47,6 +48,7 @@ class LineBuilder(Struct, eq=False):
     shared: SharedParts
     warnings: list[str]
     missed_before: int = 0
+    cpu_seconds_before: float = 0
 
     def report(
         self,
@@ -195,7 +197,7 @@ class LineBuilder(Struct, eq=False):
         used = self.shared.read_own_usage()
         return Monitor(
             version=__version__,
-            cpu_seconds=round(used.cpu_seconds, 3),
+            cpu_seconds=round(used.cpu_seconds - self.cpu_seconds_before, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=0 if own is None else own.restart_count,
             warnings=(*self.warnings, *self.sampler.warnings(batch)),

@@ -590,6 +590,19 @@ def test_a_clock_that_is_set_after_the_end_does_not_change_the_duration(jump: in
     assert fakes.run().report()["metrics"]["durationMs"] == 5_300
 
 
+def test_a_clock_that_is_set_while_the_end_is_read_does_not_change_the_duration() -> None:
+    fakes = PlayedMonitor(batch_ends=5.5)
+
+    def task_at(at: float) -> TaskMetadata:
+        if at > 5.5:
+            fakes.clock.wall_offset_ns = START_NS + seconds(3600)
+        return fakes.usual_task(at)
+
+    fakes.source.task_at = task_at
+    fakes.of_batch = lambda at: {"finished_ns": START_NS + seconds(3605.5)} if at > 5.5 else {}
+    assert fakes.run().report()["metrics"]["durationMs"] == 5_500
+
+
 def test_a_stopped_process_is_not_a_clock_jump() -> None:
     """SIGSTOP, or a machine that is busy, between two readings of the clocks or between two
     looks.
