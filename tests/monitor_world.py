@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 from msgspec.structs import replace
 
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, Collectors
 from profiler.core.clock import Ticker
 from profiler.monitor.instance.reported_file import ReportedFile
@@ -106,9 +106,9 @@ class FakeMonitor:
         self.stop = FakeStop(clock, stop_at)
         self.log, self.streams, self.output = FakeLog(), FakeLogsSink(), FakeStdout()
         self.budget = FakeCalls(clock)
+        self.own_cpu_seconds: Callable[[], float] = lambda: 0.5
 
     def shared(self, *more: Collector) -> SharedParts:
-        own_usage = OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1)
         return SharedParts(
             clock=self.clock,
             ticker=Ticker(self.clock.monotonic_ns(), self.interval_ns),
@@ -117,7 +117,7 @@ class FakeMonitor:
             log=self.log,
             collectors=Collectors(*self.collectors, *more),
             delivery=ReportDelivery(self.streams, self.output, self.log, self.budget),
-            read_own_usage=lambda: own_usage,
+            read_own_usage=lambda: OwnUsage(cpu_seconds=self.own_cpu_seconds(), max_rss_mb=27.1),
             reported=self.reported,
         )
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import (
     Container,
     Distribution,
@@ -16,6 +15,9 @@ from profiler.record.record_model import (
     RecordType,
     Report,
     encode,
+)
+from profiler.record.stacks_line import (
+    StacksLine,
 )
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageRequest, build_page_data

@@ -9,6 +9,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record import activity_model as activity
 from profiler.record import notice_model as notices
 from profiler.record import record_model as model
+from profiler.record import stacks_line
 
 STARTED = "2026-11-20T03:12:45.000Z"
 STARTED_NS = parse_ns(STARTED) or 0
@@ -215,17 +216,19 @@ def waiting(**record: Any) -> model.Report:
     return replace(report, record=replace(made, **{**changes, **record}))
 
 
-def waiting_stacks() -> activity.StacksLine:
+def waiting_stacks() -> stacks_line.StacksLine:
     record = waiting().record
     load = "<module> (job.py);load_orders (etl/load.py);recv (socket.py)" + activity.WAITING_SUFFIX
     parse = "<module> (job.py);transform (etl/transform.py);parse_row (etl/parse.py)"
     merge = "<module> (job.py);merge (etl/merge.py);concat (pandas/core/reshape/concat.py)"
     steps = (
-        activity.StackStep(offset_ms=0, duration_ms=420_000, stacks={parse: 80, load: 12}),
-        activity.StackStep(offset_ms=420_000, duration_ms=60_000, stacks={load: 54, parse: 4}),
-        activity.StackStep(offset_ms=480_000, duration_ms=703_000, stacks={parse: 90, merge: 172}),
+        stacks_line.StackStep(offset_ms=0, duration_ms=420_000, stacks={parse: 80, load: 12}),
+        stacks_line.StackStep(offset_ms=420_000, duration_ms=60_000, stacks={load: 54, parse: 4}),
+        stacks_line.StackStep(
+            offset_ms=480_000, duration_ms=703_000, stacks={parse: 90, merge: 172}
+        ),
     )
-    return activity.StacksLine(
+    return stacks_line.StacksLine(
         type="task.stacks", task_id=record.task_id, container=record.container.name, steps=steps
     )
 

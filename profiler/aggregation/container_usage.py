@@ -1,20 +1,25 @@
 """The usage of one container: aggregates its samples in constant memory."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import (
     RELATIVE_ERROR,
+    DeviceReadings,
     MeanAndMaximum,
     MonotonicCounter,
     TimeWeightedStatistics,
 )
-from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
+
+if TYPE_CHECKING:
+    from profiler.aggregation.time_series import RunSeries
 
 # A first step shorter than this fraction of the usual one is merged with the next. At the first
 # sample the counter includes work of the container runtime from before the start, which would be a
@@ -89,6 +94,8 @@ class ContainerUsage:
         self.received_ns: int | None = None
         self.last_vcpu: float | None = None
         self._last_vcpu_read_ns: int | None = None
+        # The time of the last CPU time, by the wall clock as it was set at the start of the run.
+        self.cpu_until_ns: int | None = None
         self.last_sample: ContainerSample | None = None
         self._ended_step_ns = 0
         self.series: RunSeries | None = None
@@ -133,6 +140,8 @@ class ContainerUsage:
             return False
         is_first = self.last_read_ns is None
         if is_first and self._series_points:
+            from profiler.aggregation.time_series import RunSeries  # the shortest runs have none
+
             start_ns = sample.read_ns if started_ns is None else started_ns
             self.series = RunSeries(
                 start_ns, self._nominal_step_ns, self._series_points, self._finest_ns
@@ -250,6 +259,7 @@ class ContainerUsage:
             else:
                 self._carried_ns += step_ns
             return
+        self.cpu_until_ns = sample.read_ns - self._clock_shift_ns
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
@@ -305,7 +315,7 @@ class ContainerUsage:
             return
         if self.memory_max_bytes is None or sample.memory_used_bytes > self.memory_max_bytes:
             self.memory_max_bytes = sample.memory_used_bytes
-            self.memory_max_at_ns = sample.read_ns
+            self.memory_max_at_ns = sample.read_ns - self._clock_shift_ns
             self.memory_max_kernel_bytes = sample.memory_kernel_bytes
         held_ns = self._held(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.

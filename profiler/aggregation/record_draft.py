@@ -31,7 +31,6 @@ from profiler.aggregation.task_record import (
     with_while_idle,
     within_total,
 )
-from profiler.aggregation.time_series import with_columns
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.process_rows import with_unread
@@ -319,6 +318,8 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
         sampling = replace(sampling, samples=readings.samples)
     series = record.series
     if readings.series is not None:
+        from profiler.aggregation.time_series import with_columns  # the shortest runs have none
+
         columns = [name for name in _COLUMNS if name in names]
         series = with_columns(series, readings.series, [*columns, "cpu_wait"])
     return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)

@@ -26,12 +26,15 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     finished_ns: int | None = None
 
 
-def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunEnd:
-    """Correct the durations for the changes of the wall clock since the start."""
+def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int, *, now_ns: int) -> RunEnd:
+    """Correct the durations for the changes of the wall clock since the start.
+
+    An end that would lie before the start, or after ``now_ns``, was before the clock was set.
+    """
     if not shift_ns or end.until_ns is None or started_ns is None:
         return end
     until_ns = end.until_ns - shift_ns
-    if until_ns < started_ns:
+    if not started_ns <= until_ns <= now_ns - shift_ns:
         return end
     return replace(end, until_ns=until_ns)
 

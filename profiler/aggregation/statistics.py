@@ -2,6 +2,9 @@
 
 import math
 from array import array
+from collections.abc import Iterable
+
+from msgspec import Struct, field
 
 from profiler.core.optional_math import max_known
 from profiler.record.record_model import AverageAndMaximum, Distribution
@@ -160,6 +163,14 @@ class RecentByBatch:
         for recent in (self._unclaimed, *self._by_batch.values()):
             recent.add(value)
 
+    def begin(self, batch: str, values: Iterable[float | None]) -> None:
+        """Only these values, as far as they are known, and later ones are those of a new batch."""
+        recent = MeanAndMaximum()
+        for value in values:
+            if value is not None:
+                recent.add(value)
+        self._by_batch[batch] = recent
+
     def take(self, batch: str) -> MeanAndMaximum:
         """The values since the last call for this batch."""
         taken = self._by_batch.get(batch, self._unclaimed)
@@ -218,3 +229,20 @@ class MonotonicCounter:
 def percent_of(series: TimeWeightedStatistics, size: float | None) -> Distribution | None:
     """A quantity as a percentage of ``size``; None if ``size`` is unknown or 0."""
     return series.distribution(per=size / 100) if size else None
+
+
+class DeviceReadings(Struct):
+    """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs
+    together.
+    """
+
+    gpu_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+    gpus_memory_bytes: float | None = None
+    neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
+
+    def merge(self, other: "DeviceReadings") -> None:
+        self.gpu_percent.merge(other.gpu_percent)
+        self.gpu_memory_bytes.merge(other.gpu_memory_bytes)
+        self.gpus_memory_bytes = max_known(self.gpus_memory_bytes, other.gpus_memory_bytes)
+        self.neuron_percent.merge(other.neuron_percent)

@@ -18,11 +18,10 @@ from profiler.aggregation.run_evidence import (
     RunEvidence,
 )
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.statistics import percent_of
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.optional_math import known, min_known
-from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms, parse_datetime
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
@@ -252,14 +251,16 @@ def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     """Add the share of the run up to the last reading of its CPU time, by the wall clock of its
     start.
     """
-    started_ns = parse_ns(record.started_at)
     duration_ms = record.metrics.duration_ms
     sampling = record.sampling
     if sampling is None or record.metrics.cpu_seconds is None:
         return record
-    if until_ns is None or started_ns is None or not duration_ms:
+    # This module's own text. The regular expression of parse_ns would take 0.2 ms of every run.
+    started = parse_datetime(record.started_at)
+    if until_ns is None or started is None or not duration_ms:
         return record
-    percent = 100 * (until_ns - started_ns) / (duration_ms * NS_PER_MS)
+    covered_ms = until_ns / NS_PER_MS - MS_PER_SECOND * started.timestamp()
+    percent = 100 * covered_ms / duration_ms
     covered_percent = round(min(max(percent, 0.0), 100.0), 1)
     return replace(record, sampling=replace(sampling, cpu_covered_percent=covered_percent))
 
@@ -392,7 +393,7 @@ def statistics_evidence(
     if usage.cpu_seconds is not None:
         cpu = CpuEvidence(
             cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
-            until_ns=usage.last_read_by_start_ns,
+            until_ns=usage.cpu_until_ns,
         )
     memory = observed("statistics", usage.memory_max_bytes)
     if usage.kernel_peak_bytes is not None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MeanAndMaximum
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.equal_steps import (
@@ -29,23 +29,6 @@ _MAX_FINE_STEPS = 120
 _Cell = TypeVar("_Cell")
 # (nanoseconds on a CPU or waiting for one, nanoseconds covered), or (sum, number of readings).
 _Sum: TypeAlias = tuple[float, int]
-
-
-class DeviceReadings(Struct):
-    """The readings of all devices over a period; ``gpus_memory_bytes`` is the memory of all GPUs
-    together.
-    """
-
-    gpu_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
-    gpu_memory_bytes: MeanAndMaximum = field(default_factory=MeanAndMaximum)
-    gpus_memory_bytes: float | None = None
-    neuron_percent: MeanAndMaximum = field(default_factory=MeanAndMaximum)
-
-    def merge(self, other: "DeviceReadings") -> None:
-        self.gpu_percent.merge(other.gpu_percent)
-        self.gpu_memory_bytes.merge(other.gpu_memory_bytes)
-        self.gpus_memory_bytes = max_known(self.gpus_memory_bytes, other.gpus_memory_bytes)
-        self.neuron_percent.merge(other.neuron_percent)
 
 
 def _add(first: _Sum, second: _Sum) -> _Sum:

@@ -135,7 +135,7 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        message = error.format_message()
+        message = error.format_message().replace("\n\t", " ")  # of a list of choices
         exit_code = error.exit_code
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:

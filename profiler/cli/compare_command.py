@@ -51,7 +51,7 @@ from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known
 from profiler.record.record_model import Record
-from profiler.runs.comparison.change_interval import MedianChange
+from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
     MetricChange,
@@ -185,7 +185,7 @@ def check_limit(
     undecided: list[str] = []
     for compared in changes:
         change = compared.change
-        name = f"{compared.metric.title} ({compared.metric.name})"
+        name = f"{compared.metric.row.name} ({compared.metric.name})"
         if change.verdict == "more" and (change.low_percent or 0) > percent:
             exceeded.append(compared)
             above.append(f"{name} {percent_text(change.change_percent)} ({interval_text(change)})")
@@ -206,7 +206,7 @@ def _may_be_above(change: MedianChange, percent: float) -> bool:
     """Whether a change that is not above the limit for certain may be above it."""
     if change.verdict == "more":
         return change.low_percent is None
-    if change.verdict == "too few runs":
+    if change.verdict in ("too few runs", NOT_COMPARABLE):
         return change.high_percent is None or change.high_percent > percent
     return False
 
@@ -247,10 +247,10 @@ def annotations(
     for compared in exceeded:
         change = compared.change
         metric = compared.metric
-        before = value_text(change.a or 0, metric.unit)
-        after = value_text(change.b or 0, metric.unit)
+        before = value_text(change.a or 0, metric.row.unit, compared.bound_a)
+        after = value_text(change.b or 0, metric.row.unit, compared.bound_b)
         message = (
-            f"{metric.title} {percent_text(change.change_percent)} "
+            f"{metric.row.name} {percent_text(change.change_percent)} "
             f"({interval_text(change)}), above the limit of {percent:g} %: {after} in "
             f"{sets[1].text}, {before} in {sets[0].text}."
         )

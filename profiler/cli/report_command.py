@@ -35,9 +35,11 @@ from profiler.core.files import write_atomically
 from profiler.core.text import printable
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
-from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
+from profiler.record.stacks_line import (
+    StacksLine,
+)
 from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageData, PageRequest, build_page_data
@@ -89,6 +91,8 @@ def report(
 
     FAMILY can be a shell pattern; the default is all families.
     """
+    if not out:
+        raise UsageError("--output is empty: give it a file or omit the option.")
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()

@@ -5,13 +5,12 @@ for.
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import click
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
@@ -37,6 +36,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import STDERR, say, warn
 from profiler.cli.progress import sign_of_life
+from profiler.cli.resize_files import plan_files
 from profiler.cli.resize_rows import (
     decision_of,
     new_revisions,
@@ -69,25 +69,18 @@ from profiler.cli.wiring.open_past_runs import (
 )
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.json_fields import text
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
-from profiler.runs.past_runs.log_places import DefinedPlaces, log_options_of
 from profiler.runs.past_runs.run_source import UnreadGroup
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.task_definitions.definition_json import (
-    ChangedDefinition,
     TaskDefinitionDocument,
 )
 from profiler.task_definitions.definition_texts import (
-    change_text,
-    read_bytes,
-    read_definitions,
     write_definition,
 )
-from profiler.task_definitions.terraform_sizes import TerraformSize, terraform_sizes
 
 _MIN_DAYS = 14
 _MAX_DAYS = 400
@@ -170,7 +163,7 @@ def resize(
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     is_for_act = request.register or bool(files)
-    runs = RunsOfDays(options=options, span=span, is_for_act=is_for_act)
+    runs = RunsOfDays(options=options, span=span, is_for_act=is_for_act, are_for_files=bool(files))
     output = _Output(format="json" if as_json else output_format)
     is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
     if is_advice and is_for_act:
@@ -212,11 +205,14 @@ class _Output(Struct, frozen=True, kw_only=True):
         else:
             say(sentence)
 
-    def plan(self, planned: Sequence[PlannedFamily], *, hint: str) -> None:
+    def plan(
+        self, planned: Sequence[PlannedFamily], counted: Sequence[PlannedFamily], *, hint: str
+    ) -> None:
+        """Print the plan. The sums are those of ``counted``."""
         if self.format == "json":
             print_json_plan(planned)
             return
-        print_plan(planned, hint)
+        print_plan(planned, counted, hint)
         if self.format == "github":
             print_github_plan(planned, os.environ)
 
@@ -360,7 +356,9 @@ def _finish(
 ) -> int:
     """Print the plan, and carry it out as requested."""
     request = rollout.request
-    output.plan(planned, hint="" if request.register else "--register registers the revisions.")
+    output.plan(
+        planned, planned, hint="" if request.register else "--register registers the revisions."
+    )
     unread = [family_plan for family_plan in planned if family_plan.action == "failed"]
     for family_plan in unread:
         warn(f"{family_plan.family}: {decision_of(family_plan).reason}")
@@ -412,55 +410,15 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
     click.confirm(f"Register {format_count(count, 'family')}?", abort=True, err=True)
 
 
-def _definitions_in(texts: Mapping[str, bytes]) -> Iterator[Mapping[str, object]]:
-    for file, data in texts.items():
-        for definition, _ in read_definitions(data, file):
-            yield definition
-
-
 def _apply(files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
     """Write the sizes into the files, but for Terraform say where.
 
     A file without a change is left alone.
     """
-    contents = {file: read_bytes(Path(file)) for file in files}
-    resources: list[TerraformSize] = []
-    texts: dict[str, bytes] = {}
-    for file, data in contents.items():
-        if file.endswith(".tf"):
-            resources += terraform_sizes(data, file)
-        else:
-            texts[file] = data
-    definitions = list(_definitions_in(texts))
-    definitions.extend(resource.definition for resource in resources)
-    names = (text(definition.get("family")) for definition in definitions)
-    families = tuple(dict.fromkeys(filter(None, names)))
-    by_family = {text(definition.get("family")): definition for definition in definitions}
-    places = DefinedPlaces(lambda family: log_options_of(by_family.get(family, {})))
-    plans = SizePlans(
-        runs=runs.read(families, places).windows if families else {},
-        policy=policy,
-        price_overrides=price_overrides(),
-    )
-    planned: list[PlannedFamily] = []
-
-    def change(definition: Mapping[str, object], *_: object) -> ChangedDefinition:
-        # str, for JSON, also of an intrinsic function.
-        family = str(text(definition.get("family")) or "")
-        planned.append(plans.plan(family, TaskDefinitionDocument(definition=definition)))
-        return ChangedDefinition(definition=planned[-1].changed.definition)
-
-    changes: dict[str, bytes] = {}
-    for file, data in texts.items():
-        changed = change_text(data, file, change, keeps_form=True)
-        if changed.is_changed:
-            changes[file] = changed.after
-    for resource in resources:
-        sized = change(resource.definition).definition
-        planned[-1] = replace(planned[-1], notes=(*planned[-1].notes, *resource.hints(sized)))
-    output.plan(planned, hint="")
-    output.total(planned, new_revisions(planned))
-    for file, after in changes.items():
-        write_definition(Path(file), after, remedy="make it writable")
+    plan = plan_files(files, runs, policy, price_overrides())
+    output.plan(plan.planned, plan.counted, hint="")
+    output.total(plan.counted, new_revisions(plan.counted))
+    for file, content in plan.contents.items():
+        write_definition(Path(file), content, remedy="make it writable")
         warn(f"{file} was changed.")
     return 0

@@ -49,8 +49,12 @@ _EVIDENCE_COLUMNS = (
 )
 
 
-def print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
-    """The table of the plan, the evidence of what would change, notes, and the money."""
+def print_plan(
+    planned: Sequence[PlannedFamily], counted: Sequence[PlannedFamily], hint: str
+) -> None:
+    """The table of the plan, the evidence of what would change, notes, and the money of those
+    that are counted.
+    """
     notes = []
     for family_plan in planned:
         for note in notes_of(family_plan):
@@ -61,8 +65,8 @@ def print_plan(planned: Sequence[PlannedFamily], hint: str) -> None:
     if evidence:
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
-    changes = [decision.saving_usd_per_month for decision in _changes(planned)]
-    say(total_saving(changes, [decision_of(family_plan).usd_per_month for family_plan in planned]))
+    changes = [decision.saving_usd_per_month for decision in _changes(counted)]
+    say(total_saving(changes, [decision_of(family_plan).usd_per_month for family_plan in counted]))
     if changes and hint:
         say(hint)
 

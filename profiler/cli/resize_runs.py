@@ -26,10 +26,8 @@ from profiler.runs.past_runs.run_source import (
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.task_definitions.definition_json import read_document
 
-ELSEWHERE = (
-    "name the source of the runs by --from, or FAMILY, --cluster or --scheduled, whose log groups "
-    "are read."
-)
+_BY_FROM = "name the source of the runs by --from"
+ELSEWHERE = f"{_BY_FROM}, or FAMILY, --cluster or --scheduled, whose log groups are read."
 
 
 class FoundRuns(Struct, frozen=True, kw_only=True):
@@ -96,11 +94,13 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     """Reads the runs of the last days.
 
     ``is_for_act``: somebody acts on them, so a source that cannot be read is an error.
+    ``are_for_files``: the families are those in files.
     """
 
     options: SourceOptions
     span: WindowSpan
     is_for_act: bool
+    are_for_files: bool
 
     def read(self, families: Sequence[str], places: DefinedPlaces) -> FoundRuns:
         """The runs of the named families, of all without a name, from the sources of the options.
@@ -114,7 +114,8 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         runs = self._read(source, families, places, reads_older=not is_by_time)
         if is_local(options) and not runs.windows:
             names = f" of {first_names(families)}" if families else ""
-            raise TaskProfilerError(f"There is no run{names} in {source.place}: {ELSEWHERE}")
+            remedy = f"{_BY_FROM}." if self.are_for_files else ELSEWHERE
+            raise TaskProfilerError(f"There is no run{names} in {source.place}: {remedy}")
         return runs
 
     def read_defined(self, families: Sequence[str], definitions: NewestDefinitions) -> FoundRuns:

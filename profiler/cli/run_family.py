@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.cli.run_options import RunOptions
 from profiler.core.clock import Clock
 from profiler.local_run.prepared_run import family_name
+from profiler.readers.linux.interpreters import is_interpreter
 from profiler.record.record_model import Recommendation, Record, Report
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ def _is_comparable(options: RunOptions) -> bool:
     """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs
     any program.
     """
-    # Not for the report as JSON.
-    from profiler.readers.linux.script_names import is_interpreter, what_runs
-
     words = options.words
-    is_program = options.name is not None or not is_interpreter(words[0].rpartition("/")[2])
-    return is_program or what_runs(words) is not None
+    if options.name is not None or not is_interpreter(words[0].rpartition("/")[2]):
+        return True
+    from profiler.readers.linux.script_names import what_runs  # only for an interpreter
+
+    return what_runs(words) is not None
 
 
 def family_of_run(

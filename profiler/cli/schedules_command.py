@@ -14,6 +14,7 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import (
+    SOURCE_FAILED,
     PastRunsCommand,
     SourceOptions,
     family_arguments,
@@ -38,6 +39,7 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
+from profiler.core.text import did_you_mean
 from profiler.core.timestamps import (
     NS_PER_DAY,
     NS_PER_MS,
@@ -50,6 +52,7 @@ from profiler.core.timestamps import (
 from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import (
     CHANGED,
@@ -141,12 +144,14 @@ def read_schedules(
 ) -> list[Schedule]:
     """The schedules of these families in this cluster.
 
-    An unreadable part is a warning. Raises TaskProfilerError.
+    An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
     listed = Schedules(open_client).timed()
     if listed.problems and not listed.schedules:
         raise TaskProfilerError(listed.problems[0])
     warn_unread(listed)
+    if listed.problems:
+        click.get_current_context().meta[SOURCE_FAILED] = True
     schedules = []
     for schedule in listed.schedules:
         clusters = (None, cluster_name(schedule.cluster_arn), schedule.cluster_arn)
@@ -154,14 +159,25 @@ def read_schedules(
             schedules.append(schedule)
     if schedules:
         return schedules
+    raise TaskProfilerError(_none_sentence(listed.schedules, cluster, tuple(families)))
+
+
+def _none_sentence(
+    others: Sequence[Schedule], cluster: str | None, families: tuple[str, ...]
+) -> str:
+    """Say that no schedule is of these families in this cluster, and which may be meant."""
     sentence = "No schedule and no rule of EventBridge starts an ECS task"
     if families:
         sentence += f" of {' or '.join(families)}"
     if cluster is None:
-        raise TaskProfilerError(f"{sentence}: check --region and --profile.")
-    raise TaskProfilerError(
-        f"{sentence} in the cluster {cluster}: check --cluster, --region and --profile."
-    )
+        sentence += ": check --region and --profile."
+    else:
+        sentence += f" in the cluster {cluster}: check --cluster, --region and --profile."
+        clusters = {cluster_name(schedule.cluster_arn) or "" for schedule in others}
+        if cluster not in clusters:
+            sentence += did_you_mean([cluster], sorted(clusters))
+    names = frozenset(schedule.family for schedule in others)
+    return sentence + similar_families(RunFilter(families=families), lambda: names)
 
 
 def warn_unread(listed: FoundSchedules) -> None:

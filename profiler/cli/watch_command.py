@@ -4,13 +4,14 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 import click
 
+from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.running_tasks.running_runs import (
     FollowedLogs,
     RunningRun,
@@ -57,7 +58,7 @@ from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_sour
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
-from profiler.core.timestamps import NS_PER_DAY
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
 from profiler.record.record_model import Distribution, Report, known_status, outcome
@@ -137,10 +138,17 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
     for sentence in (*problems, *watched.read_usual()):
         warn(sentence)
     runs = watched.runs()
-    if as_json:
-        write_json_lines(map(run_document, runs))
-    else:
-        write_lines(watch_lines(runs, place, name=name, width=table_width(), height=None))
+    if watched.lacks_similar:
+        watched.read_similar()
+    if not as_json:
+        lines = watch_lines(
+            runs, place, name=name, similar=watched.similar, width=table_width(), height=None
+        )
+        write_lines(lines)
+        return
+    if watched.similar:
+        warn(watched.similar)
+    write_json_lines(map(run_document, runs))
 
 
 def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
@@ -154,6 +162,9 @@ def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: 
         if watched.lacks_usual:
             show((*problems, "Reading the usual durations …"))
             problems += watched.read_usual()
+        if watched.lacks_similar and not problems:
+            show(("Reading the names of the families …",))
+            watched.read_similar()
         for _ in range(_SECONDS_BETWEEN_READS):
             show(problems)
             clock.sleep(1)
@@ -173,7 +184,14 @@ def _draw(
     # Without a run and with a sentence, the running tasks are unknown.
     lines = [line(Span(place, "bold"))]
     if runs or not sentences:
-        lines = watch_lines(runs, place, name=name, width=max(columns, MIN_COLUMNS), height=height)
+        lines = watch_lines(
+            runs,
+            place,
+            name=name,
+            similar=watched.similar,
+            width=max(columns, MIN_COLUMNS),
+            height=height,
+        )
     shown = [*lines, *below][:rows]
     text = render_lines(shown, is_coloured=is_coloured(), encoding=stdout_encoding())
     drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
@@ -214,34 +232,49 @@ def open_watched_tasks(
     Other sources: past runs.
     """
     is_local = cluster is None and not groups
+    since_ns = clock.wall_ns() - _USUAL_NS
 
     def running_here() -> Iterator[Report]:
-        return (run.report for run in open_source(SourceOptions()).running(RunFilter(run=name)))
+        return (run.report for run in open_source(SourceOptions()).running(named))
 
     def past_runs() -> RunSource | None:
         past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
         if watched.groups:
-            return LogGroupRuns(open_pages(options), watched.groups, clock.wall_ns(), trust=trust)
+            return LogGroupRuns(
+                open_pages(options),
+                watched.groups,
+                clock.wall_ns(),
+                trust=trust,
+                since_ms=since_ns // NS_PER_MS,
+            )
         return None
+
+    def family_names() -> Collection[str]:
+        if cluster is not None:  # also without a running task
+            return TaskDefinitions(clients("ecs")).families("*")
+        source = past_runs()
+        return () if source is None else source.family_names()
 
     clients = open_clients(options.region, options.profile)
     trust = AccountTrust()
-    collected: RunsInProgress | RunningRuns = RunsInProgress(read=running_here)
+    named = RunFilter(run=name)
+    collected: RunsInProgress | RunningRuns = RunsInProgress(named, read=running_here)
     if not is_local:
         trust = log_trust(options)
-        collected = RunningRuns(RunFilter(run=name))
+        collected = RunningRuns(named)
     tasks = None
     if cluster is not None:
         tasks = RunningTasks(clients, cluster, with_services=name is not None)
     watched = WatchedTasks(
         collected=collected,
         logs=FollowedLogs(open_pages(options), clock, trust),
-        usual=UsualDurations(past_runs, clock.wall_ns() - _USUAL_NS),
+        usual=UsualDurations(past_runs, since_ns),
         log_groups=log_groups(options, groups),
         cluster=tasks,
         clock=clock,
+        family_names=family_names,
     )
     return watched
 
@@ -291,6 +324,7 @@ def watch_lines(
     place: str,
     *,
     name: str | None = None,
+    similar: str = "",
     width: int | None,
     height: int | None,
 ) -> list[Line]:
@@ -298,7 +332,8 @@ def watch_lines(
 
     None: no limit.
 
-    ``name`` is the family or task that was searched; None: all runs.
+    ``name`` is the family or task that was searched; None: all runs. ``similar`` is a sentence
+    about what may be meant, if nothing runs.
     """
     running = sum(watched.run.is_running for watched in runs)
     if running:
@@ -309,7 +344,7 @@ def watch_lines(
         what = f"nothing runs that matches {name!r}"
     title = line(Span(f"{place}: {what}", "bold"))
     if not runs:
-        return [title]
+        return [title, line(similar)] if similar else [title]
     count = len(runs)
     if height is not None:
         notices = sum(len(watched.run.notices) for watched in runs)

@@ -6,7 +6,6 @@ only briefly.
 """
 
 import os
-import select
 import signal
 import threading
 from collections import deque
@@ -112,6 +111,8 @@ class Output:
                     rest = rest[os.write(self._descriptor, rest) :]
                 except BlockingIOError:
                     # The caller of this program made the descriptor non-blocking.
+                    import select  # rarely used, and `run` imports this module
+
                     poll = select.poll()
                     poll.register(self._descriptor, select.POLLOUT)
                     poll.poll()

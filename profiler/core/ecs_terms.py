@@ -24,8 +24,8 @@ VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 REPLAY_FILTER = "task-profiler replay"
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
-_CONTAINER_ID = re.compile("[0-9a-f]{64}")  # Docker's; on Fargate there is none
-_REVISION = re.compile("[0-9]{1,10}")  # a signed 32-bit number in ECS's API
+_CONTAINER_ID = "[0-9a-f]{64}"  # Docker's; on Fargate there is none
+_REVISION = "[0-9]{1,10}"  # a signed 32-bit number in ECS's API
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 
 
@@ -64,7 +64,7 @@ def family_of(definition: str) -> str:
 
 def revision_number(revision: str) -> int | None:
     """The number of a revision; None for another text."""
-    return int(revision) if _REVISION.fullmatch(revision) else None
+    return int(revision) if re.fullmatch(_REVISION, revision) else None
 
 
 def arn_part(arn: str | None, position: int) -> str | None:
@@ -103,6 +103,6 @@ def awslogs_target(
     stream = options.get("awslogs-stream") or None
     if stream is None and prefix:
         stream = f"{prefix}/{container_name}/{task_id(task_arn)}"
-    elif stream is None and group is not None and _CONTAINER_ID.fullmatch(container_id or ""):
+    elif stream is None and group is not None and re.fullmatch(_CONTAINER_ID, container_id or ""):
         stream = container_id
     return AwslogsTarget(group=group, stream=stream, region=options.get("awslogs-region") or None)

@@ -2,7 +2,6 @@
 
 import os
 from contextlib import suppress
-from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
@@ -10,16 +9,21 @@ from profiler.core.errors import TaskProfilerError
 if TYPE_CHECKING:
     from pathlib import Path
 
+_LAST_STANDARD_STREAM = 2
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
 _IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
 
 
 def dup_above_standard_streams(descriptor: int) -> int:
-    """Duplicate a descriptor to a number above the standard streams, which the caller may have
-    closed; close it.
+    """A descriptor of the file above the standard streams, which the caller may have closed: the
+    given one, or a duplicate instead of it.
     """
+    if descriptor > _LAST_STANDARD_STREAM:
+        return descriptor
+    from fcntl import F_DUPFD_CLOEXEC, fcntl  # rarely used, and `run` imports this module
+
     try:
-        return fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
+        return fcntl(descriptor, F_DUPFD_CLOEXEC, _LAST_STANDARD_STREAM + 1)
     finally:
         os.close(descriptor)
 

@@ -7,7 +7,6 @@ and a :class:`StoppableThread` fails.
 
 import math
 import os
-import select
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -104,6 +103,8 @@ class WakeEvent:
     """
 
     def __init__(self) -> None:
+        import select  # most runs have no such event
+
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()  # select(2) fails for descriptors above 1023
         self._poll.register(self.descriptor, select.POLLIN)

@@ -4,7 +4,6 @@
 
 import re
 import time
-from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
 
 NS_PER_US = 1000
@@ -65,6 +64,8 @@ def instant_of_local(local: datetime) -> datetime:
     """When this machine's clock shows a local time for the first time; if it skips that time,
     the end of the gap.
     """
+    from bisect import bisect_left  # only for schedules, and every command imports this module
+
     first, second = (
         datetime.fromtimestamp(local.replace(fold=fold).timestamp(), UTC) for fold in (0, 1)
     )

@@ -15,10 +15,9 @@ from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
-from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
+from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow, bound_of
 from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
 from profiler.record.hardware import processor_difference
-from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
 from profiler.record.units import MIB, as_number, format_value
@@ -304,9 +303,10 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     """
     if notice.outcome.status != "success" or not notice.is_complete:
         return ()
-    own = {row.name: _amount(getattr(notice.metrics, row.name)) for row in _MEASURES.values()}
-    if notice.record is not None and is_cpu_partial(notice.record):
-        del own[_MEASURES["usage.cpu.seconds"].name]
+    own: dict[str, float | None] = {}
+    for measure in _MEASURES.values():
+        if notice.record is None or not bound_of(measure.row, notice.record):
+            own[measure.name] = _amount(getattr(notice.metrics, measure.name))
     complete = [run for run in runs if field_at(run, _COMPLETE) is True]
     earlier = [
         _measures_of(run) for run in _in_cluster(complete, notice.task.cluster, MIN_FAR_RUNS)

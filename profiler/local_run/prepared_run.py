@@ -24,6 +24,7 @@ from profiler.core.text import without_surrogates
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import Cgroups, read_own_cgroups
 from profiler.readers.linux import proc
+from profiler.readers.linux.interpreters import is_interpreter
 from profiler.readers.linux.process_tree import ProcessTree, list_children
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
     name of the command.
     """
     if name is None:
-        from profiler.readers.linux.script_names import what_runs  # imported after the start
+        name = os.path.basename(words[0].rstrip("/")) or words[0]
+        if is_interpreter(name):
+            from profiler.readers.linux.script_names import what_runs  # imported after the start
 
-        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]
+            name = what_runs(words) or name
     return _shorten_name(without_surrogates(name))
 
 

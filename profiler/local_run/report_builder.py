@@ -1,7 +1,8 @@
 """Builds the reports of one run: the run so far, and its end."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +11,6 @@ from profiler.aggregation.memory_evidence import observed
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling
-from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import add_collected
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import first_names
@@ -39,6 +39,9 @@ from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Monitor, Processor, Record, Report, with_warnings
 from profiler.record.units import MIB, as_number, format_memory, mebibytes
+
+if TYPE_CHECKING:
+    from profiler.aggregation.time_series import RunSeries
 
 _CHILDREN_ARE_LOST = (
     "A process ignores the end of its children: their CPU time is known only up to the last "
@@ -96,7 +99,7 @@ class ReportBuilder(Struct, eq=False):
         placement = None if self._request is None else self._request.result_so_far()
         return self._record(self._observed_so_far(), placement, self._notices.warnings)
 
-    def so_far(self) -> tuple[Report, RunSeries | None]:
+    def so_far(self) -> "tuple[Report, RunSeries | None]":
         """The report, and the history's series, of a run whose profiler is killed now."""
         record = with_warnings(self.record_so_far(), (_PROFILER_WAS_KILLED,))
         return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
@@ -165,8 +168,8 @@ class ReportBuilder(Struct, eq=False):
         doubts = self._memory_doubts(observation)
         warnings = self._warnings(ending) + doubts
         placement = None if self._request is None else self._request.result()
-        # A limit may have changed during the run.
-        self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
+        if self._sampler.has_tick:  # a limit may have changed during the run
+            self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         record = self._record(observation, placement, warnings)
         now_ns = self._sampler.prepared.clock.wall_ns()
         if self._has_evidence(record) and not doubts:
@@ -270,7 +273,7 @@ class ReportBuilder(Struct, eq=False):
         profiler_ns = round(NS_PER_SECOND * (run.monitor.cpu_seconds or 0))
         others = others_vcpu_used(
             self._busy_before_ns,
-            read_busy_ns(),
+            read_busy_ns,
             observation.cpu_ns + profiler_ns,
             observation.duration_ns,
         )
@@ -284,7 +287,7 @@ class ReportBuilder(Struct, eq=False):
             return False
         return ending.ignored_sigchld
 
-    def _history_series(self, record: Record) -> RunSeries | None:
+    def _history_series(self, record: Record) -> "RunSeries | None":
         """A copy of the series that the history keeps; None without one."""
         series = self._sampler.samples.usage.series
         if series is None or not self._sampler.plan.max_history_steps:
@@ -305,11 +308,13 @@ def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence
     return RunEvidence(activity=activity, warnings=warnings)
 
 
-def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:
+def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Record:
     """Add a warning about processes that still run.
 
     This comes last: a helper may end a little after its parent.
     """
+    if not survivors:
+        return record
     from profiler.readers.linux.program_names import read_live_name  # short runs do without it
 
     live = (read_live_name(*process.identity) for process in survivors)

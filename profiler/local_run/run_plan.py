@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.aggregation.time_series import RunSeries
 from profiler.collectors.collector import Collectors
 from profiler.core.threads import BackgroundCall
 from profiler.local_run.local_record import Placement
@@ -14,11 +13,12 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import Report
 
 if TYPE_CHECKING:
+    from profiler.aggregation.time_series import RunSeries
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
 # The run until now, as the profiler reports it if nobody sees the end.
-BuildSoFar = Callable[[], tuple[Report, RunSeries | None]]
+BuildSoFar = Callable[[], "tuple[Report, RunSeries | None]"]
 
 
 class RunSurroundings:
@@ -80,7 +80,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     exit_code: int
     report: Report
-    series: RunSeries | None = None
+    series: "RunSeries | None" = None
     stacks_line: bytes | None = None
     startup_error: str | None = None
     warnings: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_notices import RunNotices
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.monitor.report_destination import BatchStreams
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
 from profiler.sinks import DeliveryFailure

@@ -10,13 +10,13 @@ from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import DemandEvidence
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import (
     build_interval,
     build_other_container,
     build_sampling,
     statistics_evidence,
 )
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import add_collected
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
@@ -39,7 +39,8 @@ from profiler.settings import TaskSettings
 class LineBuilder(Struct, eq=False):
     """Builds the lines of one task.
 
-    ``missed_before`` are the ticks that were missed before the task.
+    ``missed_before`` are the ticks that were missed before the task, ``cpu_seconds_before`` is the
+    CPU time of the process before it.
     """
 
     settings: TaskSettings
@@ -47,6 +48,7 @@ class LineBuilder(Struct, eq=False):
     shared: SharedParts
     warnings: list[str]
     missed_before: int = 0
+    cpu_seconds_before: float = 0
 
     def report(
         self,
@@ -195,7 +197,7 @@ class LineBuilder(Struct, eq=False):
         used = self.shared.read_own_usage()
         return Monitor(
             version=__version__,
-            cpu_seconds=round(used.cpu_seconds, 3),
+            cpu_seconds=round(used.cpu_seconds - self.cpu_seconds_before, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=0 if own is None else own.restart_count,
             warnings=(*self.warnings, *self.sampler.warnings(batch)),

@@ -58,8 +58,16 @@ class MonitoredTask:
         self._clock = shared.clock
         self._stop = shared.stop
         self._log = shared.log
+        cpu_seconds_before = 0.0
+        if not shared.is_in_task:
+            cpu_seconds_before = shared.read_own_usage().cpu_seconds
         self._line_builder = LineBuilder(
-            settings, sampler, shared, list(warnings), shared.ticker.missed
+            settings,
+            sampler,
+            shared,
+            list(warnings),
+            missed_before=shared.ticker.missed,
+            cpu_seconds_before=cpu_seconds_before,
         )
         self._batches: list[FollowedContainer] = []
         # Without a report, as of the last read of the task.

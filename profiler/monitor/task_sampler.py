@@ -287,8 +287,10 @@ class TaskSampler:
 
     def by_clock_of_start(self, followed: FollowedContainer, end: RunEnd) -> RunEnd:
         """The end with durations by the wall clock as it was set when the container started."""
+        self._look_at_clock()
         shift_ns = _shift_since(followed, self._clock_jumps.jumped_ns)
-        return with_clock_shift(end, followed.container.started_ns, shift_ns)
+        now_ns = self._clock.wall_ns()
+        return with_clock_shift(end, followed.container.started_ns, shift_ns, now_ns=now_ns)
 
     def warnings(self, followed: FollowedContainer) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""

@@ -18,6 +18,7 @@ from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
     PAST_WAITS,
     WAIT_FOR_CPU,
+    are_bytes_partial,
     is_cpu_partial,
     is_cpu_wait_partial,
 )
@@ -89,6 +90,7 @@ CPU_TIME = NumberRow("CPU time", "s", "metrics.cpu_seconds", "cpuSeconds", compa
 MEMORY_PEAK = NumberRow(
     "memory peak", "MB", "metrics.max_memory_used_mb", "peak", compared_on_page=True
 )
+MEMORY_AVERAGE = NumberRow("memory average", "MB", "metrics.memory_used_mb.avg", "memoryAvg")
 READ = NumberRow("read", "bytes", "metrics.block_read_bytes", "read", compared_on_page=True)
 WRITTEN = NumberRow(
     "written", "bytes", "metrics.block_write_bytes", "written", compared_on_page=True
@@ -112,7 +114,7 @@ NUMBERS: tuple[NumberRow, ...] = (
     NumberRow("vCPU peak", "vCPU", "metrics.vcpu_used.max", "vcpuMax", compared=False),
     NumberRow("all vCPU in use", "%", "metrics.vcpu_saturated_percent", "saturated"),
     NumberRow("memory size", "MB", "metrics.memory_size_mb", "size", compared_on_page=True),
-    NumberRow("memory average", "MB", "metrics.memory_used_mb.avg", "memoryAvg"),
+    MEMORY_AVERAGE,
     MEMORY_PEAK,
     READ,
     WRITTEN,
@@ -125,6 +127,7 @@ NUMBERS: tuple[NumberRow, ...] = (
     NumberRow("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
     NEURON_AVERAGE,
 )
+_TRAFFIC = (READ, WRITTEN, RECEIVED, SENT)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -139,17 +142,20 @@ def number_fact(row: NumberRow, record: Record) -> Fact:
     value = number_value(row, record)
     if value is None:
         return Fact(name=row.name, value=None, unit=row.unit, text="-")
-    bound = _bound(row, record)
+    bound = bound_of(row, record)
     text = marked(bound, format_value(value, row.unit), row.unit)
     return Fact(name=row.name, value=value, unit=row.unit, bound=bound, text=text)
 
 
 def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
     """The other runs whose number was measured as in ``record``: a sampled memory peak does not
-    compare with the kernel's.
+    compare with the kernel's, nor the least that Spot costs with the price.
     """
     source = known_peak_source(record.metrics)
-    if row is not MEMORY_PEAK or source is None:
+    if row is not MEMORY_PEAK:
+        bound = bound_of(row, record)
+        return [other for other in others if bound_of(row, other) == bound]
+    if source is None:
         return list(others)
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
 
@@ -161,18 +167,20 @@ def marked(bound: Bound, text: str, unit: Unit) -> str:
     return bound + text
 
 
-def _bound(row: NumberRow, record: Record) -> Bound:
+def bound_of(row: NumberRow, record: Record) -> Bound:
     """Whether the number may have been larger: a part of the run was not seen, or AWS does not
     say the price.
     """
-    is_least = {
-        MEMORY_PEAK.path: record.metrics.memory_peak_source != "kernel",
-        CPU_TIME.path: is_cpu_partial(record),
-        COST.path: is_on_spot(record.cost),
-    }
-    if is_least.get(row.path):
-        return AT_LEAST
-    return ""
+    is_least = False
+    if row is MEMORY_PEAK:
+        is_least = record.metrics.memory_peak_source != "kernel"
+    elif row is CPU_TIME:
+        is_least = is_cpu_partial(record)
+    elif row is COST:
+        is_least = is_on_spot(record.cost)
+    elif row in _TRAFFIC:
+        is_least = are_bytes_partial(record)
+    return AT_LEAST if is_least else ""
 
 
 def peak_text(metrics: Metrics) -> str:

@@ -12,8 +12,10 @@ _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
 def json_name(python_name: str) -> str:
     """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
-    first, *others = python_name.split("_")
-    return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
+    name, *others = python_name.split("_")
+    for part in others:
+        name += _UNIT_SPELLINGS.get(part) or part.capitalize()
+    return name
 
 
 class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):

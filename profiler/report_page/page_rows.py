@@ -68,6 +68,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     written: int | None = None
     received: int | None = None
     sent: int | None = None
+    bytes_partial: bool | None = None
     pids: int | None = None
     course: str | None = None
 

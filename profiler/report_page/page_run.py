@@ -9,7 +9,7 @@ from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_value
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
-from profiler.record.mention_limits import is_cpu_partial
+from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
 from profiler.record.record_model import (
     Cost,
@@ -83,6 +83,7 @@ def page_run(run: Run, family: str, cost: Cost | None) -> PageRun:
         written=metrics.block_write_bytes,
         received=metrics.network_rx_bytes,
         sent=metrics.network_tx_bytes,
+        bytes_partial=are_bytes_partial(record) or None,
         pids=metrics.max_pids,
         course=memory_course(run.steps),
     )

@@ -199,14 +199,11 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
             or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb)
         )
     ]
-    ranked = sorted(
-        fitting,
-        key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb),
-    )
+    ranked = sorted(fitting, key=_rank)
     larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
     if larger and policy.faster and evidence.usage.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
-    else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
+    else:
         chosen = ranked[0]
     return SizeDecision(
         current=current,
@@ -220,6 +217,17 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
         options=what_if.table(chosen.size),
         ranked=tuple(ranked),
     )
+
+
+def _rank(option: SizeOption) -> tuple[float, float, float]:
+    """The cheapest size is first.
+
+    Of several that cost the same, it is the one with the most vCPUs, then the least memory; where
+    the prices are 0, the smallest one.
+    """
+    cost = option.comparable_cost
+    vcpu = option.size.vcpu
+    return cost, -vcpu if cost else vcpu, option.size.memory_mb
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:

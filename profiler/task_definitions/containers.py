@@ -82,26 +82,56 @@ def read_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer,
 
 
 def find_monitor(
-    containers: Sequence[DefinedContainer], image: str | None = None
+    containers: Sequence[DefinedContainer], image: str | None = None, batch: str | None = None
 ) -> DefinedContainer | None:
     """The monitor of the definition, None if it has none.
 
-    Raises TaskProfilerError if another program has its name.
+    Of several, it is the one for ``batch``, else the one with the monitor's name, else the last
+    one. Raises TaskProfilerError if another program has the monitor's name.
     """
-    name = roles_of(containers, image).monitor
-    monitor = _named(containers, name)
-    if monitor is None:
-        return None
-    described = _with_known_image(monitor, image)
-    # Own builds have names such as team-task-profiler.
-    is_ours = described.starts_monitor or MONITOR_REPOSITORY in repository(described.image)
-    if not is_ours:
+    monitors = find_monitors(containers, image)
+    for monitor in reversed(monitors):
+        if batch is not None and is_monitor_for(monitor, batch):
+            return monitor
+    named = _named(containers, MONITOR_NAME)
+    if named is None:
+        return monitors[-1] if monitors else None
+    if named not in monitors:
         raise TaskProfilerError(
             f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is "
-            f"{monitor.image or 'not set'}): rename that container, or name its image with "
+            f"{named.image or 'not set'}): rename that container, or name its image with "
             "--image if it is your build of the monitor."
         )
-    return monitor
+    return named
+
+
+def find_monitors(
+    containers: Sequence[DefinedContainer], image: str | None = None
+) -> tuple[DefinedContainer, ...]:
+    """All monitors of the definition, such as one for each of two batches, in its order."""
+    monitors = []
+    for container in containers:
+        described = _with_known_image(container, image)
+        # Own builds have names such as team-task-profiler.
+        has_name = container.name == MONITOR_NAME
+        is_named = has_name and MONITOR_REPOSITORY in repository(described.image)
+        if is_named or described.starts_monitor:
+            monitors.append(container)
+    return tuple(monitors)
+
+
+def other_monitors(
+    containers: Sequence[DefinedContainer], monitor: DefinedContainer, image: str | None
+) -> str:
+    """The names of the other monitors of the definition."""
+    names = [other.name for other in find_monitors(containers, image) if other is not monitor]
+    return ", ".join(names)
+
+
+def is_monitor_for(monitor: DefinedContainer, batch: str) -> bool:
+    """Whether the monitor's setting names the container; without it, whether it starts after it."""
+    named = monitor.environment.get(CONTAINER_VARIABLE)
+    return named == batch or (named is None and batch in monitor.depends_on)
 
 
 def monitor_of(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, ReportStream, arn_region
+from profiler.core.ecs_terms import AWSLOGS, ReportStream, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -17,7 +17,9 @@ from profiler.task_definitions.containers import (
     environment_of,
     find_batch,
     find_monitor,
+    is_monitor_for,
     needs_put,
+    other_monitors,
     read_container,
     read_containers,
     task_memory_mb,
@@ -81,7 +83,7 @@ def add_monitor(
             "tasks."
         )
     containers = read_containers(definition)
-    existing = find_monitor(containers, options.image)
+    existing = find_monitor(containers, options.image, options.container)
     region = arn_region(revision_arn) or options.region or template_region
     options = replace(_with_report_stream(options, existing), region=region)
     image = options.image or default_image(revision_arn)
@@ -149,6 +151,12 @@ def _with_existing_monitor(
             f"The existing monitor is kept for {batch.name!r}: to create it for "
             f"{options.container!r}, remove it from the definition first."
         )
+    others_kept = other_monitors(containers, existing, options.image)
+    if others_kept:
+        notes.append(
+            f"Of several monitors, this is about {existing.name!r}: to change another one "
+            f"({others_kept}), name its batch with --container."
+        )
     present = _monitor(
         definition, others, batch, options, image=options.image or existing.image or ""
     )
@@ -189,9 +197,8 @@ def _batch_of(
     existing: DefinedContainer, others: Sequence[DefinedContainer], requested: str | None
 ) -> DefinedContainer:
     """The container that an existing monitor reports on."""
-    named = existing.environment.get(CONTAINER_VARIABLE)
     for container in others:
-        if container.name == named or (named is None and container.name in existing.depends_on):
+        if is_monitor_for(existing, container.name):
             return container
     return find_batch(others, requested)
 
@@ -393,6 +400,12 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     raw = list(_raw_containers(definition))
     own = raw.pop(containers.index(monitor))
     notes = []
+    others_kept = other_monitors(containers, monitor, image)
+    if others_kept:
+        notes.append(
+            f"Of several monitors, {monitor.name!r} is removed: to remove another one "
+            f"({others_kept}), repeat the command."
+        )
     for container in containers:
         if monitor.name in container.depends_on:
             notes.append(f"The container {container.name!r} no longer depends on the monitor.")

@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page
 
 from profiler.forwarder.run_links import ecs_task, log_stream
 from profiler.record import activity_model as activity
+from profiler.record import stacks_line
 from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
@@ -268,7 +269,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def written(file: Path, report: Report, stacks: activity.StacksLine) -> Path:
+def written(file: Path, report: Report, stacks: stacks_line.StacksLine) -> Path:
     run = replace(run_of(report), steps=steps_of_record(report.record))
     return write_page(file, [run], [stacks])
 
@@ -285,7 +286,7 @@ def share(tab: Page, name: str) -> float:
     return width
 
 
-def deep_run() -> tuple[Report, activity.StacksLine]:
+def deep_run() -> tuple[Report, stacks_line.StacksLine]:
     """3,000 stacks of 60 functions, and nine commands with names of 80 characters."""
     series = present(WAITING.record.series)
     processes = [
@@ -306,7 +307,7 @@ def deep_run() -> tuple[Report, activity.StacksLine]:
         ): 1 + number % 9
         for number in range(3000)
     }
-    step = activity.StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
+    step = stacks_line.StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
     return replace(WAITING, record=record), replace(shown_runs.waiting_stacks(), steps=(step,))
 
 
@@ -475,7 +476,7 @@ def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path:
         time_breakdown=activity.TimeBreakdown(on_cpu_percent=100.0, waiting_for=targets),
         stacks=activity.Stacks(source=INJECTIONS[0], moments=moments),
     )
-    step = activity.StackStep(
+    step = stacks_line.StackStep(
         offset_ms=0, duration_ms=1_182_000, stacks={f"{one};{one}": 1 for one in INJECTIONS}
     )
     stacks = replace(shown_runs.waiting_stacks(), steps=(step,))

@@ -298,7 +298,10 @@ def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_
     assert found == sorted({one.record.task_id for one in RUNS[:4]})
     none = f"history:{tmp_path}/none"
     for source, sentence in (
-        ("/ecs/jobs", "/ecs/jobs: no such file; for CloudWatch Logs write logs:/ecs/jobs"),
+        (
+            "/ecs/jobs",
+            "There is no file /ecs/jobs: for a log group in CloudWatch, write logs:/ecs/jobs.",
+        ),
         ("logs:/ecs/none", "/ecs/none cannot be read: AWS cannot find it"),
         ("logs:/ecs/none*", "No log group matches '/ecs/none*'"),
         ("insights:none", "Container Insights is off for none"),

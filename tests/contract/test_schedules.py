@@ -312,6 +312,15 @@ def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Pat
     assert "The usual durations are unknown. " in lacking.stderr
 
 
+def test_rules_that_cannot_be_read_are_a_warning_and_an_exit_code(account: Account) -> None:
+    account.schedule("one", "rate(5 minutes)")
+    account.proxy.refused = {"ListRules"}
+    shown = account.run("--json")
+    assert shown.returncode == 1
+    assert "The rules of EventBridge could not be read" in shown.stderr
+    assert json.loads(shown.stdout)["name"] == "one"
+
+
 def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     account: Account,
 ) -> None:
@@ -325,6 +334,10 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     )
     account.schedule("one", "rate(5 minutes)")
     assert "in the cluster other" in account.run("--cluster", "other").stderr
+    account.rule("nightly", "rate(1 hour)", "nightly")
+    assert account.run("--cluster", "jbos").stderr.endswith("Did you mean jobs?\n")
+    assert account.run("nigtly").stderr.endswith("Did you mean nightly?\n")
+    assert "Did you mean" not in account.run("nightly", "--cluster", "other").stderr
     account.proxy.refused = {"ListRules", "GET /schedules"}
     shown = account.run()
     assert shown.returncode == 1

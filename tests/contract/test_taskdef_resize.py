@@ -406,7 +406,7 @@ def test_files_get_their_sizes_and_nothing_else_changes(account: Account, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("was changed") == 3
-    assert "3 of 4 families" in done.stdout
+    assert "1 of 2 families" in done.stdout
     sized = TEMPLATE.replace("Cpu: 1024, Memory: '2048'", "Cpu: 256, Memory: '512'", 1).replace(
         "1900", "512"
     )

@@ -132,6 +132,34 @@ def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
     assert other.stdout == f"{MONITORS}: nothing runs that matches 'hourly'\n"
 
 
+@pytest.mark.parametrize("place", [GROUPS, ("--cluster", "idle")])
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("nightly-elt", "Did you mean nightly-etl?\n"), ("nightly-el*", ""), ("158d1c8", "")],
+)
+def test_a_name_that_is_nearly_right_gets_a_suggestion(
+    aws: FakeAws, place: tuple[str, ...], name: str, advice: str
+) -> None:
+    ecs = aws.client("ecs")
+    ecs.create_cluster(clusterName="idle")
+    ecs.register_task_definition(family="nightly-etl", containerDefinitions=[BATCH])
+    done = run_here(aws.environment(), "watch", name, *place)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    title, shown = done.stdout.split("\n", 1)
+    assert title.endswith(f": nothing runs that matches {name!r}")
+    assert shown == advice
+    done = run_here(aws.environment(), "watch", name, "--json", *place)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.removeprefix("task-profiler: ") == advice
+
+
+def test_a_family_of_past_runs_that_does_not_run_gets_no_suggestion(aws: FakeAws) -> None:
+    done = run_here(aws.environment(), "watch", "nightly-load", *GROUPS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(": nothing runs that matches 'nightly-load'\n")
+
+
 @pytest.mark.parametrize("place", [("--from", "logs:/ecs/none"), ("--cluster", "none")])
 def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -> None:
     done = run_here(aws.environment(), "watch", *place)

@@ -5,7 +5,13 @@ import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modul
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { bySaving, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
 import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
-import { asCpuTime, asStart, isHot, numberOf } from "../../profiler/report_page/assets/modules/run_values.js";
+import {
+  asCpuTime,
+  asStart,
+  haveChange,
+  isHot,
+  numberOf,
+} from "../../profiler/report_page/assets/modules/run_values.js";
 import { sortRuns } from "../../profiler/report_page/assets/modules/runs_table.js";
 import {
   adviceText,
@@ -47,6 +53,18 @@ test("a number has its unit, and the mark of a lower bound", () => {
   assert.equal(numberOf({ ...run, usd: 0.12 }, ["cost", "usd", "USD"]), "≥ $0.12");
   assert.equal(numberOf({ ...run, cpuSeconds: 9.5 }, ["CPU time", "cpuSeconds", "s"]), "≥9.5 s");
   assert.equal(numberOf({ ...run, ms: 9500 }, ["duration", "ms", "ms"]), "9.5 s");
+});
+
+test("bytes that were not counted to the end are a lower bound, which has no change", () => {
+  const run = runAt(0, { read: 2097152, bytesPartial: true });
+  assert.equal(numberOf(run, ["read", "read", "bytes"]), "≥2 MB");
+  assert.equal(haveChange("read", run, runAt(0)), false);
+  assert.equal(haveChange("read", runAt(0), runAt(0)), true);
+});
+
+test("the least that Spot costs has no change from a price", () => {
+  assert.equal(haveChange("usd", runAt(0, { spot: true }), runAt(0)), false);
+  assert.equal(haveChange("usd", runAt(0, { spot: true }), runAt(0, { spot: true })), true);
 });
 
 test("CPU time that was not measured to the end is a lower bound", () => {

@@ -2,7 +2,7 @@
 refreshed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC
 from operator import itemgetter
 from typing import Any
@@ -30,6 +30,7 @@ from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import judge_candidates
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.task_definitions.containers import (
     log_target,
     monitor_of,
@@ -182,6 +183,8 @@ class WatchedRun(Struct, frozen=True, kw_only=True):
 class WatchedTasks(Struct, kw_only=True):
     """Reads the running tasks of a cluster and of its log groups; without a cluster, of
     ``log_groups`` alone.
+
+    ``family_names`` returns the families of which a wrong name may be similar to one.
     """
 
     collected: RunningRuns
@@ -190,6 +193,9 @@ class WatchedTasks(Struct, kw_only=True):
     log_groups: tuple[str, ...] = ()
     cluster: RunningTasks | None = None
     clock: Clock
+    family_names: Callable[[], Collection[str]] = frozenset
+    similar: str = ""  # a sentence about the families that may be meant
+    _has_similar: bool = False
     _found: tuple[RunningRun, ...] = ()
 
     @property
@@ -209,6 +215,9 @@ class WatchedTasks(Struct, kw_only=True):
                 return (str(error),)  # the last data stay
         problems = self.logs.read(self.groups, self.collected.add)
         self._found = self.collected.refresh(now_ns, tasks)
+        if self._found:
+            self._has_similar = True  # the name is right
+            self.similar = ""
         return (*refused, *problems)
 
     @property
@@ -223,6 +232,17 @@ class WatchedTasks(Struct, kw_only=True):
         except TaskProfilerError as error:
             return (f"The usual durations are unknown. {error}",)
         return ()
+
+    @property
+    def lacks_similar(self) -> bool:
+        """Whether :meth:`read_similar` has anything to read: a name has found nothing yet."""
+        is_named = self.collected.selection.run is not None
+        return is_named and not self._has_similar and not self._found
+
+    def read_similar(self) -> None:
+        """Read which families may be meant, once. Such a read can take long."""
+        self.similar = similar_families(self.collected.selection, self.family_names).strip()
+        self._has_similar = True
 
     def runs(self) -> tuple[WatchedRun, ...]:
         """The runs at this moment: those that have ended, then the largest share of the usual

@@ -3,8 +3,8 @@ cluster, lacks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from shlex import quote
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD, container_insights_sentences
@@ -45,12 +45,12 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import did_you_mean
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
-from profiler.runs.past_runs.run_source import RunSource
+from profiler.runs.past_runs.run_lookup import similar_families
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.definition_texts import read_definitions
 from profiler.task_definitions.monitor_container import default_image
@@ -111,12 +111,8 @@ def _described(definitions: TaskDefinitions, family: str) -> bytes:
         return definitions.describe(family)
     except TaskProfilerError as error:
         name = family.partition(":")[0]
-        known: frozenset[str] = frozenset()
-        with suppress(TaskProfilerError):
-            known = definitions.families("*")
-        if name in known:
-            raise
-        raise TaskProfilerError(f"{error}{did_you_mean([name], sorted(known))}") from error
+        similar = similar_families(RunFilter(run=name), partial(definitions.families, "*"))
+        raise TaskProfilerError(f"{error}{similar}") from error
 
 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:

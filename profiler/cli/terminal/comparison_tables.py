@@ -6,17 +6,20 @@ from statistics import median
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.core.timestamps import format_local, local_zone
+from profiler.record.fact_list import Bound, marked
 from profiler.record.mention_limits import (
     counted_cpu_wait,
     cpu_wait_percent,
     is_cpu_partial,
     is_cpu_wait_partial,
 )
+from profiler.record.metric_catalogue import Unit
 from profiler.record.record_model import Record, known_peak_source
+from profiler.record.spot_price import is_on_spot
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS
-from profiler.runs.comparison.change_interval import MedianChange
-from profiler.runs.comparison.compared_metrics import MetricChange
+from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
+from profiler.runs.comparison.compared_metrics import MetricChange, are_costs_apart
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.run_source import start_ns
 
@@ -68,6 +71,11 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
             f"The CPU time of {format_count(partial, 'run')} is the measured part's average over "
             "the whole duration."
         )
+    if are_costs_apart((*a, *b)):
+        yield (
+            f"On Spot ran {_count_on_spot(a)} of A and {_count_on_spot(b)} of B. Their cost is the "
+            "least that Spot costs, so the change of the cost is not known."
+        )
     a_kernel, a_peaks = _peak_counts(a)
     b_kernel, b_peaks = _peak_counts(b)
     if a_peaks and b_peaks and 0 < a_kernel + b_kernel < a_peaks + b_peaks:
@@ -87,6 +95,10 @@ def _wait_text(percent: float | None, records: Sequence[Record]) -> str:
     if any(is_cpu_wait_partial(record) for record in records):
         return f"at least {text}"
     return text
+
+
+def _count_on_spot(records: Sequence[Record]) -> str:
+    return format_count(sum(is_on_spot(record.cost) for record in records), "run")
 
 
 def _peak_counts(records: Sequence[Record]) -> tuple[int, int]:
@@ -121,26 +133,29 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
     """A row for each metric that a run has: see ``METRIC_COLUMNS``."""
     for compared in known_changes(changes):
         change = compared.change
-        unit = compared.metric.unit
+        unit = compared.metric.row.unit
+        verdict: str = change.verdict
         has_few = min(compared.known_a, compared.known_b) < MIN_RUNS
+        if has_few and verdict != NOT_COMPARABLE:
+            verdict = FEW_RUNS
         yield (
-            compared.metric.title,
-            value_text(change.a, unit),
-            value_text(change.b, unit),
+            compared.metric.row.name,
+            value_text(change.a, unit, compared.bound_a),
+            value_text(change.b, unit, compared.bound_b),
             percent_text(change.change_percent),
             interval_text(change),
-            FEW_RUNS if has_few else change.verdict,
+            verdict,
         )
 
 
-def value_text(value: float | None, unit: str) -> str:
-    """The value; a few KB, whose change would have no visible cause, are not 0 MB."""
+def value_text(value: float | None, unit: Unit, bound: Bound = "") -> str:
+    """The value with its mark; a few KB, whose change would have no visible cause, are not 0 MB."""
     if value is None:
         return UNKNOWN
     text = format_value(value, unit)
     if value > 0 and unit == "bytes" and text == format_value(0, unit):
-        return f"{value / 1024:.2g} KB"
-    return text
+        text = f"{value / 1024:.2g} KB"
+    return marked(bound, text, unit)
 
 
 def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
@@ -160,7 +175,7 @@ def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]
             counts.append(f"{compared.known_b} of {b_count} runs of B")
         if counts:
             titles = titles_by_counts.setdefault(" and ".join(counts), [])
-            titles.append(compared.metric.title)
+            titles.append(compared.metric.row.name)
     for counted_runs, titles in titles_by_counts.items():
         yield f"Known for {counted_runs}: {', '.join(titles)}."
     yield from _runs_needed(changes)
@@ -175,7 +190,7 @@ def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
             continue
         has_few |= least_known < MIN_RUNS
         if compared.change.runs_needed is not None:
-            needed.append(f"{compared.metric.title} {compared.change.runs_needed}")
+            needed.append(f"{compared.metric.row.name} {compared.change.runs_needed}")
     if needed:
         yield (
             f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "

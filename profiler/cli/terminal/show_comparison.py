@@ -11,6 +11,7 @@ from profiler.cli.styled_text import INDENT, Line, Span, length, line, wrapped
 from profiler.cli.terminal.page_parts import CPU_PARTS, View, local, time_parts
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.fact_list import (
+    COST,
     CPU_TIME,
     DURATION,
     MEMORY_PEAK,
@@ -185,7 +186,7 @@ def _number_row(
     if new.value is None and old.value is None:
         return None
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
-    if row is CPU_TIME and (new.bound or old.bound):
+    if not _are_comparable(row, new, old):
         return shown
     usual = usual_of(number_value(row, record) for record in comparable(row, this, earlier))
     this_text = _figure(new).removeprefix(AT_LEAST)
@@ -206,6 +207,17 @@ def _number_row(
         has_few=bool(earlier) and usual is None,
         is_changed=is_changed,
     )
+
+
+def _are_comparable(row: NumberRow, new: Fact, old: Fact) -> bool:
+    """Whether two numbers have a change: a peak that was sampled has one, with a note; of the
+    least that Spot costs, both are.
+    """
+    if row is MEMORY_PEAK:
+        return True
+    if row is COST:
+        return new.bound == old.bound
+    return not (new.bound or old.bound)
 
 
 def _figure(fact: Fact) -> str:

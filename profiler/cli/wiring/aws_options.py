@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
 from profiler.cli.printing import warn
-from profiler.core.aws_clients import AwsClient, is_throttled, open_session
+from profiler.core.aws_clients import AwsClient, bounded_config, is_throttled, open_session
 from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import TaskProfilerError
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _MAX_RETRIES = 10
 _LONGEST_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minute
 MAX_CONCURRENCY = 32  # of the calls of one client
+# botocore's minute, at each of eleven attempts, is a long silence without a route to AWS.
+_CONNECT_SECONDS = 5
+# Of the account, which is optional, and which a private network may not reach.
+_STS_ATTEMPTS = 2
 _FUNCTION_SECONDS = (
     910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
 )
@@ -140,7 +144,11 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
             Session(profile=profile or None).get_config_variable("max_attempts") is not None
         )
         retries = None if is_configured else {"max_attempts": _MAX_RETRIES}
-        config = Config(retries=retries, max_pool_connections=MAX_CONCURRENCY)
+        config = Config(
+            retries=retries,
+            max_pool_connections=MAX_CONCURRENCY,
+            connect_timeout=_CONNECT_SECONDS,
+        )
         return open_session(region_of_environment(region), profile or None), config
 
     @cache
@@ -150,6 +158,8 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
             session, config = session_and_config()
             if service == "lambda":
                 config = config.merge(type(config)(read_timeout=_FUNCTION_SECONDS))
+            elif service == "sts":
+                config = config.merge(bounded_config(attempts=_STS_ATTEMPTS))
             client = session.client(service, config=config)
             if config.retries is not None:
                 service_id = client.meta.service_model.service_id.hyphenize()

@@ -169,8 +169,12 @@ class _Runner:
                 break
 
     def _make_session(self) -> "RunSession":
-        from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
+        # See the module's docstring.
+        from profiler.cli.wiring.build_session import RunSession
+        from profiler.local_run.command_supervisor import become_subreaper
 
+        # Its import is cheaper before the fork.
+        become_subreaper()
         return RunSession(self._options, self._labels, self._clock, self._notes)
 
     def _check_budgets(self) -> int:

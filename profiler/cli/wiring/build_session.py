@@ -32,12 +32,12 @@ from profiler.readers.linux.host import read_host
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record
-from profiler.runs.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
     from profiler.record.notice_model import NoticeLine
+    from profiler.runs.history.recorder import HistoryRecorder
 
 _STDERR = 2
 # The report does not wait longer for the task metadata endpoint.
@@ -57,9 +57,7 @@ class RunSession:
         self._options = options
         self._clock = clock
         self._format = _report_format(options)
-        self._recorder: HistoryRecorder | None = None
-        if not options.no_history:
-            self._recorder = HistoryRecorder(os.environ, clock, options.words)
+        self._recorder = _history_recorder(options, clock)
         self._view: _LateView | None = None
         if options.live and os.isatty(_STDERR) and os.environ.get("TERM") != "dumb":
             self._view = _LateView(options, clock, stderr)
@@ -78,7 +76,7 @@ class RunSession:
             collectors=Collectors(*accelerators),
             prices=settings.prices(),
             series_points=settings.value("series_points"),
-            max_history_steps=0 if self._recorder is None else MAX_STEPS,
+            max_history_steps=0 if self._recorder is None else self._recorder.max_steps,
             stuck_minutes=settings.value("stuck_minutes"),
             expected_seconds=settings.value("expected_seconds"),
         )
@@ -172,6 +170,14 @@ class RunSession:
         self._plan.collectors.stop()
 
 
+def _history_recorder(options: RunOptions, clock: Clock) -> "HistoryRecorder | None":
+    if options.no_history:
+        return None
+    from profiler.runs.history.recorder import HistoryRecorder  # only where it is needed
+
+    return HistoryRecorder(os.environ, clock, options.words)
+
+
 def _report_format(options: RunOptions) -> str:
     """``auto`` is for a person, also off a terminal.
 
@@ -191,7 +197,7 @@ class _Surroundings(Struct, RunSurroundings):
 
     _clock: Clock
     _view: "_LateView | None"
-    _recorder: HistoryRecorder | None
+    _recorder: "HistoryRecorder | None"
     _print_notice: "Callable[[NoticeLine], None]"
 
     def find_labels(self) -> Mapping[str, str]:

@@ -9,9 +9,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
+from profiler.aggregation.statistics import (
+    DeviceReadings,
+    MonotonicCounter,
+    RecentByBatch,
+    TimeWeightedStatistics,
+)
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.core.log import Log

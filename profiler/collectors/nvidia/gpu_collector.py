@@ -3,8 +3,9 @@
 import threading
 from typing import Any
 
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import GpuScope
@@ -95,10 +96,15 @@ class GpuCollector:
     def on_batch_started(self, container: ContainerMetadata) -> None:
         with self._lock:
             self._scope.discover(container)
-            if container.started_ns is not None:
-                self._usage.begin_run(
-                    container.followed_id, self._monotonic_ns(container.started_ns)
-                )
+            self._begin_run(container.followed_id, container.started_ns)
+
+    def _begin_run(self, batch: str, started_wall_ns: int | None) -> None:
+        """Leave out what was read before the start of the batch: without one, before now."""
+        started_ns = self._clock.monotonic_ns()
+        if started_wall_ns is not None:
+            started_ns = self._monotonic_ns(started_wall_ns)
+        selection = self._scope.selection_for(batch, self._usage.facts())
+        self._usage.begin_run(batch, started_ns, selection.selectors)
 
     def _monotonic_ns(self, wall_ns: int) -> int:
         return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
@@ -139,6 +145,9 @@ class GpuCollector:
         if finished_wall_ns is not None:
             finished_ns = self._monotonic_ns(finished_wall_ns)
         with self._lock:
+            started_wall_ns = parse_ns(record.started_at)
+            if batch != COMMAND and started_wall_ns is not None:
+                self._begin_run(batch, started_wall_ns)
             selection = self._scope.selection_for(batch, self._usage.facts())
             gpus = self._usage.gpus(selection.selectors, batch, duration_ms, finished_ns)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
@@ -175,6 +184,8 @@ class GpuCollector:
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
+            if batch != COMMAND and not self._usage.has_begun(batch):
+                return  # the readings before its start are not its own
             selection = self._scope.selection_for(batch, self._usage.facts())
             self._usage.take_readings(batch, selection.selectors, into)
 

@@ -1,6 +1,6 @@
 """The usage of the GPUs so far: takes readings and keeps aggregates of constant size."""
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -8,11 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MonotonicCounter, RecentByBatch, TimeWeightedStatistics
-from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
+from profiler.aggregation.statistics import DeviceReadings, RecentByBatch
+from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
 from profiler.collectors.nvidia.visible_gpus import (
-    ENERGY,
     DriverReading,
     GpuFacts,
     GpuSample,
@@ -21,27 +19,14 @@ from profiler.collectors.nvidia.visible_gpus import (
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle
-from profiler.record.units import MIB, mebibytes
+from profiler.record.units import mebibytes
 
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600
-# The fields of a sample of which the record has statistics, over the time since the reading before
-# or between the samples of GPM.
-_SERIES = (
-    "utilization_percent",
-    "memory_used_bytes",
-    "power_watts",
-    "temperature_celsius",
-    "sm_clock_mhz",
-)
-_GPM_SERIES = (
-    "sm_active_percent",
-    "sm_occupancy_percent",
-    "tensor_active_percent",
-    "dram_active_percent",
-)
 # GPM may be read more rarely than the rest: for so long, the last values are the latest.
 _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
+# A run's start and end are noticed up to 10 s late: so long, its samples wait.
+_NOTICE_NS = 15 * NS_PER_SECOND
 # A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred
 # steps late.
 _IDLE_SPANS_OF_A_GPU = 64
@@ -110,6 +95,7 @@ class GpuUsage:
         self._present: frozenset[str] = frozenset()
         self._step_ns = 0
         self._idle: defaultdict[str, GpuIdleTime] = defaultdict(partial(GpuIdleTime, _IDLE_SPANS))
+        self._runs: dict[str, int] = {}  # their starts (monotonic)
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
@@ -129,7 +115,7 @@ class GpuUsage:
             if gpu is None:
                 self._unattributed_xids[xid.code] = None
             else:
-                gpu.xids[xid.code] = None
+                gpu.add_error(xid.code, now_ns)
         for facts in reading.lost:
             sentence = (
                 f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
@@ -160,16 +146,23 @@ class GpuUsage:
 
     def forget(self, batch: str) -> None:
         self._idle.pop(batch, None)
+        self._runs.pop(batch, None)
         for gpu in self._gpus.values():
             gpu.forget(batch)
 
-    def begin_run(self, run: str, started_ns: int) -> None:
-        """Leave out the idle time before this moment (monotonic) from the run's.
+    def begin_run(
+        self, run: str, started_ns: int, selectors: Collection[str] | None = None
+    ) -> None:
+        """Keep the numbers of a run on its GPUs from this moment (monotonic) on.
 
-        Only the first call counts.
+        Only the first moment counts. A later call adds GPUs that are selected since.
         """
-        for gpu in self._gpus.values():
+        started_ns = self._runs.setdefault(run, started_ns)
+        for gpu in self._selected(selectors):
             gpu.begin_run(run, started_ns, self._interval_ns)
+
+    def has_begun(self, run: str) -> bool:
+        return run in self._runs
 
     def gpus(
         self,
@@ -180,7 +173,7 @@ class GpuUsage:
     ) -> tuple[Gpu, ...]:
         """The record's entries by index; None selects all.
 
-        ``finished_ns`` (monotonic) is the end of the run.
+        ``finished_ns`` (monotonic) is the end of the run. One that was not begun has all readings.
         """
         return tuple(gpu.record(run, duration_ms, finished_ns) for gpu in self._selected(selectors))
 
@@ -232,34 +225,22 @@ class _GpuAggregate:
         self.last = GpuSample(facts=facts)
         self._read_ns = 0
         self._gpm_read_ns = 0
-        self._last_gpm: dict[str, Any] = {}
-        self.xids: dict[int, None] = {}
+        self._last_gpm: Mapping[str, Any] = {}
         self.recent_percent = RecentByBatch()
         self.recent_memory_bytes = RecentByBatch()
-        self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
-        # The driver's counters, which begin at 0 again when the driver is loaded again.
-        self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
-        self._amounts: Counter[str] = Counter()
+        self._whole = GpuPeriod()
+        self._runs: dict[str, GpuRun] = {}
+        self._recent: deque[TimedSample] = deque()
         self._idle = GpuIdleTime(_IDLE_SPANS_OF_A_GPU)
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        # For GPUs before Volta, which have no counter of energy.
-        self._power_joules: float | None = None
-        self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
-        self._throttle_observed_ns = 0
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
-        # Before the first reading no time has passed: enough for statistics of it alone.
-        weight_ns = max(step_ns, 1)
-        for name, series in self._series.items():
-            value = getattr(sample, name)
-            if value is not None:
-                series.add(value, weight_ns if name in _SERIES else sample.gpm_ns or 0)
+        self._keep(TimedSample(sample=sample, start_ns=now_ns - step_ns, end_ns=now_ns))
         if sample.gpm_ns is not None:
             self._gpm_read_ns = now_ns
-            self._last_gpm = {name: getattr(sample, name) for name in _GPM_SERIES}
-        self._add_counters(sample)
+            self._last_gpm = gpm_values(sample)
         if sample.utilization_percent is not None:
             self.recent_percent.add(sample.utilization_percent)
             self._utilization_observed_ns += step_ns
@@ -267,34 +248,38 @@ class _GpuAggregate:
                 self._idle.add(now_ns - step_ns, now_ns)
         if sample.memory_used_bytes is not None:
             self.recent_memory_bytes.add(sample.memory_used_bytes)
-        if sample.power_watts is not None and step_ns:
-            joules = sample.power_watts * step_ns / NS_PER_SECOND
-            self._power_joules = (self._power_joules or 0.0) + joules
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
-        self._add_throttling(sample, weight_ns)
         self.last = sample
         self._read_ns = now_ns
 
-    def _add_throttling(self, sample: GpuSample, weight_ns: int) -> None:
-        if sample.throttle_reasons is None:
-            return
-        self._throttle_observed_ns += weight_ns
-        for bit, reason in THROTTLE_REASONS.items():
-            if sample.throttle_reasons & bit:
-                self._throttled_ns[reason] += weight_ns
+    def add_error(self, xid: int, now_ns: int) -> None:
+        """Add an error of the driver, also of a GPU that was lost."""
+        nothing = GpuSample(facts=self.facts)
+        self._keep(TimedSample(sample=nothing, start_ns=now_ns, end_ns=now_ns, xids=(xid,)))
 
-    def _add_counters(self, sample: GpuSample) -> None:
-        self._amounts.update(sample.amounts)
-        for name, value in sample.counters.items():
-            self._counters[name].add(value)
+    def _keep(self, timed: TimedSample) -> None:
+        """Add a sample; to the runs when it is old enough."""
+        self._whole.add(timed)
+        self._recent.append(timed)
+        while self._recent[0].end_ns < timed.end_ns - _NOTICE_NS:
+            old = self._recent.popleft()
+            for run in self._runs.values():
+                run.add(old)
 
     def begin_run(self, run: str, started_ns: int, interval_ns: int) -> None:
+        if run in self._runs:
+            return
+        self._runs[run] = GpuRun(started_ns)
+        in_run = [timed.sample for timed in self._recent if timed.end_ns > started_ns]
+        self.recent_percent.begin(run, [sample.utilization_percent for sample in in_run])
+        self.recent_memory_bytes.begin(run, [sample.memory_used_bytes for sample in in_run])
         # It counts as idle from the last reading to a later start.
         ahead_ns = min(max(started_ns - self._read_ns, 0), interval_ns)
         before_ns = self._idle.total_ns - self._idle.between(started_ns, self._read_ns) + ahead_ns
-        self._idle_before.setdefault(run, before_ns)
+        self._idle_before[run] = before_ns
 
     def forget(self, batch: str) -> None:
+        self._runs.pop(batch, None)
         self._idle_before.pop(batch, None)
         self.recent_percent.forget(batch)
         self.recent_memory_bytes.forget(batch)
@@ -315,69 +300,38 @@ class _GpuAggregate:
         return round(max(idle_ns, 0) / NS_PER_SECOND, 3)
 
     def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
-        series = self._series
         idle_seconds = self._idle_seconds(run, duration_ms, finished_ns)
-        gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
-        throttled_percent: dict[str, float] = {}  # of the observed time, by reasons that occurred
-        for reason, held_ns in self._throttled_ns.items():
-            if held_ns:
-                percent = round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
-                throttled_percent[reason] = percent
         idle_percent = None
         if idle_seconds is not None and duration_ms:
             idle_ms = idle_seconds * NS_PER_SECOND / NS_PER_MS
             idle_percent = round(_PERCENT * idle_ms / duration_ms, 3)
+        period = self._whole
+        if run in self._runs:
+            period = self._runs[run].until(finished_ns, self._recent)
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
             name=self.facts.name,
-            utilization_percent=series["utilization_percent"].distribution(),
             idle_seconds=idle_seconds,
             idle_percent=idle_percent,
-            memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
-            power_watts=series["power_watts"].distribution(),
-            energy_joules=self._joules(self._counters[ENERGY].increase),
-            temperature_celsius=series["temperature_celsius"].distribution(),
-            sm_clock_mhz=series["sm_clock_mhz"].distribution(),
-            throttle_reasons=throttled_percent if self._throttle_observed_ns else None,
-            xids=tuple(self.xids),
-            **gpm,
-            **self._totals(),
+            **period.record_values(),
         )
-
-    def _totals(self) -> Mapping[str, Any]:
-        totals: dict[str, Any] = dict(self._amounts)
-        for name, counter in self._counters.items():
-            if name != ENERGY:
-                totals[name] = counter.increase
-        return totals
 
     def latest(self) -> LatestGpu:
         sample = self.last
         if self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS:
             sample = replace(sample, **self._last_gpm)
-        throttled_seconds = None
-        if self._throttle_observed_ns:
-            throttled = self._throttled_ns.items()
-            throttled_seconds = {name: round(held / NS_PER_SECOND, 6) for name, held in throttled}
         idle_seconds = None
-        if self._series["utilization_percent"].maximum is not None:
+        if self._whole.has_utilization:
             idle_seconds = self._idle.total_ns / NS_PER_SECOND
         return LatestGpu(
             sample=sample,
-            energy_joules=self._joules(self._counters[ENERGY].total),
-            throttled_seconds=throttled_seconds,
+            energy_joules=self._whole.total_joules,
+            throttled_seconds=self._whole.throttled_seconds,
             idle_seconds=idle_seconds,
-            totals=self._totals(),
+            totals=self._whole.totals(),
         )
-
-    def _joules(self, millijoules: int | None) -> float | None:
-        """The energy by the driver's counter, else by the power."""
-        joules = self._power_joules
-        if millijoules is not None:
-            joules = millijoules / 1000
-        return None if joules is None else round(joules, 3)
 
 
 def gpu_idle(

@@ -26,8 +26,8 @@ from profiler.aggregation.run_evidence import (
     ProcessRows,
     RunEvidence,
 )
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.processes.batch_processes import MAX_PENDING, BatchProcesses
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
 from profiler.core.clock import Clock, CpuBudget

@@ -20,9 +20,11 @@ from profiler.record.activity_model import (
     StackFunction,
     StackMoment,
     Stacks,
-    StackStep,
 )
 from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
+from profiler.record.stacks_line import (
+    StackStep,
+)
 
 MAX_MOMENTS = 5
 _WINDOW_NS = 30 * NS_PER_SECOND

@@ -24,9 +24,22 @@ _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
 # The cluster will never accept a document with these statuses. Any other status is a failure of the
 # index or the cluster.
 _POISON_STATUSES = frozenset({400, 413})
-# Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards.
+# Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards. The last
+# four: the index has a mapping that is not the template's, or a name that is invalid.
 _INDEX_ERRORS = frozenset(
-    {"validation_exception", "index_closed_exception", "cluster_block_exception"}
+    {
+        *("validation_exception", "index_closed_exception", "cluster_block_exception"),
+        *("strict_dynamic_mapping_exception", "routing_missing_exception"),
+        *("document_source_missing_exception", "invalid_index_name_exception"),
+    }
+)
+# Some reasons of illegal_argument_exception are the index's, too: its name is that of a data
+# stream or of an alias, or it has a pipeline that does not exist.
+_ILLEGAL_ARGUMENT = "illegal_argument_exception"
+_INDEX_REASONS = (
+    f"{_ILLEGAL_ARGUMENT}: only write ops with an op_type of create are allowed in data streams",
+    f"{_ILLEGAL_ARGUMENT}: no write index is defined for alias ",
+    f"{_ILLEGAL_ARGUMENT}: pipeline with id ",
 )
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
@@ -61,7 +74,9 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     @property
     def is_poison(self) -> bool:
         """Whether the cluster will never accept the document."""
-        return self.status in _POISON_STATUSES and self.error not in _INDEX_ERRORS
+        if self.error in _INDEX_ERRORS or (self.reason or "").startswith(_INDEX_REASONS):
+            return False
+        return self.status in _POISON_STATUSES
 
     @property
     def is_index_fault(self) -> bool:

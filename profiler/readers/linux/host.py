@@ -131,14 +131,18 @@ def parse_busy_ns(stat: bytes, ns_per_tick: int) -> int | None:
 
 
 def others_vcpu_used(
-    busy_before_ns: int | None, busy_after_ns: int | None, own_ns: int, length_ns: int
+    busy_before_ns: int | None, read_busy: Callable[[], int | None], own_ns: int, length_ns: int
 ) -> float | None:
     """The mean number of CPUs that other programs used; None if it is unknown.
 
     ``own_ns`` is the CPU time of the command and the profiler in these ``length_ns``. The kernel
-    counts in ticks of 10 ms: of less than a second, the number says nothing.
+    counts in ticks of 10 ms: of less than a second, the number says nothing, and ``read_busy``
+    is not called.
     """
-    if busy_before_ns is None or busy_after_ns is None or length_ns < NS_PER_SECOND:
+    if busy_before_ns is None or length_ns < NS_PER_SECOND:
+        return None
+    busy_after_ns = read_busy()
+    if busy_after_ns is None:
         return None
     return round(max(busy_after_ns - busy_before_ns - own_ns, 0) / length_ns, 2)
 

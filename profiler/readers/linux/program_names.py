@@ -9,7 +9,8 @@ import os
 import re
 
 from profiler.readers.linux import proc
-from profiler.readers.linux.script_names import is_interpreter, name_with_script
+from profiler.readers.linux.interpreters import is_interpreter
+from profiler.readers.linux.script_names import name_with_script
 
 _MAX_COMM_BYTES = 15
 _DELETED = " (deleted)"

@@ -3,11 +3,12 @@ contain secrets.
 """
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
+
+from profiler.readers.linux.interpreters import JAVA, SHELLS, without_version
 
 _NAME = re.compile(r"\w[\w.+-]{0,63}")
 _SUFFIX = re.compile(r"\.(?:py|pyc|pyz|js|cjs|mjs|ts|mts|pl|php|phar|rb|R|r|sh|bash|jar)$")
@@ -195,9 +196,8 @@ _R = _Options(
         ),
     },
 )
-_SHELLS = ("ash", "bash", "dash", "ksh", "sh", "zsh")
 _INTERPRETERS = {
-    **dict.fromkeys(_SHELLS, _SHELL),
+    **dict.fromkeys(SHELLS, _SHELL),
     **dict.fromkeys(("python", "pypy"), _PYTHON),
     **dict.fromkeys(("node", "nodejs"), _NODE),
     **dict.fromkeys(("Rscript", "R"), _R),
@@ -205,7 +205,6 @@ _INTERPRETERS = {
     "ruby": _RUBY,
     "php": _PHP,
 }
-_JAVA = "java"
 _JAVA_VALUES = frozenset(
     (
         "-cp",
@@ -233,11 +232,6 @@ _JAVA_FLAGS = (
 )
 
 
-def is_interpreter(name: str) -> bool:
-    """Whether a program of this name may run a script."""
-    return name == _JAVA or _options_of(name) is not None
-
-
 def name_with_script(name: str, arguments: Sequence[str]) -> str:
     """The name of a process, with the script's file name or the module of an interpreter:
     ``python3 export.py``.
@@ -254,7 +248,7 @@ def what_runs(words: Sequence[str]) -> str | None:
     """
     program = words[0].rpartition("/")[2]
     code = _find(program, words[1:])
-    if code is None or (code.is_text and program not in _SHELLS):
+    if code is None or (code.is_text and program not in SHELLS):
         return None
     if not code.is_text:
         return code.name if code.is_module else _SUFFIX.sub("", code.name)
@@ -269,7 +263,7 @@ def what_runs(words: Sequence[str]) -> str | None:
 
 
 def _options_of(name: str) -> _Options | None:
-    return _INTERPRETERS.get(name) or _INTERPRETERS.get(name.rstrip("0123456789."))
+    return _INTERPRETERS.get(name) or _INTERPRETERS.get(without_version(name))
 
 
 def _find(name: str, arguments: Sequence[str]) -> _Code | None:
@@ -277,7 +271,7 @@ def _find(name: str, arguments: Sequence[str]) -> _Code | None:
     options = _options_of(name)
     if options is not None:
         code = _search(options, iter(arguments))
-    elif name == _JAVA:
+    elif without_version(name) == JAVA:
         code = _find_in_java(iter(arguments))
     if code is None or code.is_text:
         return code
@@ -380,6 +374,8 @@ def _first_program(text: str) -> list[str]:
 
 
 def _shell_words(text: str) -> Iterator[str]:
+    import shlex  # most commands are no text of a shell
+
     try:
         for line in text.replace("\\\n", " ").splitlines():
             yield from shlex.shlex(line, posix=True, punctuation_chars=True)

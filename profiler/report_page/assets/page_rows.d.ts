@@ -108,6 +108,7 @@ export interface PageRun {
   written?: number;
   received?: number;
   sent?: number;
+  bytesPartial?: boolean;
   pids?: number;
   course?: string;
 }

@@ -31,7 +31,8 @@ from msgspec import Struct
 
 from profiler.record.unusual import MIN_RUNS, MIN_SHARE
 
-Verdict = Literal["more", "less", "no difference seen", "too few runs"]
+Verdict = Literal["more", "less", "no difference seen", "too few runs", "not comparable"]
+NOT_COMPARABLE: Final = "not comparable"
 _MIN_RUNS_FOR_SPREAD: Final = 3
 _SEEN_RATIO: Final = 1 + MIN_SHARE
 # Equal figures that were computed in different ways, such as costs, may differ by this.

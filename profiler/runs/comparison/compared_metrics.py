@@ -7,52 +7,68 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from profiler.core.optional_math import known_values
+from profiler.record.fact_list import (
+    COST,
+    CPU_TIME,
+    DURATION,
+    MEMORY_AVERAGE,
+    MEMORY_PEAK,
+    READ,
+    WRITTEN,
+    Bound,
+    NumberRow,
+    bound_of,
+)
 from profiler.record.mention_limits import whole_cpu_seconds
 from profiler.record.record_model import Cost, Distribution, Record
-from profiler.runs.comparison.change_interval import MedianChange, median_change
+from profiler.record.spot_price import is_on_spot
+from profiler.record.units import AT_LEAST
+from profiler.runs.comparison.change_interval import (
+    NOT_COMPARABLE,
+    MedianChange,
+    median_change,
+)
 
 
 class ComparedMetric(Struct, frozen=True):
-    """A metric, with its name in JSON and for a person."""
+    """A metric, with its name in JSON and the number that outputs for people show."""
 
     name: str
-    title: str
-    unit: str
+    row: NumberRow
     read: Callable[[Record], float | None]
 
 
 COMPARED_METRICS = (
-    ComparedMetric("durationMs", "duration", "ms", lambda record: record.metrics.duration_ms),
-    ComparedMetric("cpuSeconds", "CPU time", "s", whole_cpu_seconds),
+    ComparedMetric("durationMs", DURATION, lambda record: record.metrics.duration_ms),
+    ComparedMetric("cpuSeconds", CPU_TIME, whole_cpu_seconds),
     ComparedMetric(
-        "maxMemoryUsedMB", "memory peak", "MB", lambda record: record.metrics.max_memory_used_mb
+        "maxMemoryUsedMB", MEMORY_PEAK, lambda record: record.metrics.max_memory_used_mb
     ),
     ComparedMetric(
         "memoryAverageMB",
-        "memory average",
-        "MB",
+        MEMORY_AVERAGE,
         lambda record: (record.metrics.memory_used_mb or Distribution()).avg,
     ),
-    ComparedMetric(
-        "blockReadBytes", "read", "bytes", lambda record: record.metrics.block_read_bytes
-    ),
-    ComparedMetric(
-        "blockWriteBytes", "written", "bytes", lambda record: record.metrics.block_write_bytes
-    ),
-    ComparedMetric("costUsd", "cost", "USD", lambda record: (record.cost or Cost()).usd),
+    ComparedMetric("blockReadBytes", READ, lambda record: record.metrics.block_read_bytes),
+    ComparedMetric("blockWriteBytes", WRITTEN, lambda record: record.metrics.block_write_bytes),
+    ComparedMetric("costUsd", COST, lambda record: (record.cost or Cost()).usd),
 )
 
 
 class MetricChange(Struct, frozen=True, kw_only=True):
     """The change of a metric between two sets.
 
-    ``known_a`` runs of the first set have the metric.
+    ``known_a`` runs of the first set have the metric. ``bound_a`` marks its median if one of them
+    may have been larger.
     """
 
     metric: ComparedMetric
     change: MedianChange
     known_a: int
     known_b: int
+    bound_a: Bound = ""
+    bound_b: Bound = ""
 
 
 def is_measured(record: Record) -> bool:
@@ -66,14 +82,35 @@ def compare_metrics(
     """Compare the runs ``b`` with the runs ``a``, metric by metric."""
     changes = []
     for metric in metrics:
-        values_a = _known_values(metric, a)
-        values_b = _known_values(metric, b)
+        values_a = known_values(map(metric.read, a))
+        values_b = known_values(map(metric.read, b))
         change = median_change(values_a, values_b)
+        if metric.row is COST and are_costs_apart((*a, *b)):
+            change = MedianChange(a=change.a, b=change.b, verdict=NOT_COMPARABLE)
         changes.append(
-            MetricChange(metric=metric, change=change, known_a=len(values_a), known_b=len(values_b))
+            MetricChange(
+                metric=metric,
+                change=change,
+                known_a=len(values_a),
+                known_b=len(values_b),
+                bound_a=_bound_of_any(metric, a),
+                bound_b=_bound_of_any(metric, b),
+            )
         )
     return tuple(changes)
 
 
-def _known_values(metric: ComparedMetric, records: Sequence[Record]) -> list[float]:
-    return [value for value in map(metric.read, records) if value is not None]
+def are_costs_apart(records: Sequence[Record]) -> bool:
+    """Whether the costs of some of the runs are the least on Spot, and those of others are not."""
+    costs = known_values(record.cost for record in records)
+    return len({is_on_spot(cost) for cost in costs if cost.usd is not None}) > 1
+
+
+def _bound_of_any(metric: ComparedMetric, records: Sequence[Record]) -> Bound:
+    """The mark of a median. The CPU time is an average over the whole run, not a bound."""
+    if metric.row is CPU_TIME:
+        return ""
+    for record in records:
+        if metric.read(record) is not None and bound_of(metric.row, record):
+            return AT_LEAST
+    return ""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MAX_RUNS = 10_000
-# The steps of a stored time series.
-MAX_STEPS = 10_000
 # The end of a run waits at most this long for a write in progress.
 _MAX_WRITE_SECONDS = 0.5
 # The report waits at most this long for the last runs of its family.
@@ -33,6 +31,8 @@ _MAX_SEARCH_SECONDS = 0.25
 
 class HistoryRecorder:
     """Records one run of the command ``words`` in the history."""
+
+    max_steps = 10_000  # of a stored time series
 
     def __init__(self, environment: Mapping[str, str], clock: Clock, words: Sequence[str]) -> None:
         self._environment = environment

@@ -20,7 +20,6 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
-from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.line_trust import (
     AccountTrust,
     claim_of_head,
@@ -28,7 +27,17 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Report, ReportHead
+from profiler.record.record_model import (
+    CHECKPOINT,
+    Report,
+)
+from profiler.record.report_head import (
+    ReportHead,
+)
+from profiler.record.stacks_line import (
+    StacksLine,
+    decode_stacks,
+)
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line

@@ -20,10 +20,14 @@ import msgspec
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.text import first_names
-from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
+from profiler.record.stacks_line import (
+    STACKS_BEGINNING,
+    StacksLine,
+    is_stacks_line,
+)
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
@@ -167,7 +171,7 @@ def _named_errors(source: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise TaskProfilerError(
-            f"{source}: no such file; for CloudWatch Logs write logs:{source}"
+            f"There is no file {source}: for a log group in CloudWatch, write logs:{source}."
         ) from error
     except OSError as error:
         raise TaskProfilerError(

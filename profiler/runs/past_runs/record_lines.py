@@ -13,8 +13,10 @@ from profiler.record.impossible_values import decode_leniently
 from profiler.record.record_model import (
     CHECKPOINT,
     Report,
-    ReportHead,
     decode,
+)
+from profiler.record.report_head import (
+    ReportHead,
 )
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_key, start_ns

@@ -1,6 +1,6 @@
 """Finds the runs that a user names, and says what to do if there is none."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
@@ -123,20 +123,23 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    return f"{_no_run_sentence(source, selection)}{_similar_families(source, selection)}"
+    similar = similar_families(selection, source.family_names)
+    return f"{_no_run_sentence(source, selection)}{similar}"
 
 
-def _similar_families(source: RunSource, selection: RunFilter) -> str:
-    """The families of the source that may be meant, as a sentence; "" if there are none."""
+def similar_families(selection: RunFilter, family_names: Callable[[], Collection[str]]) -> str:
+    """The families that may be meant by the names of a selection, as a sentence after a space; ""
+    if there are none or they cannot be read.
+    """
     names = [] if selection.run is None else [selection.run.partition("@")[0]]
     names += selection.families
     exact = [name for name in names if not is_pattern(name)]
     if not exact:
         return ""
-    known: frozenset[str] = frozenset()
+    known: Collection[str] = ()
     with suppress(TaskProfilerError):  # what was not found matters more
-        known = source.family_names()
-    return did_you_mean([name for name in exact if name not in known], known)
+        known = family_names()
+    return did_you_mean([name for name in exact if name not in known], sorted(known))
 
 
 def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:

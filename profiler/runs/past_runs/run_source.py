@@ -15,16 +15,21 @@ from msgspec import Struct
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
-from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     Record,
-    RecordHead,
     Report,
-    ReportHead,
     encode,
-    known_status,
+    parse_status,
+)
+from profiler.record.report_head import (
+    RecordHead,
+    ReportHead,
+)
+from profiler.record.stacks_line import (
+    StacksLine,
+    decode_stacks,
 )
 
 if TYPE_CHECKING:
@@ -177,7 +182,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         return (
             self.matches_place_and_time(family, record.cluster, at_ns)
             and all(tags.get(name) == value for name, value in self.tags)
-            and (not self.statuses or known_status(record) in self.statuses)
+            and (not self.statuses or parse_status(record.status) in self.statuses)
             and self._names(record, family)
         )
 

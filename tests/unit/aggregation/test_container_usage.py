@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import AverageAndMaximum, Series

@@ -9,6 +9,7 @@ from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import Activity, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import (
     RecordPart,
     build_interval,
@@ -21,7 +22,6 @@ from profiler.aggregation.task_record import (
     with_cpu_demand,
     with_peak,
 )
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_part, task_id
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata

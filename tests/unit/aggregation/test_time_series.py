@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.time_series import DeviceReadings, RunSeries, with_columns
+from profiler.aggregation.statistics import DeviceReadings
+from profiler.aggregation.time_series import RunSeries, with_columns
 from profiler.record.record_model import Series
 from tests.fakes import seconds
 from tests.values import present

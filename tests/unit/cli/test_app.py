@@ -88,6 +88,8 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
             "show is for one run: to compare two, write task-profiler compare a 'b c'",
         ),
         ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+        ("completion", "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish\n"),
+        ("report -o ''", "--output is empty: give it a file or omit the option."),
         ("history --statsu x", "--status"),
         ("run --nmae x -- true", "--name"),
     ],

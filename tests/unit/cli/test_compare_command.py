@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.cli.compare_command import annotations, append_summary, check_limit
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
-from profiler.record.record_model import Distribution, Report, Sampling
+from profiler.record.record_model import Cost, Distribution, Report, Sampling
 from profiler.runs.comparison.change_interval import MedianChange
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.runs.comparison.run_sets import RunSet
@@ -114,7 +114,7 @@ def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(cli: Cli) -> None
     assert rows[2][-1] == "1 failed"
     assert rows[4] == ["A", "B", "Change", "95 % interval", "Verdict"]
     assert [row[0] for row in rows[5:]] == ["duration", "memory peak", "memory average"]
-    assert rows[6][1:4] == ["400 MB", "500 MB", "+25.0 %"]
+    assert rows[6][1:4] == ["≥400 MB", "≥500 MB", "+25.0 %"]
     assert rows[6][5] == "more"
     assert "\x1b" not in found.out
     assert found.code == 0
@@ -224,11 +224,11 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
         "::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 ("
     )
     assert commands[0].endswith(
-        " %25), above the limit of 10 %25: 500 MB in nightly@2, 400 MB in nightly@1."
+        " %25), above the limit of 10 %25: ≥500 MB in nightly@2, ≥400 MB in nightly@1."
     )
     text = summary.read_text()
     assert text.startswith("before\n### nightly@2 compared with nightly@1\n\n|  | A | B |")
-    assert text.count("| memory peak | 400 MB | 500 MB | +25.0 % |") == 2
+    assert text.count("| memory peak | ≥400 MB | ≥500 MB | +25.0 % |") == 2
     assert text.count("B is above A by more than 10 %") == 1
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "no" / "summary.md"))
     assert "summary.md cannot be written (No such file or directory)" in cli("compare", *words).err
@@ -332,6 +332,26 @@ def test_cpu_time_that_was_not_measured_to_the_end_is_compared_by_its_average(cl
         "The CPU time of 16 runs is the measured part's average over the whole duration." in found
     )
     assert re.search(r"CPU time +1m 01s +1m 01s +\+0.0 %", found)
+
+
+def on_spot(runs: Iterable[Report]) -> list[Report]:
+    """The runs at the least that Spot costs."""
+    cost = Cost(usd=0.12, price_basis="at least, on FARGATE_SPOT: 30% of the on-demand price")
+    return [replace(one, record=replace(one.record, cost=cost)) for one in runs]
+
+
+def test_the_least_that_spot_costs_is_marked_and_has_no_change_from_a_price(cli: Cli) -> None:
+    priced = [
+        replace(one, record=replace(one.record, cost=Cost(usd=0.4))) for one in nights("1", 400)
+    ]
+    spot = on_spot(nights("2", 400))
+    words = ("compare", *BOTH, "--metric", "costUsd", "--fail-above", "10", "--from")
+    found = cli(*words, kept(priced, spot))
+    assert re.search(r"cost +\$0\.40 +≥ \$0\.12 +- +- +not comparable\n", found.out)
+    assert "On Spot ran 0 runs of A and 8 runs of B. Their cost is the least" in found.out
+    assert "It is unknown whether B is above A by more than 10 %: cost" in found.err
+    both = cli(*words, kept(on_spot(nights("1", 400)), spot)).out
+    assert re.search(r"cost +≥ \$0\.12 +≥ \$0\.12 +\+0\.0 %", both)
 
 
 def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:

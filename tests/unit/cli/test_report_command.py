@@ -114,7 +114,11 @@ def test_lines_that_are_no_records_are_counted_and_named(
 def test_files_that_cannot_be_used_are_a_sentence(here: Path, cli: Cli) -> None:
     keep(here, "a")
     for option, name, sentence in (
-        ("--from", "nowhere", "nowhere: no such file; for CloudWatch Logs write logs:nowhere"),
+        (
+            "--from",
+            "nowhere",
+            "There is no file nowhere: for a log group in CloudWatch, write logs:nowhere.",
+        ),
         ("-o", "no/a.html", "no/a.html cannot be written"),
     ):
         with pytest.raises(TaskProfilerError, match=sentence):

@@ -455,6 +455,30 @@ def test_cpu_time_not_measured_to_the_end_is_a_lower_bound() -> None:
     assert "CPU time" not in "".join(page(first, against=second))
 
 
+def test_bytes_that_were_not_counted_to_the_end_are_a_lower_bound() -> None:
+    covered = Sampling(cpu_covered_percent=60, sources=("task-metadata-v4",))
+    first, second = (
+        replace(report, record=replace(report.record, sampling=covered))
+        for report in (etl_with(block_read_bytes=2**20), etl_with(block_read_bytes=2**22))
+    )
+    lines = drawn(first, compared(first, second, is_complete=True))
+    (row,) = [text.split() for text in texts(lines) if text.strip().startswith("read  ")]
+    assert row == ["read", "≥1", "MB", "≥4", "MB"]
+    assert any("I/O" in text and "read ≥1 MB" in text for text in texts(lines))
+
+
+def test_the_least_that_spot_costs_has_no_change_from_a_price() -> None:
+    priced = shown_runs.etl(cost=Cost(usd=0.4))
+    spot = shown_runs.etl(cost=Cost(usd=0.12, price_basis="at least, on FARGATE_SPOT"))
+    rows = {}
+    for name, other in (("priced", priced), ("spot", spot)):
+        for row in compared(spot, other, is_complete=True).rows:
+            rows[name, row.name] = row
+    assert rows["priced", "cost"].this == "≥ $0.12"
+    assert rows["priced", "cost"].change == ""
+    assert rows["spot", "cost"].change == "="
+
+
 def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
     file: Path, cli: Cli
 ) -> None:

@@ -50,7 +50,7 @@ def test_an_error_about_a_word_of_the_variable_names_the_variable(word: str) -> 
 def test_a_word_of_the_variable_that_fails_beside_others_names_the_variable(file: Path) -> None:
     done = run_here({"TASK_PROFILER_FROM": f"{file} nowhere.jsonl"}, "history")
     assert done.returncode == 1
-    assert "nowhere.jsonl TASK_PROFILER_FROM has this source." in done.stderr
+    assert "logs:nowhere.jsonl. TASK_PROFILER_FROM has this source." in done.stderr
 
 
 def test_an_error_about_the_option_does_not_name_the_variable() -> None:

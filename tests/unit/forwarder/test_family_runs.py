@@ -167,6 +167,11 @@ def test_only_a_success_with_a_report_is_compared() -> None:
     partial = replace(present(success().record), sampling=Sampling(cpu_covered_percent=80))
     found = unusual(replace(success(), report_line=report_line(partial)), *runs)
     assert "cpuSeconds" not in {measure.metric for measure in found} != set()
+    unread = replace(
+        partial, sampling=Sampling(cpu_covered_percent=80, sources=("task-metadata-v4",))
+    )
+    found = unusual(replace(success(), report_line=report_line(unread)), *runs)
+    assert not {"blockReadBytes", "blockWriteBytes"} & {measure.metric for measure in found}
     assert not unusual(ended(success(), status="failure", exit_code=1), *runs)
     checkpoint = report_line(present(success().record), "task.checkpoint")
     assert not unusual(replace(success(), report_line=checkpoint), *runs)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_tree_usage import GroupPeak
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import DeviceReadings, means
+from profiler.aggregation.time_series import means
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND

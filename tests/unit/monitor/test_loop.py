@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.stacks.stack_collector import StackCollector
 from profiler.core.clock import ClockJumpDetector
+from profiler.core.timestamps import format_ms
 from profiler.monitor.prometheus.exporter import PrometheusExporter
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -536,6 +537,7 @@ def test_a_report_that_cannot_be_printed_does_not_fail_the_monitor() -> None:
 def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direction: str) -> None:
     """The stamps of the container runtime jump with the clock; by how much is known."""
     fakes = PlayedMonitor(batch_ends=40.0)
+    fakes.memory_mib = lambda at: 200 if at == 30 else 100
     jump_ns = seconds(jump)
 
     def jump_at(at: float) -> int:
@@ -565,6 +567,7 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
     (monitor,) = record["containers"]
     assert monitor["metrics"]["durationMs"] == 40_000
     assert metrics["cpuSeconds"] == 19.5
+    assert metrics["maxMemoryUsedAt"] == format_ms(START_NS + seconds(30))
     assert {*metrics["vcpuUsed"].values(), *record["series"]["vcpuUsed"]} == {0.5}
     assert None not in record["series"]["memoryUsedMB"]
     assert record["sampling"]["samples"] == 39
@@ -572,6 +575,32 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
     (warning,) = record["monitor"]["warnings"]
     assert f"set {direction} by {abs(jump)} s" in warning
     assert fakes.log.events("warning") == [warning]
+
+
+@pytest.mark.parametrize("jump", [-40, 40])
+def test_a_clock_that_is_set_after_the_end_does_not_change_the_duration(jump: int) -> None:
+    fakes = PlayedMonitor(batch_ends=5.3)
+
+    def stats_at(at: float) -> StatsReading:
+        if at > 5.5:
+            fakes.clock.wall_offset_ns = START_NS + seconds(jump)
+        return fakes.usual_stats(at)
+
+    fakes.source.stats_at = stats_at
+    assert fakes.run().report()["metrics"]["durationMs"] == 5_300
+
+
+def test_a_clock_that_is_set_while_the_end_is_read_does_not_change_the_duration() -> None:
+    fakes = PlayedMonitor(batch_ends=5.5)
+
+    def task_at(at: float) -> TaskMetadata:
+        if at > 5.5:
+            fakes.clock.wall_offset_ns = START_NS + seconds(3600)
+        return fakes.usual_task(at)
+
+    fakes.source.task_at = task_at
+    fakes.of_batch = lambda at: {"finished_ns": START_NS + seconds(3605.5)} if at > 5.5 else {}
+    assert fakes.run().report()["metrics"]["durationMs"] == 5_500
 
 
 def test_a_stopped_process_is_not_a_clock_jump() -> None:
@@ -737,6 +766,21 @@ def test_the_share_of_the_run_until_the_last_refresh_of_the_cpu_time(
     record = fakes.run().report()
     assert record["sampling"].get("cpuCoveredPercent") == covered
     assert record["metrics"].get("cpuSeconds") == (covered and ends // 10 * 5)
+
+
+def test_cpu_time_that_the_stats_lose_does_not_cover_the_rest_of_the_run() -> None:
+    fakes = PlayedMonitor(batch_ends=100.0)
+
+    def stats_at(at: float) -> StatsReading:
+        usual = fakes.usual_stats(at)
+        if at <= 40 or "b" not in usual:
+            return usual
+        return {**usual, "b": replace(usual["b"], cpu_ns=None)}
+
+    fakes.source.stats_at = stats_at
+    record = fakes.run().report()
+    assert record["metrics"]["cpuSeconds"] == 20.0
+    assert record["sampling"]["cpuCoveredPercent"] == 40.0
 
 
 def test_the_report_has_the_series_and_checkpoints_have_none() -> None:

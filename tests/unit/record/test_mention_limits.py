@@ -2,13 +2,19 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
-from profiler.record.mention_limits import counted_cpu_wait, idle_vcpu, is_long_cpu_wait
+from profiler.record.mention_limits import (
+    are_bytes_partial,
+    counted_cpu_wait,
+    idle_vcpu,
+    is_long_cpu_wait,
+)
 from profiler.record.record_model import Container, Metrics, Record, Sampling
 from profiler.report_page.page_activity import activity_of
 from tests.runs import report
@@ -24,6 +30,27 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
     assert family_labels([dev, unknown])[unknown] == "etl (unknown account, unknown Region)"
     # An empty account is an unknown one, and a run without a family has its container's name.
     assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")
+
+
+@pytest.mark.parametrize(
+    ("sampling", "is_partial"),
+    [
+        (None, False),
+        (Sampling(sources=("task-metadata-v4",), cpu_covered_percent=94), True),
+        (Sampling(sources=("task-metadata-v4",), cpu_covered_percent=95), False),
+        (Sampling(sources=("cgroup",), cpu_covered_percent=0), False),
+        # The processes' CPU time is known to the end, the stats are up to ten seconds old.
+        (Sampling(sources=("task-metadata-v4", "processes"), stats_period_ms=10_000), True),
+        (Sampling(sources=("task-metadata-v4", "processes"), stats_period_ms=5_000), False),
+        (Sampling(sources=("docker",), stats_period_ms=10_000), True),
+        (Sampling(sources=("processes",), stats_period_ms=10_000), False),
+    ],
+)
+def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
+    *, sampling: Sampling | None, is_partial: bool
+) -> None:
+    record = replace(report().record, metrics=Metrics(duration_ms=100_000), sampling=sampling)
+    assert are_bytes_partial(record) is is_partial
 
 
 def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:

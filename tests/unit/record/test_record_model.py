@@ -15,15 +15,12 @@ from msgspec.structs import replace
 
 from profiler.record import record_model as record_module
 from profiler.record.activity_model import (
-    STACKS_BEGINNING,
     ProcessSeries,
     StackFunction,
     StackMoment,
     Stacks,
     TimeBreakdown,
     WaitTarget,
-    decode_stacks,
-    is_stacks_line,
 )
 from profiler.record.bounded_json_line import (
     MAX_ARGUMENTS_LENGTH,
@@ -53,6 +50,11 @@ from profiler.record.record_model import (
     json_schema,
     known_peak_source,
     known_status,
+)
+from profiler.record.stacks_line import (
+    STACKS_BEGINNING,
+    decode_stacks,
+    is_stacks_line,
 )
 from profiler.settings import MAX_SERIES_POINTS
 from tests.shown_runs import waiting, waiting_stacks

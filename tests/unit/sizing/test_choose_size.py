@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
-from profiler.sizing.advice import as_json
+from profiler.sizing.advice import advise, as_json
+from profiler.sizing.choose_size import Policy
 from profiler.sizing.fargate_sizes import Size
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of, oom_size_mb
-from tests.runs import report, slowdown
+from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
 
 
@@ -299,6 +301,19 @@ def test_what_stands_out_is_said() -> None:
     enough = reasons(*(report(n) for n in range(5)))
     assert "sample:" not in enough
     assert "statistics" not in enough
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        PriceOverrides(vcpu_hour_usd=0, gb_hour_usd=0),
+        PriceOverrides(vcpu_hour_usd=0),
+        PriceOverrides(gb_hour_usd=0),
+    ],
+)
+def test_without_prices_no_more_vcpus_are_recommended(prices: PriceOverrides) -> None:
+    found = advise(evidence_of([report(n, p95=0.2) for n in range(20)]), Policy(), prices)
+    assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
 
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:

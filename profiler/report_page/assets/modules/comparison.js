@@ -3,7 +3,7 @@
 import { content, hasSeries } from "#page/content.js";
 import { element, table } from "#page/elements.js";
 import { asChangeFrom, asTime, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
-import { asNumber, familyOf, numberOf } from "#page/run_values.js";
+import { asNumber, familyOf, haveChange, numberOf } from "#page/run_values.js";
 
 const earlierRuns = (run) =>
   content.runs.filter((other) => other !== run && familyOf(other) === familyOf(run) && other.began < run.began);
@@ -80,13 +80,13 @@ export function changeText([, field, unit], run, other) {
 export function comparisonTable(run, other) {
   const isKnownOfBoth = ([, field]) => isKnown(run[field]) && isKnown(other[field]);
   const rows = content.numbers.filter((row) => row[3] && isKnownOfBoth(row));
-  const isPartial = ([, field]) => field === "cpuSeconds" && (run.cpuPartial || other.cpuPartial);
+  const changeOf = (row) => (haveChange(row[1], run, other) ? changeText(row, run, other) : UNKNOWN);
   return table(
     [
       { name: "", show: ([name]) => upperFirst(name) },
       { name: "This run", className: "number", show: (row) => numberOf(run, row) },
       { name: "Other run", className: "number", show: (row) => numberOf(other, row) },
-      { name: "Change", className: "number", show: (row) => (isPartial(row) ? UNKNOWN : changeText(row, run, other)) },
+      { name: "Change", className: "number", show: changeOf },
     ],
     rows,
     { label: "Comparison of two runs" },

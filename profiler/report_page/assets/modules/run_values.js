@@ -55,6 +55,13 @@ export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd
  */
 export const asCpuTime = (seconds, run) => `${run?.cpuPartial ? "≥" : ""}${asDuration(1000 * seconds)}`;
 
+/**
+ * Returns bytes: "≥2 MB" if those of the end of a run were not counted.
+ * @param {number} bytes
+ * @param {{ bytesPartial?: boolean }} [run]
+ */
+const asTraffic = (bytes, run) => `${run?.bytesPartial ? "≥" : ""}${asBytes(bytes)}`;
+
 const FORMATS = {
   ms: asDuration,
   s: (seconds) => asDuration(1000 * seconds),
@@ -69,12 +76,21 @@ const FORMATS = {
 /** Returns a number in its unit. The numbers and their units are those of profiler/record/fact_list.py. */
 export const asNumber = (value, unit) => FORMATS[unit](value);
 
+const TRAFFIC = ["read", "written", "received", "sent"];
 // The numbers that may have been larger.
 const BOUNDED = {
   cpuSeconds: asCpuTime,
   peak: (mb, run) => asPeak(mb, run.peakBy),
   usd: asCost,
+  ...Object.fromEntries(TRAFFIC.map((field) => [field, asTraffic])),
 };
+
+/** Whether a number of two runs has a change: a lower bound has none, but the least that Spot costs has one on Spot. */
+export function haveChange(field, run, other) {
+  if (field === "cpuSeconds") return !(run.cpuPartial || other.cpuPartial);
+  if (TRAFFIC.includes(field)) return !(run.bytesPartial || other.bytesPartial);
+  return field !== "usd" || Boolean(run.spot) === Boolean(other.spot);
+}
 
 /** Returns a number of a run in its unit, with the mark of a lower bound. */
 export const numberOf = (run, [, field, unit]) =>

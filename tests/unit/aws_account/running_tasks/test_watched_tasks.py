@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.running_tasks.running_runs import PATTERN
+from profiler.aws_account.running_tasks.running_runs import PATTERN, RunningRuns
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns, checkpoint_at, ended, text
 from tests.runs import report
@@ -46,6 +46,31 @@ def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on() -> Non
     clock.advance(7)
     assert [one.elapsed_ms for one in watched.runs()] == [607_000]
     assert len(logs.requests) == 2
+
+
+def test_the_families_that_may_be_meant_are_read_once_and_only_if_a_name_found_nothing() -> None:
+    logs = FakeLogs()
+    reads: list[str] = []
+
+    def family_names() -> frozenset[str]:
+        reads.append("all")
+        return frozenset({"nightly-etl"})
+
+    watched = watched_tasks(logs, FakeClock())
+    watched.family_names = family_names
+    watched.refresh()
+    assert watched.lacks_similar is False, "all runs were asked for"
+    watched.collected = RunningRuns(RunFilter(run="nightly-elt"))
+    watched.refresh()
+    assert watched.lacks_similar is True
+    watched.read_similar()
+    watched.refresh()
+    assert watched.lacks_similar is False
+    assert watched.similar == "Did you mean nightly-etl?"
+    logs.put(START_NS, text(checkpoint_at(START_NS, family="nightly-elt")))
+    watched.refresh()
+    assert watched.similar == "", "it was right"
+    assert reads == ["all"]
 
 
 def test_the_largest_share_of_the_usual_duration_is_first() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.collector import Collectors
 from profiler.collectors.neuron.neuron_collector import LiveNeuron, NeuronCollector, NeuronUsage
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport

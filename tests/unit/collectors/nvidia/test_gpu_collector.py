@@ -87,6 +87,19 @@ def test_the_record_has_the_idle_time_of_the_run_and_its_price() -> None:
     assert present(fakes.record(ended).gpu_idle) == idle
 
 
+def test_what_was_read_before_the_start_of_a_batch_is_not_its_own() -> None:
+    """The image of the batch is pulled for two minutes while the monitor runs."""
+    fakes = CollectedGpus(ScriptedSource(reading("GPU-a")))
+    fakes.ticks(120)
+    collectors = Collectors(fakes.collector)
+    batch = BATCH.followed_id
+    assert collectors.take_readings(batch).gpu_percent.weight == 0
+    fakes.collector.on_batch_started(replace(BATCH, started_ns=fakes.clock.wall_ns() - seconds(3)))
+    assert collectors.take_readings(batch).gpu_percent.weight == 2
+    fakes.ticks(1)
+    assert collectors.take_readings(batch).gpu_percent.weight == 1
+
+
 def test_known_gpus_of_the_batch_have_no_scope() -> None:
     """Known GPUs of the batch have no scope and advice and uuids without a GPU are reported."""
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")))

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.time_series import DeviceReadings
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.nvidia.gpu_usage import GpuIdleTime, GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, DriverReading, GpuFacts, GpuSample, Xid
@@ -157,6 +157,53 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
     usage.begin_run("batch", seconds(70))
     assert [gpu.idle_seconds for gpu in usage.gpus(None, "batch", 10_000)] == [10]
     assert [gpu.idle_seconds for gpu in usage.latest(None)] == [70]
+
+
+def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
+    """A monitor of an instance sees one batch for 1,000 s and then another one for a minute, whose
+    start it notices 3 s later.
+    """
+    usage = GpuUsage(seconds(1))
+    usage.begin_run("first", 0)
+    millijoules = 0
+    for second in range(1065):
+        is_first = second <= 1000
+        is_second = 1000 < second <= 1060
+        watts = 300 if is_first else 60
+        millijoules += watts * 1000
+        sample = reading(
+            utilization_percent=100.0 if is_first else 10.0 if is_second else 0.0,
+            memory_used_bytes=(20 if is_first else 1) * 1024 * MIB,
+            power_watts=float(watts),
+            throttle_reasons=4 if is_first else 0,
+            amounts={"pcie_rx_bytes": 9000 if is_first else 10},
+            gpm_ns=seconds(1),
+            counters={ENERGY: millijoules} if second % 10 == 0 else {},
+        )
+        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
+        if second == 500:
+            usage.add(DriverReading(xids=(Xid("GPU-a", 31),)), seconds(500), START_NS)
+        if second == 1003:
+            usage.begin_run("second", seconds(1000))
+            usage.forget("first")
+    usage.add(DriverReading(xids=(Xid("GPU-a", 43),)), seconds(1064), START_NS)
+    (gpu,) = usage.gpus(None, "second", 60_000, seconds(1060))
+    assert gpu.utilization_percent == Distribution(avg=10, p50=10, p95=10, p99=10, max=10)
+    assert present(gpu.memory_used_mb).max == 1024
+    assert present(gpu.power_watts).max == 60
+    assert gpu.energy_joules == 60 * 60
+    assert gpu.throttle_reasons == {}
+    assert gpu.pcie_rx_bytes == 60 * 10
+    assert gpu.xids == (43,)  # the driver tells it just after the end
+
+
+def test_a_run_without_a_reading_has_no_numbers() -> None:
+    usage = at_each_second(*(reading(utilization_percent=50.0) for _ in range(60)))
+    usage.begin_run("batch", seconds(59.2))
+    (gpu,) = usage.gpus(None, "batch", 500, seconds(59.7))
+    assert gpu.uuid == "GPU-a"
+    assert gpu.utilization_percent is None
+    assert gpu.energy_joules is None
 
 
 def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:

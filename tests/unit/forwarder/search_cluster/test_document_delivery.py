@@ -78,6 +78,10 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone
         (404, "index_not_found_exception"),
         (400, "validation_exception"),
         (400, "index_closed_exception"),
+        (400, "strict_dynamic_mapping_exception"),
+        (400, "routing_missing_exception"),
+        (400, "document_source_missing_exception"),
+        (400, "invalid_index_name_exception"),
         (500, None),
     ],
 )
@@ -88,6 +92,24 @@ def test_an_index_fault_raises_after_the_other_documents_are_written(
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
         delivered_documents(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "only write ops with an op_type of create are allowed in data streams",
+        "no write index is defined for alias [task-reports-2026.03].",
+        "pipeline with id [audit] does not exist",
+    ],
+)
+def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(reason: str) -> None:
+    def refuses(batch: Sequence[Document]) -> list[ItemResult]:
+        error = {"type": "illegal_argument_exception", "reason": reason}
+        response = {"items": [{"update": {"status": 400, "error": error}} for _ in batch]}
+        return bulk_results(response, len(batch))
+
+    with pytest.raises(DeliveryError, match="did not accept some documents"):
+        delivered_documents(FakeCluster(refuses))
 
 
 def test_only_throttled_items_are_retried() -> None:

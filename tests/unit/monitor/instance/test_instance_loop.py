@@ -110,6 +110,12 @@ def test_an_end_has_exact_numbers(
     assert record["sampling"]["sources"] == ["docker"]
 
 
+def test_the_monitors_cpu_time_before_a_task_is_not_in_its_record(tmp_path: Path) -> None:
+    fakes = FakeInstance(FakeContainer(runs=((100.0, 110.5),)), folder=tmp_path, until=130)
+    fakes.own_cpu_seconds = lambda: 3000 + fakes.now / 100
+    assert fakes.run().record()["monitor"]["cpuSeconds"] == pytest.approx(0.1, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("signalled", "asked", "desired", "container", "status"),
     [

@@ -194,4 +194,4 @@ def test_a_damaged_stat_has_no_busy_time(stat: bytes) -> None:
 def test_what_other_programs_used_is_what_is_left_of_the_busy_time(
     before_ns: int | None, after_ns: int | None, own_ns: int, length_ns: int, expected: float | None
 ) -> None:
-    assert others_vcpu_used(before_ns, after_ns, own_ns, length_ns) == expected
+    assert others_vcpu_used(before_ns, lambda: after_ns, own_ns, length_ns) == expected

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from profiler.readers.cgroup import hierarchy
 from profiler.readers.linux import host, proc, waited_target
+from profiler.readers.linux.interpreters import INTERPRETERS, JAVA, is_interpreter
 from profiler.readers.linux.script_names import name_with_script, what_runs
 
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
@@ -106,6 +107,19 @@ def test_what_an_interpreter_runs() -> None:
     for words, process, family in cases:
         assert name_with_script(words[0].rpartition("/")[2], words[1:]) == process
         assert what_runs(words) == family
+
+
+@pytest.mark.parametrize("name", sorted(INTERPRETERS))
+def test_the_script_of_every_interpreter_is_found(name: str) -> None:
+    options = ("-jar",) if name == JAVA else ()
+    assert is_interpreter(name)
+    assert what_runs((f"/usr/bin/{name}", *options, "/srv/job.x")) == "job.x"
+
+
+def test_an_interpreter_may_have_a_version_in_its_name() -> None:
+    assert is_interpreter("python3.11")
+    assert what_runs(("java17", "-jar", "/srv/etl.jar")) == "etl"
+    assert not is_interpreter("gzip")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""The sizes that ``taskdef resize --apply`` writes into files.
+
+Several definitions may be of one family, such as those of two stages. The runs of one stage say
+nothing about the size of the other one, so a family's runs are read once for each place where its
+definitions log.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.resize_plan import SizePlans
+from profiler.cli.resize_runs import RunsOfDays
+from profiler.core.json_fields import text
+from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_policy import ResizePolicy
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions
+from profiler.task_definitions.terraform_sizes import TerraformSize, terraform_sizes
+
+# Where each family logs; None if any place is as good as another.
+_Stage = dict[str, LogOptions | None]
+
+
+class FilesPlan(Struct, frozen=True, kw_only=True):
+    """A plan for each definition in the files, and the new contents of the files that change.
+
+    ``counted`` has only one plan of those that share the runs of a family.
+    """
+
+    planned: Sequence[PlannedFamily]
+    counted: Sequence[PlannedFamily]
+    contents: Mapping[str, bytes]
+
+
+class _PlannedInFile(Struct, frozen=True, kw_only=True):
+    """The plan of a definition; ``stage`` None: it has no family whose runs were read."""
+
+    file: str
+    stage: int | None
+    plan: PlannedFamily
+
+
+def plan_files(
+    files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, prices: PriceOverrides
+) -> FilesPlan:
+    """Plan the sizes of the definitions in the files. Raises TaskProfilerError."""
+    resources: list[TerraformSize] = []
+    texts: dict[str, bytes] = {}
+    for file in dict.fromkeys(files):
+        data = read_bytes(Path(file))
+        if file.endswith(".tf"):
+            resources += terraform_sizes(data, file)
+        else:
+            texts[file] = data
+    definitions = [resource.definition for resource in resources]
+    for file, data in texts.items():
+        definitions += [definition for definition, _ in read_definitions(data, file)]
+    stages = _stages(definitions)
+    plans = []
+    for stage in stages:
+        found = runs.read(tuple(stage), DefinedPlaces(stage.get))
+        plans.append(SizePlans(runs=found.windows, policy=policy, price_overrides=prices))
+    without_runs = SizePlans(runs={}, policy=policy, price_overrides=prices)
+    planned: list[_PlannedInFile] = []
+
+    def sized(definition: Mapping[str, object], file: str) -> ChangedDefinition:
+        # str, for JSON, also of an intrinsic function.
+        family = str(text(definition.get("family")) or "")
+        stage = _stage_of(family, definition, stages)
+        of_stage = without_runs if stage is None else plans[stage]
+        plan = of_stage.plan(family, TaskDefinitionDocument(definition=definition))
+        planned.append(_PlannedInFile(file=file, stage=stage, plan=plan))
+        return ChangedDefinition(definition=plan.changed.definition)
+
+    contents: dict[str, bytes] = {}
+    for file, data in texts.items():
+        changed = change_text(
+            data, file, lambda definition, *_, file=file: sized(definition, file), keeps_form=True
+        )
+        if changed.is_changed:
+            contents[file] = changed.after
+    for resource in resources:
+        definition = sized(resource.definition, resource.file).definition
+        hints = tuple(resource.hints(definition))
+        last = planned[-1].plan
+        planned[-1] = replace(planned[-1], plan=replace(last, notes=(*last.notes, *hints)))
+    return FilesPlan(planned=_with_files(planned), counted=_counted(planned), contents=contents)
+
+
+def _stages(definitions: Iterable[Mapping[str, object]]) -> Sequence[_Stage]:
+    """The places of all families, with as few repetitions of a family as its places need."""
+    stages: list[_Stage] = []
+    for definition in definitions:
+        family = text(definition.get("family"))
+        if not family:
+            continue
+        options = log_options_of(definition)
+        at = _stage_of(family, definition, stages)
+        if at is not None:
+            known = stages[at][family]
+            stages[at][family] = options if known is None else known
+            continue
+        for stage in stages:
+            if family not in stage:
+                stage[family] = options
+                break
+        else:
+            stages.append({family: options})
+    return stages
+
+
+def _stage_of(
+    family: str, definition: Mapping[str, object], stages: Sequence[_Stage]
+) -> int | None:
+    """The first stage in which the family logs as in the definition; None if there is none."""
+    options = log_options_of(definition)
+    for number, stage in enumerate(stages):
+        if family in stage and (None in (options, stage[family]) or stage[family] == options):
+            return number
+    return None
+
+
+def _with_files(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
+    """The plans; those of a family with several definitions name their files."""
+    definitions = Counter(one.plan.family for one in planned)
+    named = []
+    for one in planned:
+        notes = one.plan.notes
+        if definitions[one.plan.family] > 1:
+            notes = (*notes, f"This is the family in {one.file}.")
+        named.append(replace(one.plan, notes=notes))
+    return named
+
+
+def _counted(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
+    """One plan of each family in a stage: one that changes its size, if there is one."""
+    counted: dict[tuple[str, int | None], PlannedFamily] = {}
+    without_runs = []
+    for one in planned:
+        key = (one.plan.family, one.stage)
+        if one.stage is None:
+            without_runs.append(one.plan)
+        elif key not in counted or not counted[key].is_new_revision:
+            counted[key] = one.plan
+    return [*counted.values(), *without_runs]

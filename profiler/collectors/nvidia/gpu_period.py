@@ -1,0 +1,185 @@
+"""What was read of one GPU over a period, in constant size: over a run, or since the profiler
+started.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
+from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
+from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuSample
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.units import MIB
+
+_PERCENT = 100
+# The fields of a sample of which the record has statistics, over the time since the reading before
+# or between the samples of GPM.
+_SERIES = (
+    "utilization_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+)
+_GPM_SERIES = (
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+)
+
+
+def gpm_values(sample: GpuSample) -> Mapping[str, Any]:
+    """The values of GPM in percent, by their names."""
+    return {name: getattr(sample, name) for name in _GPM_SERIES}
+
+
+class TimedSample(Struct, frozen=True, kw_only=True):
+    """A sample that was read at ``end_ns``, and counts for the time since ``start_ns``
+    (monotonic); with the driver's errors since the reading before.
+    """
+
+    sample: GpuSample
+    start_ns: int
+    end_ns: int
+    xids: tuple[int, ...] = ()
+
+
+class GpuPeriod:
+    """Aggregates the samples of one GPU."""
+
+    def __init__(self) -> None:
+        self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
+        # The driver's counters, which begin at 0 again when the driver is loaded again.
+        self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
+        self._amounts: Counter[str] = Counter()
+        # For GPUs before Volta, which have no counter of energy, and for the time before the first
+        # value of the counter.
+        self._power_joules: float | None = None
+        self._uncounted_joules = 0.0
+        self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
+        self._throttle_observed_ns = 0
+        self._xids: dict[int, None] = {}
+
+    @property
+    def has_utilization(self) -> bool:
+        return self._series["utilization_percent"].maximum is not None
+
+    @property
+    def throttled_seconds(self) -> Mapping[str, float] | None:
+        if not self._throttle_observed_ns:
+            return None
+        throttled = self._throttled_ns.items()
+        return {name: round(held_ns / NS_PER_SECOND, 6) for name, held_ns in throttled}
+
+    @property
+    def total_joules(self) -> float | None:
+        """The energy by the driver's counter since the driver was loaded, else by the power."""
+        millijoules = self._counters[ENERGY].total
+        return _rounded(self._power_joules if millijoules is None else millijoules / 1000)
+
+    def add(self, timed: TimedSample, *, since_ns: int = 0) -> None:
+        """Add a sample, with its time from ``since_ns`` on (monotonic)."""
+        sample = timed.sample
+        step_ns = timed.end_ns - max(timed.start_ns, since_ns)
+        # Before the first reading no time has passed: enough for statistics of it alone.
+        weight_ns = max(step_ns, 1)
+        gpm_ns = min(sample.gpm_ns or 0, timed.end_ns - since_ns)
+        for name, series in self._series.items():
+            value = getattr(sample, name)
+            if value is not None:
+                series.add(value, weight_ns if name in _SERIES else gpm_ns)
+        if 2 * gpm_ns >= (sample.gpm_ns or 0):
+            self._amounts.update(sample.amounts)
+        if sample.power_watts is not None and step_ns > 0:
+            joules = sample.power_watts * step_ns / NS_PER_SECOND
+            self._power_joules = (self._power_joules or 0.0) + joules
+            if self._counters[ENERGY].total is None:
+                self._uncounted_joules += joules
+        self._add_throttling(sample, weight_ns)
+        self.add_counts(timed)
+
+    def add_counts(self, timed: TimedSample) -> None:
+        """Add what a sample counts since earlier ones: the driver's counters and errors."""
+        for name, value in timed.sample.counters.items():
+            self._counters[name].add(value)
+        self._xids.update(dict.fromkeys(timed.xids))
+
+    def _add_throttling(self, sample: GpuSample, weight_ns: int) -> None:
+        if sample.throttle_reasons is None:
+            return
+        self._throttle_observed_ns += weight_ns
+        for bit, reason in THROTTLE_REASONS.items():
+            if sample.throttle_reasons & bit:
+                self._throttled_ns[reason] += weight_ns
+
+    def totals(self) -> Mapping[str, Any]:
+        """The bytes and errors, by the record's field."""
+        totals: dict[str, Any] = dict(self._amounts)
+        for name, counter in self._counters.items():
+            if name != ENERGY:
+                totals[name] = counter.increase
+        return totals
+
+    def record_values(self) -> Mapping[str, Any]:
+        """The fields of the record's entry."""
+        series = self._series
+        throttled_percent: dict[str, float] = {}  # of the observed time, by reasons that occurred
+        for reason, held_ns in self._throttled_ns.items():
+            if held_ns:
+                percent = round(_PERCENT * held_ns / self._throttle_observed_ns, 3)
+                throttled_percent[reason] = percent
+        joules = self._power_joules
+        counted_millijoules = self._counters[ENERGY].increase
+        if counted_millijoules is not None:
+            joules = self._uncounted_joules + counted_millijoules / 1000
+        return {
+            "utilization_percent": series["utilization_percent"].distribution(),
+            "memory_used_mb": series["memory_used_bytes"].distribution(per=MIB),
+            "power_watts": series["power_watts"].distribution(),
+            "energy_joules": _rounded(joules),
+            "temperature_celsius": series["temperature_celsius"].distribution(),
+            "sm_clock_mhz": series["sm_clock_mhz"].distribution(),
+            "throttle_reasons": throttled_percent if self._throttle_observed_ns else None,
+            "xids": tuple(self._xids),
+            **{name: series[name].distribution() for name in _GPM_SERIES},
+            **self.totals(),
+        }
+
+
+class GpuRun:
+    """The samples of one GPU in a run. A sample that was read before it, or after it, has no part
+    in its statistics.
+    """
+
+    def __init__(self, started_ns: int) -> None:
+        self.started_ns = started_ns
+        self._period = GpuPeriod()
+
+    def add(self, timed: TimedSample) -> None:
+        """Add a sample that is too old to be after the end of the run."""
+        if timed.end_ns > self.started_ns:
+            self._period.add(timed, since_ns=self.started_ns)
+
+    def until(self, finished_ns: int | None, recent: Iterable[TimedSample]) -> GpuPeriod:
+        """The period of the run with the ``recent`` samples, which were not added.
+
+        What the driver counts is read last after the end.
+        """
+        period = deepcopy(self._period)
+        for timed in recent:
+            if timed.end_ns <= self.started_ns:
+                continue
+            if finished_ns is None or timed.end_ns <= finished_ns:
+                period.add(timed, since_ns=self.started_ns)
+            else:
+                period.add_counts(timed)
+        return period
+
+
+def _rounded(joules: float | None) -> float | None:
+    return None if joules is None else round(joules, 3)

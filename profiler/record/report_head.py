@@ -1,0 +1,39 @@
+"""The part of a report that filters read, without the measurements."""
+
+from collections.abc import Mapping
+
+from profiler.record.model_base import Model
+from profiler.record.record_model import RecordType
+
+
+class ContainerHead(Model, frozen=True, kw_only=True):
+    """The part of a container that filters read."""
+
+    name: str
+
+
+class RecordHead(Model, frozen=True, kw_only=True):
+    """The part of a record that filters read."""
+
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str | None = None
+    account_id: str | None = None
+    region: str | None = None
+    container: ContainerHead
+    status: str = "unknown"
+    started_at: str | None = None
+    finished_at: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+class ReportHead(Model, frozen=True, kw_only=True):
+    """The part of a report that filters read.
+
+    Decoding it takes a third of the time of the whole report.
+    """
+
+    time: str
+    type: RecordType
+    record: RecordHead
