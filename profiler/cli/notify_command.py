@@ -53,7 +53,7 @@ def notify(
     os.environ.update(aws_environment(region, profile, os.environ))
     try:
         document = json.loads(file.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"The event is not valid JSON ({error}): pass it as EventBridge sends it."
         ) from error

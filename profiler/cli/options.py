@@ -401,7 +401,7 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 def parse_time(text: str, now_ms: int) -> int:
     """Milliseconds since 1970 of an ISO 8601 time, local without a zone, or of ``7d`` ago.
 
-    Raises UsageError.
+    No run is older: a time before 1970 is 0. Raises UsageError.
     """
     from profiler.core.quantities import time_ms  # not for the help
     from profiler.core.timestamps import instant_of_local
@@ -413,9 +413,9 @@ def parse_time(text: str, now_ms: int) -> int:
     except (ValueError, OverflowError) as error:
         ago_ms = time_ms(text)
         if ago_ms is not None:
-            return now_ms - round(ago_ms)
+            return max(now_ms - round(ago_ms), 0)
         raise UsageError(
             f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20 (local) or "
             "2026-11-20T00:00:00Z."
         ) from error
-    return round(moment.timestamp() * 1000)
+    return max(round(moment.timestamp() * 1000), 0)

@@ -8,7 +8,8 @@ changed definition refers to it unchanged.
 
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -105,10 +106,11 @@ def read_definitions(
 
     Raises TaskProfilerError.
     """
-    document = _response(data, source_name)
-    if document is not None:
-        return ((document.definition, document.arn),)
-    return tuple((place.definition, None) for place in _read(data, source_name).places)
+    with _refused_depth(source_name):
+        document = _response(data, source_name)
+        if document is not None:
+            return ((document.definition, document.arn),)
+        return tuple((place.definition, None) for place in _read(data, source_name).places)
 
 
 def change_text(
@@ -120,6 +122,24 @@ def change_text(
 
     A response of ECS becomes the definition in it, unless ``keeps_form``.
     """
+    with _refused_depth(source_name):
+        return _changed_text(data, source_name, change, keeps_form=keeps_form)
+
+
+@contextmanager
+def _refused_depth(source_name: str) -> Iterator[None]:
+    """Raise TaskProfilerError for a text with hundreds of levels."""
+    try:
+        yield
+    except RecursionError as error:
+        raise TaskProfilerError(
+            f"{source_name} has too many levels: give a task definition or a template."
+        ) from error
+
+
+def _changed_text(
+    data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool
+) -> ChangedText:
     document = None if keeps_form else _response(data, source_name)
     if document is not None:
         changed = change(document.definition, document.arn, None)
@@ -178,9 +198,16 @@ def _comparable(value: object) -> object:
 
 
 def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
-    """The document if the text is a response of ECS."""
-    if not _JSON.match(data) and _YAML_LINE.search(data):
-        return None
+    """The document if the text is a response of ECS. Raises TaskProfilerError."""
+    if not _JSON.match(data):
+        if source_name.endswith(".tf"):
+            raise TaskProfilerError(
+                f"{source_name} is a file of Terraform, of which only taskdef resize --apply reads "
+                "the sizes: use the module in taskdef/terraform, or paste the container that "
+                "task-profiler taskdef container --format terraform prints."
+            )
+        if source_name.endswith((".yaml", ".yml")) or _YAML_LINE.search(data):
+            return None
     value = read_json(data, source_name)
     if isinstance(value, dict) and any(section in value for section in _SECTIONS):
         return None

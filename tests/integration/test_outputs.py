@@ -77,7 +77,9 @@ def test_a_traceback_is_to_be_had() -> None:
     assert b"Exception ignored" not in errors
 
 
-@pytest.mark.parametrize("event", [b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])
+@pytest.mark.parametrize(
+    "event", [b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense", b"[" * 10_000]
+)
 def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
     Path("event.json").write_bytes(event)
     done = run_here({}, "notify", "event.json")

@@ -20,6 +20,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import sum_known
 from profiler.monitor.instance.stop_signals import StopSignals
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
@@ -67,7 +68,8 @@ class InstanceContainer(Struct, eq=False):
 
     ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time,
     ``start_seen_ns`` is that of the last start event (wall clock), some ms after the start itself.
-    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones.
+    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones, which
+    have read and written ``base_read_bytes`` and ``base_write_bytes``.
     ``died`` is the event of its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the
     task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the group's less that of the
     ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is that
@@ -84,6 +86,8 @@ class InstanceContainer(Struct, eq=False):
     start_seen_ns: int | None = None
     cpu_ns: int | None = None
     base_cpu_ns: int = 0
+    base_read_bytes: int | None = None
+    base_write_bytes: int | None = None
     died_ns: int = 0
     died: ContainerEvent | None = None
     at_end: GroupReading = GroupReading()
@@ -165,6 +169,12 @@ class InstanceContainer(Struct, eq=False):
             return None if sample.is_gone else sample
         if self.base_cpu_ns and sample.cpu_ns is not None:
             sample = replace(sample, cpu_ns=sample.cpu_ns + self.base_cpu_ns)
+        if self.base_read_bytes is not None or self.base_write_bytes is not None:
+            sample = replace(
+                sample,
+                block_read_bytes=sum_known(self.base_read_bytes, sample.block_read_bytes),
+                block_write_bytes=sum_known(self.base_write_bytes, sample.block_write_bytes),
+            )
         if self.inspected.network_mode != "host":
             network = read_network(self.inspected.pid or 0)
             if network is not None:
@@ -188,6 +198,9 @@ class InstanceContainer(Struct, eq=False):
         """Another attempt has begun, whose group counts from 0."""
         self.see("started")
         self.base_cpu_ns = self.cpu_ns or 0
+        if self.last is not None:
+            self.base_read_bytes = self.last.block_read_bytes
+            self.base_write_bytes = self.last.block_write_bytes
         self.died = None
         self.stop_signals = StopSignals()
 

@@ -164,6 +164,8 @@ def test_the_memory_is_of_one_region_and_account(
         ("20010909T014640Z", 10**12),
         ("2001-09-09T01:46:40Z", 10**12),
         ("2001-09-09T01:46:40", 10**12),
+        ("99999999d", 0),
+        ("0001-01-01T00:00:00Z", 0),
     ],
 )
 def test_times(text: str, expected: int) -> None:

@@ -171,6 +171,10 @@ def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
         (b"A: &x 1\nB: *x\n", "has an alias in line 2: write the value in place of"),
         (b"A: \xff\n", "not a text in UTF-8"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
+        (b"\t- a", "not valid YAML: correct the mistake in line 1"),
+        (b"[" * 100_000, "t.yaml has too many levels"),
+        (b'{"containerDefinitions": [{}], "a": ' + b"[" * 600 + b"]" * 600 + b"}", "many levels"),
+        (b"Resources: " + b"{a: " * 3000 + b"}" * 3000, "too many levels"),
         (
             b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n",
             "template without a task definition: give",
@@ -188,6 +192,12 @@ def test_what_cannot_be_changed_is_one_sentence(data: bytes, sentence: str) -> N
     with pytest.raises(TaskProfilerError, match=sentence) as refused:
         add(data)
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_of_terraform_gets_the_ways_for_terraform() -> None:
+    resource = b'resource "aws_ecs_task_definition" "etl" {}'
+    with pytest.raises(TaskProfilerError, match="taskdef container --format terraform prints"):
+        read_definitions(resource, "jobs.tf")
 
 
 @pytest.mark.parametrize(

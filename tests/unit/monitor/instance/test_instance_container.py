@@ -8,6 +8,8 @@ import pytest
 from profiler.monitor.instance import instance_container
 from profiler.monitor.instance.group_totals import UNKNOWN_SHARER, sharers_of
 from profiler.monitor.instance.instance_container import InstanceContainer, Phase, Seen, next_phase
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.docker.task_groups import OpenGroup
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from tests.fakes import START_NS, seconds
 from tests.instance_world import FakeContainer
@@ -50,6 +52,34 @@ def test_a_container_that_started_before_the_end_shares_the_group() -> None:
     own = ContainerMetadata(name="batch", docker_id="0123-batch", started_ns=START_NS)
     task = task_of(before, after, never, pause, own)
     assert sharers_of(ended_at_10(), task, lacks_containers=False) == {"b"}
+
+
+class WritingGroup(OpenGroup):
+    """The group of an attempt that has written so many bytes."""
+
+    def __init__(self, written_bytes: int | None) -> None:
+        self._written_bytes = written_bytes
+
+    def sample(self, read_ns: int) -> ContainerSample:
+        return ContainerSample(read_ns=read_ns, block_write_bytes=self._written_bytes)
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_bytes_of_an_attempt_are_added_to_those_of_the_attempts_before() -> None:
+    container = InstanceContainer(FakeContainer().inspect(5))
+    totals = []
+    for attempt, written_bytes in enumerate((100, 150, None)):
+        if attempt:
+            container.end(0)
+            container.begin_again()
+        container.group = WritingGroup(written_bytes)
+        taken = container.read(attempt)
+        assert isinstance(taken, ContainerSample)
+        totals.append(taken.block_write_bytes)
+        assert taken.block_read_bytes is None
+    assert totals == [100, 250, 250]
 
 
 def test_a_container_without_an_id_or_an_inspection_is_an_unknown_sharer() -> None:
