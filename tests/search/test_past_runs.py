@@ -303,6 +303,17 @@ def test_runs_without_a_record_get_a_partial_line(
     )
 
 
+def test_an_index_without_a_node_is_said(forward: Forward, search_server: SearchServer) -> None:
+    indexed(forward, search_server, RUNS)
+    nowhere = {"index.routing.allocation.require._name": "none", "index.number_of_replicas": 0}
+    path = "task-reports-2020.01?wait_for_active_shards=0&timeout=1s"
+    call(search_server, "PUT", path, {"settings": nowhere})
+    source = source_of(search_server)
+    assert len(list(source.runs(RunFilter(reads_checkpoints=True)))) > 1
+    assert source.notes[-1].startswith("the indices task-reports-*: 1 shard of the search cluster")
+    assert source.unread_sources == (source.place,)
+
+
 def test_runs_of_several_search_pages_are_listed(
     forward: Forward, search_server: SearchServer
 ) -> None:
