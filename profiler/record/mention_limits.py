@@ -24,9 +24,10 @@ SATURATED_PERCENT = 5
 NEAR_LIMIT_SHARE = 0.9
 # From this share of the run on, the idle time of the GPUs gets advice.
 MIN_GPU_IDLE_PERCENT = 10
-# The sources of a record: the stats of ECS's metadata endpoint, and the processes.
-_TASK_STATS = "task-metadata"
-_PROCESSES = "processes"
+# The sources of a task's bytes, which are read last before the end of the run; and those that know
+# the CPU time to the end.
+_BYTE_SOURCES = ("task-metadata", "docker")
+_TO_THE_END = frozenset({"docker", "processes"})
 _MS_PER_SECOND = 1000
 _PERCENT = 100
 _WAIT_NAMES = {
@@ -78,17 +79,18 @@ def is_cpu_partial(record: Record) -> bool:
 
 
 def are_bytes_partial(record: Record) -> bool:
-    """Whether the bytes of more than a twentieth of the run may be missing: no reading of the task
+    """Whether the bytes of more than a twentieth of a task's run may be missing: no reading of the
     stats covers its end.
     """
     sampling = record.sampling
-    if sampling is None or not any(name.startswith(_TASK_STATS) for name in sampling.sources):
+    if sampling is None:
+        return False
+    if not any(name.startswith(_BYTE_SOURCES) for name in sampling.sources):
         return False
     if is_cpu_partial(record):
         return True
-    if _PROCESSES not in sampling.sources:
+    if _TO_THE_END.isdisjoint(sampling.sources):
         return False
-    # The CPU time is that of the processes, which are read later.
     unread_ms = sampling.stats_period_ms or 0
     duration_ms = record.metrics.duration_ms or 0
     return _PERCENT * unread_ms > (_PERCENT - MIN_COVERED_PERCENT) * duration_ms

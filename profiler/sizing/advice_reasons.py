@@ -8,7 +8,6 @@ from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
@@ -242,14 +241,14 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
     if saved_usd is None:
         yield f"{change}{duration}."
         return
-    at_least = "at least " if is_on_spot(evidence.latest.cost) else ""
+    at_least = "at least " if evidence.usage.on_spot else ""
     yield (
         f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), month)}{duration}."
+        f"run{_monthly(abs(saved_usd), month, at_least)}{duration}."
     )
 
 
-def _monthly(usd_per_run: float, month: Month | None) -> str:
+def _monthly(usd_per_run: float, month: Month | None, at_least: str = "") -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
@@ -257,8 +256,8 @@ def _monthly(usd_per_run: float, month: Month | None) -> str:
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
     money = format_usd(usd_per_run * month.runs)
     if month.basis == "measured":
-        return f", about {money} a month at {count}"
-    return f", {APPROXIMATELY}{money} a month at {count}{_MONTH_BASES[month.basis]}"
+        return f", {at_least or 'about '}{money} a month at {count}"
+    return f", {APPROXIMATELY}{at_least}{money} a month at {count}{_MONTH_BASES[month.basis]}"
 
 
 def _price_on_fargate(

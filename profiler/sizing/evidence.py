@@ -24,6 +24,7 @@ from profiler.record.record_model import (
     is_sampled_each_minute,
     known_peak_source,
 )
+from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.run_facts import (
@@ -98,8 +99,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     """How busy were the tasks, and how much time is paid for?
 
     Saturation, CPU wait and ``durations_ms``, those of the successes in the order of time, are of
-    the runs at the current vCPU size; ``billed`` too, unless none had it. The window's time and
-    tasks include unmeasured runs.
+    the runs at the current vCPU size; ``billed`` too, unless none had it. ``on_spot``: one of these
+    was on Spot, so their price is the least. The window's time and tasks include unmeasured runs.
     """
 
     saturated_percent: float | None = None
@@ -109,6 +110,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     idle_gpu_hours: float | None = None
     has_gpus_of_others: bool = False
     billed: BilledTasks = ()
+    on_spot: bool = False
     durations_ms: tuple[float, ...] = ()
     has_run_at_current_vcpu: bool = True
     window_ns: int = 0
@@ -326,6 +328,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),
+        on_spot=any(is_on_spot(record.cost) for record in records_now or records),
         durations_ms=durations_ms,
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,

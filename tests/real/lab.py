@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -195,20 +196,24 @@ def running_lab() -> Iterator[Lab]:
         engine = stack.enter_context(own_engine((f"--bridge={_BRIDGE}", "--live-restore"), keys))
         daemon = Daemon(engine)
         stack.callback(daemon.end)
-        make_base_image(engine, default_cache())
-        make_monitor_image(engine, ROOT)
-        _save_pause_image(stack, engine, folder)
         aws = stack.enter_context(fake_aws(GATEWAY))
         aws.create_log_group(LOG_GROUP)
         create_idempotency_table("notices", aws.client("dynamodb"))
-        search = stack.enter_context(running_elasticsearch(VERSION_8))
+        archive = folder / "forwarder.zip"
+        with ThreadPoolExecutor() as pool:
+            images = pool.submit(_make_images, engine)
+            zipped = pool.submit(build_zip, archive)
+            search = stack.enter_context(running_elasticsearch(VERSION_8))
+            images.result()
+            zipped.result()
+        _save_pause_image(stack, engine, folder)
         for path in (ROOT / "kibana" / "index-templates").glob("*.json"):
             template = json.loads(path.read_text())
             requests.put(
                 f"{search.url}/_index_template/{path.stem}", json=template, timeout=120
             ).raise_for_status()
         slack = stack.enter_context(FakeSlack())
-        forward_logs, task_stopped = _functions(stack, folder, aws, search, slack)
+        forward_logs, task_stopped = _functions(stack, archive, aws, search, slack)
         plane = stack.enter_context(ControlPlane())
         agent = Agent(engine, plane, _made(folder / "agent"))
         stack.callback(_remove_containers, engine, plane)
@@ -260,6 +265,11 @@ def _for_now(stack: contextlib.ExitStack, command: tuple[str, ...], undo: tuple[
     stack.callback(run_command, *undo)
 
 
+def _make_images(engine: Engine) -> None:
+    make_base_image(engine, default_cache())
+    make_monitor_image(engine, ROOT)
+
+
 def _save_pause_image(stack: contextlib.ExitStack, engine: Engine, folder: Path) -> None:
     """Make the image of the container whose namespaces a task shares, where the agent looks for
     it.
@@ -281,12 +291,13 @@ def _save_pause_image(stack: contextlib.ExitStack, engine: Engine, folder: Path)
 
 
 def _functions(
-    stack: contextlib.ExitStack, folder: Path, aws: FakeAws, search: SearchServer, slack: FakeSlack
+    stack: contextlib.ExitStack, archive: Path, aws: FakeAws, search: SearchServer, slack: FakeSlack
 ) -> list[Function]:
-    build_zip(folder / "forwarder.zip")
+    """The forwarder's functions in emulators, from the zip in the folder of all that is made."""
+    folder = archive.parent
     task_root = _made(folder / "task")
-    with zipfile.ZipFile(folder / "forwarder.zip") as archive:
-        archive.extractall(task_root)
+    with zipfile.ZipFile(archive) as content:
+        content.extractall(task_root)
     runtime = runtime_folder(_made(folder / "runtime"))
     certificate, context = private_ca(_made(folder / "certificates"))
     slack.use_tls(context)

@@ -5,7 +5,8 @@ run.
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,6 +101,10 @@ JOBS = (
 )
 
 
+# Starts the night in a thread, at its first call.
+BeginNight = Callable[[], Future[dict[str, StartedTask]]]
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """What is left of a job's run."""
 
@@ -143,8 +148,10 @@ class Night(Struct, frozen=True, kw_only=True):
     answers: dict[str, Any]
 
 
-def run_night(lab: Lab) -> Night:
-    """Run all jobs to their end, and deliver what AWS delivers."""
+def begin_night(lab: Lab) -> dict[str, StartedTask]:
+    """Start all jobs by their families, and let each go on that does not wait for a restart of
+    the agent.
+    """
     tasks = {}
     for job in JOBS:
         definition = definition_of(job, lab)
@@ -153,6 +160,11 @@ def run_night(lab: Lab) -> Night:
     for job in JOBS:
         if job.happens or (UNTIL in job.load and job is not RESTARTED):
             _go_on(lab, job, tasks[job.family])
+    return tasks
+
+
+def end_night(lab: Lab, tasks: dict[str, StartedTask]) -> Night:
+    """Restart the agent, run all jobs to their end, and deliver what AWS delivers."""
     running, address = _restart_agent(lab, tasks[RESTARTED.family])
     wait_until(
         lambda: all(task.has_stopped for task in tasks.values()),
@@ -212,7 +224,7 @@ def definition_of(job: Job, lab: Lab, *, is_plain: bool = False) -> dict[str, An
     given: dict[str, Any] = {
         "family": job.family,
         "networkMode": job.network_mode,
-        "cpu": "1024",
+        "cpu": "512",  # the agent starts no more tasks than have room
         "memory": "1024",
     }
     given |= {

@@ -101,7 +101,7 @@ CROWD = tuple(
 _WORK = "while __import__('time').process_time() < 6: pass"
 _CHILDREN = f"trap 'kill $!' USR1; echo ready; python3 -c \"{_WORK}\" & sleep 1000 & wait; exit 0"
 CHILDREN = Job(family="children", command=("sh", "-c", _CHILDREN))
-_COST_SECONDS = 20
+_COST_SECONDS = 10
 
 
 class Seen(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tests.real.lab import Lab
-from tests.real.night import JOBS, Night, Run, run_night
+from tests.real.night import JOBS, BeginNight, Night, Run, end_night
 from tests.recorded_agent import RECORDING, recorded_answers, shape_of_answers
 
 pytestmark = pytest.mark.real
@@ -17,8 +17,8 @@ _FAMILIES = pytest.mark.parametrize("family", [job.family for job in JOBS])
 
 
 @pytest.fixture(scope="module")
-def night(lab: Lab) -> Night:
-    return run_night(lab)
+def night(lab: Lab, begin_night: BeginNight) -> Night:
+    return end_night(lab, begin_night().result())
 
 
 @pytest.fixture

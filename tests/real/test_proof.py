@@ -13,13 +13,17 @@ from tests.aws_proxy import AwsProxy
 from tests.proof_account import functions_get_no_lines
 from tests.real.control_plane import StartedTask
 from tests.real.lab import GATEWAY, Lab
+from tests.real.night import BeginNight
 from tests.real.proof import ROLE, prepare, proving
+from tools.waiting import wait_until
 
 pytestmark = pytest.mark.real
 
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
-_FAULT_SECONDS = 40.0  # its short tasks have long ended
-_PULL_SECONDS = 85.0  # the agent tries several times
+_FAULT_SECONDS = 55.0  # its short tasks have long ended
+_START_SECONDS = 120.0
+_TASKS_OF_PROOFS = 9  # three proofs with three tasks each
+_PULL_SECONDS = 120.0  # the agent tries for a minute
 _Result = tuple[int, dict[str, Any], str]
 
 
@@ -30,14 +34,24 @@ class _RefusingLogs(AwsProxy):
 
 
 @pytest.fixture(scope="module")
-def results(lab: Lab) -> Mapping[str, _Result]:
-    """All proofs at once, but the one of a stopped agent."""
+def results(lab: Lab, begin_night: BeginNight) -> Mapping[str, _Result]:
+    """All proofs at once, but the one of a stopped agent; the night begins beside them."""
     prepare(lab)
     proofs = {"whole": _whole, "faults": _faults, "image": _image, "capacity": _capacity}
     with functions_get_no_lines(), ThreadPoolExecutor() as pool:
         running = {name: pool.submit(proof, lab) for name, proof in proofs.items()}
+        # The agent starts tasks in their order, when they have room: the night's wait for others.
+        wait_until(lambda: _has_started_proofs(lab), _START_SECONDS, "the tasks of the proofs")
+        night = begin_night()
         found = {name: proof.result() for name, proof in running.items()}
+    night.result()
     return {**found, "agent": _agent(lab)}
+
+
+def _has_started_proofs(lab: Lab) -> bool:
+    """Whether the agent has all tasks of the proofs that have capacity."""
+    families = [task.family for task in list(lab.plane.tasks.values())]
+    return families.count("task-profiler-proof") == _TASKS_OF_PROOFS
 
 
 def _whole(lab: Lab) -> _Result:

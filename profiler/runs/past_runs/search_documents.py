@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.impossible_values import decode_leniently, without_impossible
+from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
@@ -165,14 +166,10 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
 
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
-    metrics = record.metrics
     duration_ms = as_number(number(_at(source, "usage.duration_ms")))
-    if duration_ms is not None:
-        metrics = replace(metrics, duration_ms=duration_ms)
     return replace(
-        record,
+        with_whole_duration(record, duration_ms),
         finished_at=text(_at(source, "event.end")) or record.finished_at,
-        metrics=metrics,
     )
 
 

@@ -42,6 +42,8 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
         # The processes' CPU time is known to the end, the stats are up to ten seconds old.
         (Sampling(sources=("task-metadata-v4", "processes"), stats_period_ms=10_000), True),
         (Sampling(sources=("task-metadata-v4", "processes"), stats_period_ms=5_000), False),
+        (Sampling(sources=("docker",), stats_period_ms=10_000), True),
+        (Sampling(sources=("processes",), stats_period_ms=10_000), False),
     ],
 )
 def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(

@@ -324,6 +324,16 @@ def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     assert prices("us-east-1", "X86_64", own, on_spot=True) == prices("us-east-1", "X86_64", own)
 
 
+def test_a_family_that_is_partly_on_spot_has_the_least_price_whatever_its_last_run() -> None:
+    """A capacity provider strategy mixes both: which of them started the last run is chance."""
+    on_demand = [billed(number, 3600) for number in (0, 7)]
+    spot = [on_spot(number) for number in range(1, 7)]
+    for mixed in ([on_demand[0], *spot], [*spot, on_demand[1]]):
+        assert rows(mixed)[1, 2048].usd_per_run == present(spot[0].record.cost).usd
+        assert " %: at least $0." in reasons(*mixed)
+        assert ", at least $0." in reasons(*mixed)
+
+
 def test_a_task_with_several_reports_is_paid_once() -> None:
     one = [billed(n, 3600) for n in range(6)]
     other = [billed(n, 600, container=Container(name="side")) for n in range(6)]

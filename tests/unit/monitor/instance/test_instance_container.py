@@ -4,10 +4,13 @@ import re
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.monitor.instance import instance_container
 from profiler.monitor.instance.group_totals import UNKNOWN_SHARER, sharers_of
 from profiler.monitor.instance.instance_container import InstanceContainer, Phase, Seen, next_phase
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.docker.task_groups import OpenGroup
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from tests.fakes import START_NS, seconds
 from tests.instance_world import FakeContainer
@@ -50,6 +53,49 @@ def test_a_container_that_started_before_the_end_shares_the_group() -> None:
     own = ContainerMetadata(name="batch", docker_id="0123-batch", started_ns=START_NS)
     task = task_of(before, after, never, pause, own)
     assert sharers_of(ended_at_10(), task, lacks_containers=False) == {"b"}
+
+
+class WritingGroup(OpenGroup):
+    """The group of an attempt that has written so many bytes."""
+
+    def __init__(self, written_bytes: int | None) -> None:
+        self._written_bytes = written_bytes
+
+    def sample(self, read_ns: int) -> ContainerSample:
+        return ContainerSample(read_ns=read_ns, block_write_bytes=self._written_bytes)
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_bytes_of_an_attempt_are_added_to_those_of_the_attempts_before() -> None:
+    container = InstanceContainer(FakeContainer().inspect(5))
+    totals = []
+    for attempt, written_bytes in enumerate((100, 150, None)):
+        if attempt:
+            container.end(0)
+            container.begin_again()
+        container.group = WritingGroup(written_bytes)
+        taken = container.read(attempt)
+        assert isinstance(taken, ContainerSample)
+        totals.append(taken.block_write_bytes)
+        assert taken.block_read_bytes is None
+    assert totals == [100, 250, 250]
+
+
+@pytest.mark.parametrize(("mode", "received"), [("bridge", 1700), ("container:0a1b", 900)])
+def test_the_network_of_an_attempt_begins_at_0_unless_it_is_the_tasks(
+    mode: str, received: int
+) -> None:
+    inspected = replace(FakeContainer().inspect(5), network_mode=mode)
+    container = InstanceContainer(inspected, group=WritingGroup(1))
+    container.read(0, lambda _pid: (800, 1))
+    container.end(0)
+    container.begin_again()
+    container.group = WritingGroup(1)
+    taken = container.read(1, lambda _pid: (900, 1))
+    assert isinstance(taken, ContainerSample)
+    assert taken.network_rx_bytes == received
 
 
 def test_a_container_without_an_id_or_an_inspection_is_an_unknown_sharer() -> None:
