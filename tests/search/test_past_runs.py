@@ -27,7 +27,7 @@ from tests.command_line import run_here
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, event, search
+from tests.search.forwarding import Context, Forward, call, event, index_without_a_node, search
 from tests.shown_runs import missed_notice
 from tests.values import present
 from tools.search_server import SearchServer
@@ -305,9 +305,7 @@ def test_runs_without_a_record_get_a_partial_line(
 
 def test_an_index_without_a_node_is_said(forward: Forward, search_server: SearchServer) -> None:
     indexed(forward, search_server, RUNS)
-    nowhere = {"index.routing.allocation.require._name": "none", "index.number_of_replicas": 0}
-    path = "task-reports-2020.01?wait_for_active_shards=0&timeout=1s"
-    call(search_server, "PUT", path, {"settings": nowhere})
+    index_without_a_node(search_server)
     source = source_of(search_server)
     assert len(list(source.runs(RunFilter(reads_checkpoints=True)))) > 1
     assert source.notes[-1].startswith("the indices task-reports-*: 1 shard of the search cluster")

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from profiler.core.bounded_batches import batches
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
+from profiler.core.search_shards import missing_shards
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -50,17 +51,6 @@ _EMPTY: Mapping[str, Any] = {}
 
 # Of a web server that has a page, no page, or no method POST there.
 _NO_API = frozenset({200, 404, 405})
-
-
-def _missing_shards(shards: object) -> int:
-    """The shards without an answer; OpenSearch does not count those without a node as failed.
-
-    https://www.elastic.co/guide/en/elasticsearch/reference/8.19/search-search.html
-    """
-    match shards:
-        case {"total": int(total), "successful": int(successful)}:
-            return max(total - successful, 0)
-    return 0
 
 
 def _reason(body: Mapping[str, Any]) -> str:
@@ -258,8 +248,7 @@ class IndexedRuns(RunSource):
         body = response.body if isinstance(response.body, dict) else {}
         match body:
             case {"hits": {"hits": [*_]}} if response.ok:
-                missing = _missing_shards(body.get("_shards"))
-                self._missing_shards = max(self._missing_shards, missing)
+                self._missing_shards = max(self._missing_shards, missing_shards(body))
                 return body
         if response.body is None and response.status in _NO_API:
             raise TaskProfilerError(
