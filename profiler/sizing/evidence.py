@@ -48,6 +48,8 @@ LAST_RUNS = 50
 MAX_FINE_PERIOD_MS = 2000
 # A shorter run is too short for the means of minutes to show its memory peak.
 MIN_MINUTES = 10
+# As many readings, where the peak is not the kernel's.
+MIN_SAMPLES = 10
 
 
 class Outcomes(Struct, frozen=True, kw_only=True):
@@ -401,6 +403,12 @@ def has_succeeded(record: Record) -> bool:
 
 
 def _is_too_short(record: Record) -> bool:
-    return (
-        is_sampled_each_minute(record) and (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    )
+    """Whether the memory of the run was read too rarely to show its peak.
+
+    On Fargate, the stats of a run of 19 s have one reading.
+    """
+    if is_sampled_each_minute(record):
+        return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
+    samples = None if record.sampling is None else record.sampling.samples
+    is_sampled = known_peak_source(record.metrics) == "sampled"
+    return is_sampled and samples is not None and samples < MIN_SAMPLES
