@@ -177,6 +177,10 @@ test("a size fits where a run has succeeded and none was killed for memory", () 
 test("a killed run names the memory that was too little and the one that is recommended", () => {
   const killed = runAt(0, { outcome: "out of memory", taskSize: [1, 4096] });
   const recommended = { vcpu: 1, memoryMB: 5120 };
+  assert.equal(
+    runAdviceText({ ...killed, size: 1024 }, { ...ADVICE, recommended: { vcpu: 1, memoryMB: 2048 } }),
+    "Ran out of memory with its container's own limit of 1 GB.",
+  );
   assert.equal(runAdviceText(killed, { ...ADVICE, recommended }), "Ran out of memory with 4 GB; 5 GB recommended.");
   assert.equal(
     runAdviceText(killed, { ...ADVICE, recommended: { vcpu: 2, memoryMB: 5120 } }),

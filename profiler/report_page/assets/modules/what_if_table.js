@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { element, table } from "#page/elements.js";
-import { asChange, asFactor, asTaskSize, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { asChange, asFactor, asMemory, asTaskSize, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { asCost, familyOf, usdByTask } from "#page/run_values.js";
 import { total } from "#page/statistics.js";
@@ -51,6 +51,7 @@ export function runAdviceText(run, advice) {
   const { recommended } = advice;
   if (wasKilled(run)) {
     const [vcpu, memoryMB] = run.taskSize ?? [undefined, run.size];
+    if (run.size < memoryMB) return `Ran out of memory with its container's own limit of ${asMemory(run.size)}.`;
     const asSize =
       !isKnown(vcpu) || vcpu === recommended.vcpu ? (one) => asTaskSize({ memoryMB: one.memoryMB }) : asTaskSize;
     const advised = isKnown(recommended.memoryMB) ? `${asSize(recommended)} recommended` : "no size has enough";
