@@ -22,7 +22,7 @@ from profiler.record.units import (
 )
 from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
+from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, MIN_SAMPLES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.runs_a_month import Month, MonthBasis
 from profiler.sizing.trend import Growth, growth
@@ -477,7 +477,12 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
             f"included, so the memory has a margin of {choice.policy.memory_margin_percent:g} %."
         )
-    if evidence.precision.is_too_short:
+    if evidence.precision.is_too_short and not evidence.precision.is_by_minute:
+        yield (
+            f"No run has {MIN_SAMPLES} samples of its memory or a peak by the kernel: less memory "
+            "than now is not recommended."
+        )
+    elif evidence.precision.is_too_short:
         yield (
             f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: "
             "less memory than now is not recommended."

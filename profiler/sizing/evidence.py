@@ -36,13 +36,20 @@ from profiler.sizing.run_facts import (
     reached_size_mb,
     stats_period_ms,
 )
-from profiler.sizing.slowdown_factors import FACTOR_DIGITS, Factors, duration_factors
+from profiler.sizing.slowdown_factors import (
+    FACTOR_DIGITS,
+    Factors,
+    duration_factors,
+    with_saturated,
+)
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
 MAX_FINE_PERIOD_MS = 2000
 # A shorter run is too short for the means of minutes to show its memory peak.
 MIN_MINUTES = 10
+# As many readings, where the peak is not the kernel's.
+MIN_SAMPLES = 10
 
 
 class Outcomes(Struct, frozen=True, kw_only=True):
@@ -246,11 +253,13 @@ def evidence_of_runs(
         return None
     latest = with_size_of(runs[-1].record, window[-1].record)
     current_vcpu = size_of(latest).vcpu
+    needs = needs_of(window, current_vcpu)
+    slowdowns = with_saturated(needs.slowdowns, runs, current_vcpu)
     return Evidence(
         family=family,
         latest=latest,
         outcomes=outcomes_of(window),
-        needs=needs_of(window, current_vcpu),
+        needs=replace(needs, slowdowns=slowdowns),
         usage=usage_of(window, current_vcpu),
         precision=precision_of(runs),
         on_fargate=on_fargate,
@@ -394,6 +403,12 @@ def has_succeeded(record: Record) -> bool:
 
 
 def _is_too_short(record: Record) -> bool:
-    return (
-        is_sampled_each_minute(record) and (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    )
+    """Whether the memory of the run was read too rarely to show its peak.
+
+    On Fargate, the stats of a run of 19 s have one reading.
+    """
+    if is_sampled_each_minute(record):
+        return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
+    samples = None if record.sampling is None else record.sampling.samples
+    is_sampled = known_peak_source(record.metrics) == "sampled"
+    return is_sampled and samples is not None and samples < MIN_SAMPLES

@@ -24,6 +24,7 @@ from profiler.record.record_model import (
     NeuronCore,
     Recommendation,
     Report,
+    Sampling,
     SlowdownBounds,
     TaskSize,
     decode,
@@ -302,6 +303,34 @@ def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> Non
     assert "costs come from" not in reasons(report(metrics={"billed_duration_ms": None}), died), (
         "there are none"
     )
+
+
+@pytest.mark.parametrize(
+    ("samples", "source", "memory_mb"),
+    [(1, "sampled", 8192), (9, "sampled", 8192), (10, "sampled", 512), (1, "kernel", 512)],
+)
+def test_a_few_samples_do_not_prove_that_less_memory_is_enough(
+    samples: int, source: str, memory_mb: float
+) -> None:
+    """A run of 15 s on Fargate has one: 10 s after its start."""
+    runs = [
+        report(
+            number,
+            size=(2, 8192),
+            peak_mb=100,
+            metrics={"memory_peak_source": source},
+            sampling=Sampling(samples=samples),
+        )
+        for number in range(6)
+    ]
+    assert advice(runs).choice.size.memory_mb == memory_mb
+    assert ("No run has 10 samples of its memory" in reasons(*runs)) is (memory_mb == 8192)
+
+
+def test_one_run_with_enough_samples_allows_less_memory() -> None:
+    short = [report(n, size=(2, 8192), peak_mb=900, sampling=Sampling(samples=1)) for n in (0, 1)]
+    long = report(2, size=(2, 8192), peak_mb=100)
+    assert advice([*short, long]).choice.size.memory_mb == 2048
 
 
 def on_spot(number: int) -> Report:
