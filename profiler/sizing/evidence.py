@@ -36,7 +36,12 @@ from profiler.sizing.run_facts import (
     reached_size_mb,
     stats_period_ms,
 )
-from profiler.sizing.slowdown_factors import FACTOR_DIGITS, Factors, duration_factors
+from profiler.sizing.slowdown_factors import (
+    FACTOR_DIGITS,
+    Factors,
+    duration_factors,
+    with_saturated,
+)
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
@@ -248,11 +253,13 @@ def evidence_of_runs(
         return None
     latest = with_size_of(runs[-1].record, window[-1].record)
     current_vcpu = size_of(latest).vcpu
+    needs = needs_of(window, current_vcpu)
+    slowdowns = with_saturated(needs.slowdowns, runs, current_vcpu)
     return Evidence(
         family=family,
         latest=latest,
         outcomes=outcomes_of(window),
-        needs=needs_of(window, current_vcpu),
+        needs=replace(needs, slowdowns=slowdowns),
         usage=usage_of(window, current_vcpu),
         precision=precision_of(runs),
         on_fargate=on_fargate,
