@@ -27,15 +27,19 @@ _SIZE_FIELDS: Final = [
 ]
 
 
-def _size_text(vcpu: str, memory_mb: str) -> str:
-    return f"{vcpu} + ' vCPU, ' + {vega.memory_text(memory_mb)}"
+_IS_SAME_SIZE: Final = (
+    "datum.advised.vcpu == datum.latest.vcpu && datum.advised.memory_mb == datum.latest.memory_mb"
+)
 
 
 def _saving_rows() -> Json:
-    """The families with a saving, each with its newest advice."""
+    """The families with a saving, each with its newest advice, unless that is about another size
+    than the family's newest run had.
+    """
     found = {
         "saving": {"max": {"field": _SAVING}},
         "advice": _newest(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
+        "sized": _newest(_SIZE_FIELDS, {"exists": {"field": "task.size.vcpu"}}),
         "peak": {"max": {"field": _MEMORY_PEAK}},
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
         "cost": {"sum": {"field": "cost.usd"}},
@@ -49,15 +53,18 @@ def _saving_rows() -> Json:
             *vega.formulas(
                 {
                     "run": "datum.advice.newest.hits.hits[0]._source",
+                    "advised": "datum.run.task.size",
+                    "latest": "datum.sized.newest.hits.hits[0]._source.task.size",
                     "usd": "datum.run.recommendation.saving_usd_per_month",
                     "memory": "datum.peak.value",
                     "vcpu": "datum.cpu.value",
                     "paid": "datum.cost.value",
-                    "size": _size_text(
+                    "size": vega.size_text(
                         "datum.run.recommendation.vcpu", "datum.run.recommendation.memory_mb"
                     ),
                 }
             ),
+            vega.kept(_IS_SAME_SIZE),
             vega.ordered("usd", "descending"),
         ],
     )
@@ -183,10 +190,10 @@ SAVINGS: Final = Drawing(
     key="savings-by-family",
     title="Saving a month by family, and what it uses of its size",
     description=(
-        "The saving of the newest run that could have been cheaper, times the family's runs a "
-        "month (of the run alone, if fewer than 5 are known). The highest memory peak, the "
-        "mean CPU usage and the list price are of all runs in the time range. The 25 "
-        "families with the largest savings."
+        "The saving of the newest run that could have been cheaper, if the family's newest run has "
+        "its size, times the family's runs a month (of the run alone, if fewer than 5 are known). "
+        "The highest memory peak, the mean CPU usage and the list price are of all runs in the "
+        "time range. The 25 families with the largest savings."
     ),
     spec=_savings(),
     width=38,
@@ -222,9 +229,9 @@ def _resized_families() -> Json:
                         "isValid(datum.before) ? (datum.before - datum.after) * datum.runs : null"
                     ),
                     "change": (
-                        _size_text("datum.from[1] / 1024", "toNumber(datum.from[2])")
+                        vega.size_text("datum.from[1] / 1024", "toNumber(datum.from[2])")
                         + " + ' → ' + "
-                        + _size_text("datum.run.size.vcpu", "datum.run.size.memory_mb")
+                        + vega.size_text("datum.run.size.vcpu", "datum.run.size.memory_mb")
                     ),
                 }
             ),

@@ -38,27 +38,33 @@ def tiles_text() -> str:
         ),
         (
             "CPU mean",
-            vega.known_text("datum.cpu.percent", _PERCENT.format("datum.cpu.percent.avg"), "'-'"),
+            vega.known_text(
+                "datum.cpu.percent && datum.cpu.percent.avg",
+                _PERCENT.format("datum.cpu.percent.avg"),
+                "'-'",
+            ),
             vega.known_text("datum.vcpu", "'of ' + datum.vcpu + ' vCPU'", "''"),
         ),
         (
             "Memory peak",
             vega.known_text(
-                "datum.memory.percent", _PERCENT.format("datum.memory.percent.max"), "'-'"
+                "datum.memory.percent && datum.memory.percent.max",
+                _PERCENT.format("datum.memory.percent.max"),
+                "'-'",
             ),
             vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
         ),
         (
             "Cost",
-            vega.known_text("datum.doc.cost", vega.usd_text("datum.doc.cost.usd"), "'-'"),
+            vega.known_text(
+                "datum.doc.cost && datum.doc.cost.usd", vega.usd_text("datum.doc.cost.usd"), "'-'"
+            ),
             "''",
         ),
         (
             "Recommended",
             vega.known_text(
-                advice,
-                f"{advice}.vcpu + ' vCPU, ' + " + vega.memory_text(f"{advice}.memory_mb"),
-                "'-'",
+                advice, f"{vega.size_text(f'{advice}.vcpu', f'{advice}.memory_mb')} || '-'", "'-'"
             ),
             vega.known_text(f"{advice} && {advice}.saving_percent", saving, "''"),
         ),
@@ -124,8 +130,9 @@ def _facts_text() -> str:
     kills = "datum.memory.kills"
     facts = {
         f"{task}.exit_code": f"'Exit code ' + {task}.exit_code",
-        "datum.cpu.percent": "'CPU peak ' + " + _PERCENT.format("datum.cpu.percent.max"),
-        "datum.memory.used_mb": (
+        "datum.cpu.percent && datum.cpu.percent.max": "'CPU peak ' + "
+        + _PERCENT.format("datum.cpu.percent.max"),
+        "datum.memory.used_mb && datum.memory.used_mb.max": (
             "'Memory peak ' + " + vega.memory_text("datum.memory.used_mb.max")
         ),
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",

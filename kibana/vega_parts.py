@@ -51,6 +51,14 @@ def memory_text(megabytes: str) -> str:
     return _MEMORY.format(megabytes)
 
 
+def size_text(vcpu: str, memory_mb: str) -> str:
+    """The text of a task's size, as an expression; an unknown part is left out."""
+    comma = f"(isValid({vcpu}) && isValid({memory_mb}) ? ', ' : '')"
+    vcpu_text = known_text(vcpu, f"{vcpu} + ' vCPU'", "''")
+    mb_text = known_text(memory_mb, memory_text(memory_mb), "''")
+    return f"{vcpu_text} + {comma} + {mb_text}"
+
+
 def bytes_text(size: str) -> str:
     """The text of a number of bytes, as an expression."""
     return _BYTES.format(size)

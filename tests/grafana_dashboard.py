@@ -12,10 +12,13 @@ DASHBOARD: Final[Mapping[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"
 
 
 class Query(Struct, frozen=True):
-    """A PromQL expression, and the legend of its series."""
+    """A PromQL expression, and the legend of its series. ``is_of_now``: of one moment, the end of
+    the time range.
+    """
 
     expr: str
     legend: str
+    is_of_now: bool
 
 
 class Panel(Struct, frozen=True, kw_only=True):
@@ -44,7 +47,9 @@ def _read_panel(panel: Mapping[str, Any]) -> Panel:
         kind=panel["type"],
         unit=defaults["unit"],
         axis_max=defaults.get("max"),
-        queries=tuple(Query(target["expr"], target["legendFormat"]) for target in targets),
+        queries=tuple(
+            Query(target["expr"], target["legendFormat"], target["instant"]) for target in targets
+        ),
         place=panel["gridPos"],
     )
 

@@ -329,6 +329,8 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
         if not sized.acceptable:
             names.append(_why_not(sized))
         money = value_text(usd, format_usd)
+        if usd is not None and advice.evidence.usage.on_spot:
+            money = advice.mark + money
         monthly = month_text(advice, advice.in_a_month(usd))
         saving = value_text(sized.saving_percent, format_percent)
         factors = UNKNOWN

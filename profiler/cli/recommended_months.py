@@ -112,9 +112,7 @@ def month_text(advice: Advice, usd: float | None) -> str:
 
 def mark_of(advices: Sequence[Advice]) -> str:
     """The mark of a sum; empty if nothing in it is estimated."""
-    if any(advice.has_estimated_month for advice in advices):
-        return APPROXIMATELY
-    return ""
+    return max((advice.mark for advice in advices), default="")
 
 
 def basis_note(advices: Sequence[Advice]) -> Iterator[str]:
@@ -127,5 +125,8 @@ def basis_note(advices: Sequence[Advice]) -> Iterator[str]:
     for basis, text in _BASES.items():
         if counts[basis]:
             texts.append(text.format(format_count(counts[basis], "family")))
+    on_spot = sum(advice.evidence.usage.on_spot for advice in advices)
+    if on_spot:
+        texts.append(f"the least that Spot costs of {format_count(on_spot, 'family')}")
     if texts:
         yield f"{APPROXIMATELY}is an estimate: {'; '.join(texts)}."

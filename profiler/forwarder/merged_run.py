@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import RunEvent, StreamClaim
+from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import CHECKPOINT, Cost, Metrics, Record, Report
 from profiler.record.spot_price import cost_on
 
@@ -121,6 +122,7 @@ def merge(
     ======================================== ======== =============================================
 
     A checkpoint has no end, no cost and no billed duration: these, and the start, are the event's.
+    Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
     account_id = None if report is None else report.record.account_id
@@ -167,9 +169,7 @@ def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
     if event is None or event.alone is None:
         return record
     alone = event.alone
-    metrics = record.metrics
-    if alone.metrics.duration_ms is not None:
-        metrics = replace(metrics, duration_ms=alone.metrics.duration_ms)
+    record = with_whole_duration(record, alone.metrics.duration_ms)
     return replace(
         record,
         status="unknown",
@@ -179,7 +179,6 @@ def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
         log_stream=alone.log_stream or record.log_stream,
         log_region=alone.log_region or record.log_region,
         task_size=alone.task_size or record.task_size,
-        metrics=metrics,
     )
 
 

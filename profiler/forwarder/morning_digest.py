@@ -11,7 +11,13 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_datetime
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime, NightRuns
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
 from profiler.record.last_night import MISSED, Night, count_runs, night_sentence
-from profiler.record.units import format_duration, format_memory, format_percent, format_usd
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_percent,
+    format_usd,
+)
 from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
@@ -54,8 +60,17 @@ def summarize(
     ]
     sentence = night_sentence(night, counts, runs.cost)
     if not runs.families:
-        sentence = f"{night.title}: no run has left a report."
-    if not runs.reports:
+        known = "is known" if runs.missing_shards else "has left a report"
+        sentence = f"{night.title}: no run {known}."
+    if runs.missing_shards:
+        shards = format_count(runs.missing_shards, "shard")
+        lines.append(
+            SummaryLine(
+                text=f"{shards} of the search cluster did not answer, so runs are missing here: "
+                "check the health of its indices"
+            )
+        )
+    elif not runs.reports:
         command = command_line("doctor", "--deployed", place.stack, region=place.region)
         lines.append(
             SummaryLine(

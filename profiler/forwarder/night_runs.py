@@ -21,6 +21,7 @@ from profiler.core.json_fields import (
     number,
     text,
 )
+from profiler.core.search_shards import missing_shards
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
@@ -69,13 +70,14 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     """The runs of a night by outcome and family, the newest family first.
 
     ``costs`` are those of the families with a known cost. ``reports`` is the number of runs with a
-    report, None if it is unknown.
+    report, None if it is unknown. Runs in the ``missing_shards`` of the cluster are not among them.
     """
 
     counts: Mapping[str, Mapping[str, int]]
     failed: tuple[FailedRun, ...] = ()
     costs: Mapping[str, NightCost] = {}
     reports: int | None = None
+    missing_shards: int = 0
 
     @property
     def cost(self) -> NightCost | None:
@@ -159,7 +161,8 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         in_night = {"bool": {"should": [_within("event.start", night), did_not_start]}}
         body = {"size": 0, "aggs": {"outcomes": _runs_by_outcome()}}
         response = self._search("reports", body, in_night)
-        return _night_runs(mapping(field_at(response, "aggregations.outcomes.buckets")))
+        runs = _night_runs(mapping(field_at(response, "aggregations.outcomes.buckets")))
+        return replace(runs, missing_shards=missing_shards(response))
 
     def missed(self, night: Night) -> tuple[MissedTime, ...]:
         """The due times that were missed, and whose task did not come late."""

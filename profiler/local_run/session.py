@@ -12,7 +12,7 @@ from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.command_reader import UnrelatedChildren
-from profiler.local_run.command_supervisor import Supervisor
+from profiler.local_run.command_supervisor import Supervisor, become_subreaper
 from profiler.local_run.local_notices import LocalNotices, network_of
 from profiler.local_run.local_record import RunIdentity, read_sizes
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
@@ -28,6 +28,7 @@ _FIRST_WRITE_NS = NS_PER_SECOND // 10
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     """Run the prepared command to its end."""
+    become_subreaper()
     started = prepared.execute()
     identity = RunIdentity(
         task_id=prepared.run_id,

@@ -252,6 +252,7 @@ def size_rows(
                 "onlyFailures": not evidence.outcomes.has_success or None,
                 "resize": resize,
                 "risk": advice.risk,
+                "spot": evidence.usage.on_spot or None,
                 "runsPerMonth": finite_number(runs_per_month(evidence)),
                 "sizes": sizes,
             }

@@ -130,6 +130,13 @@ class Advice(Struct, frozen=True, kw_only=True):
         return usd_per_run * self.month.runs
 
     @property
+    def mark(self) -> str:
+        """The mark of amounts a month: they are an estimate, or the least that Spot costs."""
+        if self.has_estimated_month or self.evidence.usage.on_spot:
+            return APPROXIMATELY
+        return ""
+
+    @property
     def has_estimated_month(self) -> bool:
         return self.month is not None and self.month.is_estimate
 
@@ -145,8 +152,7 @@ class Advice(Struct, frozen=True, kw_only=True):
             return None
         text = f"the recommended size saves {format_percent(saving_percent)}"
         if usd is not None:
-            mark = APPROXIMATELY if self.has_estimated_month else ""
-            text += f", {mark}{format_usd(usd)} a month"
+            text += f", {self.mark}{format_usd(usd)} a month"
         return text
 
 

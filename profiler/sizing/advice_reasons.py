@@ -8,7 +8,6 @@ from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
@@ -23,7 +22,7 @@ from profiler.record.units import (
 )
 from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
+from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, MIN_SAMPLES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.runs_a_month import Month, MonthBasis
 from profiler.sizing.trend import Growth, growth
@@ -242,14 +241,14 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
     if saved_usd is None:
         yield f"{change}{duration}."
         return
-    at_least = "at least " if is_on_spot(evidence.latest.cost) else ""
+    at_least = "at least " if evidence.usage.on_spot else ""
     yield (
         f"{change}: {at_least}{format_usd(abs(saved_usd))} a "
-        f"run{_monthly(abs(saved_usd), month)}{duration}."
+        f"run{_monthly(abs(saved_usd), month, at_least)}{duration}."
     )
 
 
-def _monthly(usd_per_run: float, month: Month | None) -> str:
+def _monthly(usd_per_run: float, month: Month | None, at_least: str = "") -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
@@ -257,8 +256,8 @@ def _monthly(usd_per_run: float, month: Month | None) -> str:
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
     money = format_usd(usd_per_run * month.runs)
     if month.basis == "measured":
-        return f", about {money} a month at {count}"
-    return f", {APPROXIMATELY}{money} a month at {count}{_MONTH_BASES[month.basis]}"
+        return f", {at_least or 'about '}{money} a month at {count}"
+    return f", {APPROXIMATELY}{at_least}{money} a month at {count}{_MONTH_BASES[month.basis]}"
 
 
 def _price_on_fargate(
@@ -343,10 +342,10 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     )
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
-        yield (
-            f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too "
-            "little."
-        )
+        why = "would be too little"
+        if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
+            why = "is less than now"  # what is needed is not known
+        yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
         yield (
@@ -478,7 +477,12 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
             f"included, so the memory has a margin of {choice.policy.memory_margin_percent:g} %."
         )
-    if evidence.precision.is_too_short:
+    if evidence.precision.is_too_short and not evidence.precision.is_by_minute:
+        yield (
+            f"No run has {MIN_SAMPLES} samples of its memory or a peak by the kernel: less memory "
+            "than now is not recommended."
+        )
+    elif evidence.precision.is_too_short:
         yield (
             f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: "
             "less memory than now is not recommended."

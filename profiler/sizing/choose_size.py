@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import Number, SlowdownBounds, TaskSize
-from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import vcpu_limit
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
@@ -161,7 +160,7 @@ def _decide(
         size = _reservation(evidence, need)
         return SizeDecision(current=current, size=size, is_fargate=False, policy=policy, need=need)
     known_prices = prices(
-        task.region, task.cpu_architecture, price_overrides, on_spot=is_on_spot(task.cost)
+        task.region, task.cpu_architecture, price_overrides, on_spot=evidence.usage.on_spot
     )
     what_if = WhatIf(
         evidence=evidence,

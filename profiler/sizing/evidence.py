@@ -24,6 +24,7 @@ from profiler.record.record_model import (
     is_sampled_each_minute,
     known_peak_source,
 )
+from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import memory_of, size_of
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.run_facts import (
@@ -35,13 +36,20 @@ from profiler.sizing.run_facts import (
     reached_size_mb,
     stats_period_ms,
 )
-from profiler.sizing.slowdown_factors import FACTOR_DIGITS, Factors, duration_factors
+from profiler.sizing.slowdown_factors import (
+    FACTOR_DIGITS,
+    Factors,
+    duration_factors,
+    with_saturated,
+)
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
 MAX_FINE_PERIOD_MS = 2000
 # A shorter run is too short for the means of minutes to show its memory peak.
 MIN_MINUTES = 10
+# As many readings, where the peak is not the kernel's.
+MIN_SAMPLES = 10
 
 
 class Outcomes(Struct, frozen=True, kw_only=True):
@@ -98,8 +106,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     """How busy were the tasks, and how much time is paid for?
 
     Saturation, CPU wait and ``durations_ms``, those of the successes in the order of time, are of
-    the runs at the current vCPU size; ``billed`` too, unless none had it. The window's time and
-    tasks include unmeasured runs.
+    the runs at the current vCPU size; ``billed`` too, unless none had it. ``on_spot``: one of these
+    was on Spot, so their price is the least. The window's time and tasks include unmeasured runs.
     """
 
     saturated_percent: float | None = None
@@ -109,6 +117,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     idle_gpu_hours: float | None = None
     has_gpus_of_others: bool = False
     billed: BilledTasks = ()
+    on_spot: bool = False
     durations_ms: tuple[float, ...] = ()
     has_run_at_current_vcpu: bool = True
     window_ns: int = 0
@@ -244,11 +253,13 @@ def evidence_of_runs(
         return None
     latest = with_size_of(runs[-1].record, window[-1].record)
     current_vcpu = size_of(latest).vcpu
+    needs = needs_of(window, current_vcpu)
+    slowdowns = with_saturated(needs.slowdowns, runs, current_vcpu)
     return Evidence(
         family=family,
         latest=latest,
         outcomes=outcomes_of(window),
-        needs=needs_of(window, current_vcpu),
+        needs=replace(needs, slowdowns=slowdowns),
         usage=usage_of(window, current_vcpu),
         precision=precision_of(runs),
         on_fargate=on_fargate,
@@ -326,6 +337,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
         idle_gpu_hours=mean_known(*(idle.gpu_hours for idle in idle_gpus)),
         has_gpus_of_others=any(record.gpu_scope == WHOLE_INSTANCE for record in records),
         billed=billed_tasks(records_now or records),
+        on_spot=any(is_on_spot(record.cost) for record in records_now or records),
         durations_ms=durations_ms,
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
@@ -391,6 +403,12 @@ def has_succeeded(record: Record) -> bool:
 
 
 def _is_too_short(record: Record) -> bool:
-    return (
-        is_sampled_each_minute(record) and (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
-    )
+    """Whether the memory of the run was read too rarely to show its peak.
+
+    On Fargate, the stats of a run of 19 s have one reading.
+    """
+    if is_sampled_each_minute(record):
+        return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
+    samples = None if record.sampling is None else record.sampling.samples
+    is_sampled = known_peak_source(record.metrics) == "sampled"
+    return is_sampled and samples is not None and samples < MIN_SAMPLES

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known_values
+from profiler.record.mention_limits import SATURATED_PERCENT
 from profiler.record.record_model import SlowdownBounds
+from profiler.record.task_needs import size_of, vcpu_limit
+from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.run_facts import RunFacts
 
 FACTOR_DIGITS = 3
@@ -52,6 +55,38 @@ def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
         if most > 1:
             factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)
     return factors
+
+
+def with_saturated(
+    factors: Factors | None, runs: Sequence[RunFacts], current_vcpu: float | None
+) -> Factors | None:
+    """The factors, also by runs that used all of fewer vCPUs than the current ones: with these,
+    such a run would take at least :func:`least_with_more` times as long.
+
+    Five runs at the current vCPU size show what it brings.
+    """
+    runs_now = sum(size_of(run.record).vcpu == current_vcpu for run in runs)
+    if factors is None or current_vcpu is None or runs_now >= MIN_RUNS:
+        return factors
+    smaller = dict.fromkeys(smaller_vcpus(current_vcpu), SAME_DURATION)
+    for run in runs:
+        vcpu = vcpu_limit(run.record)
+        percent = run.record.metrics.vcpu_saturated_percent or 0
+        if run.slowdown is None or vcpu is None or vcpu >= current_vcpu:
+            continue
+        if percent >= SATURATED_PERCENT:
+            least = least_with_more(percent / 100, vcpu, current_vcpu)
+            now = {current_vcpu: SlowdownBounds(min=least, max=1)}
+            slowdown = {**smaller, **run.slowdown, **now}
+            factors = larger_factors(factors, factors_of_run(slowdown, current_vcpu))
+    return factors
+
+
+def least_with_more(saturated_share: float, vcpu: float, more_vcpu: float) -> float:
+    """The lower bound of how long a run takes with more vCPUs: its saturated time is shorter in
+    proportion to the sizes.
+    """
+    return 1 - min(saturated_share, 1) * (1 - vcpu / more_vcpu)
 
 
 def larger_factors(factors: Factors, others: Factors) -> Factors:

@@ -12,7 +12,7 @@ from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 from profiler.sizing.runs_a_month import Month, measured_month
-from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
+from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
@@ -169,9 +169,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
                 saturated = (evidence.usage.saturated_percent or 0) / 100
             else:
                 saturated = 0
-            return SlowdownBounds(
-                min=round(1 - saturated * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1
-            )
+            least = least_with_more(saturated, seen_vcpu, vcpu)
+            return SlowdownBounds(min=round(least, FACTOR_DIGITS), max=1)
         if current_vcpu is not None and vcpu >= current_vcpu:
             return SAME_DURATION
         if not evidence.needs.has_cpu or (

@@ -142,6 +142,7 @@ const ADVICE = {
 test("advice says what a change saves, or why there is none", () => {
   assert.equal(monthlySaving(ADVICE), 10);
   assert.equal(adviceText(ADVICE), "saves 50 %, $10.00 a month");
+  assert.equal(adviceText({ ...ADVICE, spot: true }), "saves 50 %, ≥ $10.00 a month");
   assert.equal(adviceText({ ...ADVICE, changes: false }), "more is needed");
   assert.equal(adviceText({ changes: false, risk: "1 run ran out of memory" }), "1 run ran out of memory");
   assert.equal(adviceText({ changes: false }), "–");

@@ -111,6 +111,13 @@ def call(server: SearchServer, method: str, path: str, body: object = None) -> A
     return answer.json()
 
 
+def index_without_a_node(server: SearchServer) -> None:
+    """An index of reports whose only shard has no place."""
+    nowhere = {"index.routing.allocation.require._name": "none", "index.number_of_replicas": 0}
+    path = "task-reports-2020.01?wait_for_active_shards=0&timeout=1s"
+    call(server, "PUT", path, {"settings": nowhere})
+
+
 def confirm(server: SearchServer, *task_ids: str) -> None:
     """Set in the documents of these runs what the events of their tasks would set."""
     found = search(server, query={"terms": {"task.id": task_ids}})["hits"]["hits"]

@@ -18,7 +18,16 @@ from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import OUT_OF_MEMORY, Night, last_night
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, confirm, event, report, search
+from tests.search.forwarding import (
+    Context,
+    Forward,
+    call,
+    confirm,
+    event,
+    index_without_a_node,
+    report,
+    search,
+)
 from tests.shown_runs import missed_notice
 from tests.values import present
 from tools.search_server import SearchServer
@@ -169,6 +178,15 @@ def test_a_due_time_is_missed_unless_its_task_came_late(
     (missed,) = cluster_night().missed(night())
     assert missed.family == "load"
     assert missed.message == "load is missed"
+
+
+def test_the_shards_of_an_index_without_a_node_are_counted(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    forward(event(run_at("a1", night().start_ns)), Context())
+    assert cluster_night().runs(night()).missing_shards == 0
+    index_without_a_node(search_server)
+    assert cluster_night().runs(night()).missing_shards == 1
 
 
 def test_a_cluster_without_an_index_has_an_empty_night(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import handler
 from kibana.build import DRAWINGS, PANELS
-from kibana.dashboard_model import Panel, cases_id, numbered_metrics, terms_id, time_id
+from kibana.dashboard_model import Json, Panel, cases_id, numbered_metrics, terms_id, time_id
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
@@ -488,6 +488,55 @@ def test_cost_and_waste(filled: SearchServer) -> None:
     assert day["date"] == "2026-03-01"
     assert day["usd"] == close(usd(171 + 621 + 60 + 921 + 621 + 721 + 323))
     assert day["usd"] - day["useful"] == close(usd(621) / 2 + usd(621) * 0.451)
+
+
+def newest(*documents: Json) -> Json:
+    """The answer of an aggregation to the newest document, if there is one."""
+    hits = [{"_source": document} for document in documents]
+    return {"doc_count": len(hits), "newest": {"hits": {"hits": hits}}}
+
+
+def families_with_a_saving(advised: Json, latest: Json) -> list[str]:
+    """The families of the drawing, of one whose newest run has another size than the advised."""
+    advice = {"saving_usd_per_month": 3.5, "vcpu": 1, "memory_mb": 2048}
+    family = {
+        "key": "nightly",
+        "advice": newest({"recommendation": advice, "task": {"size": advised}}),
+        "sized": newest({"task": {"size": latest}}),
+        **{name: {"value": 10} for name in ("peak", "cpu", "cost")},
+    }
+    answers = {"families": {"aggregations": {"family": {"buckets": [family]}}}}
+    rows = evaluate(DRAWING["savings-by-family"], answers, VERSIONS[0])["data"]["families"]
+    return [row["key"] for row in rows]
+
+
+def test_advice_about_a_size_that_the_family_no_longer_has_is_not_drawn() -> None:
+    large = {"vcpu": 2, "memory_mb": 4096}
+    assert families_with_a_saving(large, large) == ["nightly"]
+    assert families_with_a_saving(large, {"vcpu": 1, "memory_mb": 4096}) == []
+    assert families_with_a_saving(large, {"vcpu": 2, "memory_mb": 5120}) == []
+
+
+@pytest.mark.parametrize(
+    ("advice", "shown"),
+    [({"memory_mb": 2048}, "2 GB"), ({"vcpu": 0.5}, "0.5 vCPU"), ({"saving_percent": 0}, "-")],
+)
+def test_a_part_of_the_recommended_size_that_is_unknown_is_left_out(
+    advice: Json, shown: str
+) -> None:
+    """A task on EC2 that was killed before its CPU was measured has no recommended vCPU."""
+    document = {
+        "event": {"start": "2026-03-01T10:00:00.000Z"},
+        "task": {"id": "a", "family": "nightly", "status": "failure"},
+        "container": {"name": "batch"},
+        "usage": {"memory": {"percent": {"avg": 5}, "used_mb": {"avg": 5}}},
+        "recommendation": advice,
+    }
+    run = {"report": newest(document), "checkpoint": {**newest(), "at": {"buckets": []}}}
+    answers = {"run": {"aggregations": {"run": {"buckets": [run]}}}}
+    texts = evaluate(DRAWING["run-curves"], answers, VERSIONS[0])["texts"]
+    assert shown in texts
+    assert not [text for text in texts if "NaN" in text or "undefined" in text]
 
 
 def test_what_a_resize_has_saved(filled: SearchServer) -> None:

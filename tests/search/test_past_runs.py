@@ -27,7 +27,7 @@ from tests.command_line import run_here
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report
 from tests.search.conftest import TWO_SERVERS
-from tests.search.forwarding import Context, Forward, call, event, search
+from tests.search.forwarding import Context, Forward, call, event, index_without_a_node, search
 from tests.shown_runs import missed_notice
 from tests.values import present
 from tools.search_server import SearchServer
@@ -301,6 +301,15 @@ def test_runs_without_a_record_get_a_partial_line(
     assert source.notes == (
         "the indices task-reports-*: 1 record could not be read, so numbers are missing.",
     )
+
+
+def test_an_index_without_a_node_is_said(forward: Forward, search_server: SearchServer) -> None:
+    indexed(forward, search_server, RUNS)
+    index_without_a_node(search_server)
+    source = source_of(search_server)
+    assert len(list(source.runs(RunFilter(reads_checkpoints=True)))) > 1
+    assert source.notes[-1].startswith("the indices task-reports-*: 1 shard of the search cluster")
+    assert source.unread_sources == (source.place,)
 
 
 def test_runs_of_several_search_pages_are_listed(

@@ -169,12 +169,8 @@ class _Runner:
                 break
 
     def _make_session(self) -> "RunSession":
-        # See the module's docstring.
-        from profiler.cli.wiring.build_session import RunSession
-        from profiler.local_run.command_supervisor import become_subreaper
+        from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
 
-        # Its import is cheaper before the fork.
-        become_subreaper()
         return RunSession(self._options, self._labels, self._clock, self._notes)
 
     def _check_budgets(self) -> int:

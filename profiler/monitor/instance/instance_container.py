@@ -49,6 +49,10 @@ _NEXT: Mapping[tuple[Phase, Seen], Phase] = {
 # The agent's own container uses next to nothing.
 _PAUSE = "~internal~"
 _CPU_UNITS = 1024  # of a vCPU
+_BLOCK_BYTES = ("block_read_bytes", "block_write_bytes")
+_NETWORK_BYTES = ("network_rx_bytes", "network_tx_bytes")
+# The network of the agent's pause container (awsvpc) lasts longer than an attempt.
+_NETWORK_OF_TASK = "container:"
 # The bytes that a process's network namespace has received and sent; None if they are not visible.
 ReadNetwork = Callable[[int], tuple[int, int] | None]
 
@@ -68,8 +72,8 @@ class InstanceContainer(Struct, eq=False):
 
     ``earlier_starts_ns`` are those of the attempts before it was inspected for the first time,
     ``start_seen_ns`` is that of the last start event (wall clock), some ms after the start itself.
-    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones, which
-    have read and written ``base_read_bytes`` and ``base_write_bytes``.
+    ``cpu_ns`` is the CPU time of all its attempts, ``base_cpu_ns`` that of the earlier ones, and
+    ``base_bytes`` are their bytes by the field of a sample.
     ``died`` is the event of its end, which was seen at ``died_ns`` (monotonic), ``at_end`` the
     task's group at ``at_end_ns`` (wall clock). Then ``cpu_ns`` is the group's less that of the
     ``counted`` containers, None if that of one of them was unknown. ``task_mark_bytes`` is that
@@ -86,8 +90,7 @@ class InstanceContainer(Struct, eq=False):
     start_seen_ns: int | None = None
     cpu_ns: int | None = None
     base_cpu_ns: int = 0
-    base_read_bytes: int | None = None
-    base_write_bytes: int | None = None
+    base_bytes: Mapping[str, int | None] = {}
     died_ns: int = 0
     died: ContainerEvent | None = None
     at_end: GroupReading = GroupReading()
@@ -169,12 +172,6 @@ class InstanceContainer(Struct, eq=False):
             return None if sample.is_gone else sample
         if self.base_cpu_ns and sample.cpu_ns is not None:
             sample = replace(sample, cpu_ns=sample.cpu_ns + self.base_cpu_ns)
-        if self.base_read_bytes is not None or self.base_write_bytes is not None:
-            sample = replace(
-                sample,
-                block_read_bytes=sum_known(self.base_read_bytes, sample.block_read_bytes),
-                block_write_bytes=sum_known(self.base_write_bytes, sample.block_write_bytes),
-            )
         if self.inspected.network_mode != "host":
             network = read_network(self.inspected.pid or 0)
             if network is not None:
@@ -182,6 +179,11 @@ class InstanceContainer(Struct, eq=False):
                 sample = replace(
                     sample, network_rx_bytes=received_bytes, network_tx_bytes=sent_bytes
                 )
+        if self.base_bytes:
+            totals = {}
+            for name, base_bytes in self.base_bytes.items():
+                totals[name] = sum_known(base_bytes, getattr(sample, name))
+            sample = replace(sample, **totals)
         self.last = sample
         self.cpu_ns = sample.cpu_ns
         return sample
@@ -198,9 +200,11 @@ class InstanceContainer(Struct, eq=False):
         """Another attempt has begun, whose group counts from 0."""
         self.see("started")
         self.base_cpu_ns = self.cpu_ns or 0
+        counted = list(_BLOCK_BYTES)
+        if not (self.inspected.network_mode or "").startswith(_NETWORK_OF_TASK):
+            counted += _NETWORK_BYTES
         if self.last is not None:
-            self.base_read_bytes = self.last.block_read_bytes
-            self.base_write_bytes = self.last.block_write_bytes
+            self.base_bytes = {name: getattr(self.last, name) for name in counted}
         self.died = None
         self.stop_signals = StopSignals()
 

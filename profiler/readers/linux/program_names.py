@@ -10,7 +10,6 @@ import re
 
 from profiler.readers.linux import proc
 from profiler.readers.linux.interpreters import is_interpreter
-from profiler.readers.linux.script_names import name_with_script
 
 _MAX_COMM_BYTES = 15
 _DELETED = " (deleted)"
@@ -25,6 +24,8 @@ def read_name(process_folder: str, comm: str) -> str:
     name = read_program_name(process_folder, comm)
     if not is_interpreter(name):
         return name
+    from profiler.readers.linux.script_names import name_with_script  # most programs are none
+
     return name_with_script(name, proc.read_arguments(process_folder))
 
 

@@ -56,6 +56,9 @@ COMPARED_METRICS = (
 )
 
 
+_BYTES = (READ, WRITTEN)
+
+
 class MetricChange(Struct, frozen=True, kw_only=True):
     """The change of a metric between two sets.
 
@@ -85,7 +88,11 @@ def compare_metrics(
         values_a = known_values(map(metric.read, a))
         values_b = known_values(map(metric.read, b))
         change = median_change(values_a, values_b)
-        if metric.row is COST and are_costs_apart((*a, *b)):
+        if metric.row is COST:
+            is_known = not are_costs_apart((*a, *b))
+        else:
+            is_known = metric.row not in _BYTES or _is_proven(change, metric, a, b)
+        if not is_known:
             change = MedianChange(a=change.a, b=change.b, verdict=NOT_COMPARABLE)
         changes.append(
             MetricChange(
@@ -104,6 +111,25 @@ def are_costs_apart(records: Sequence[Record]) -> bool:
     """Whether the costs of some of the runs are the least on Spot, and those of others are not."""
     costs = known_values(record.cost for record in records)
     return len({is_on_spot(cost) for cost in costs if cost.usd is not None}) > 1
+
+
+def _is_proven(
+    change: MedianChange, metric: ComparedMetric, a: Sequence[Record], b: Sequence[Record]
+) -> bool:
+    """Whether a verdict holds although the median of one set alone is a lower bound, which proves
+    only that this set has more.
+    """
+    is_least_a = _is_median_least(metric, a)
+    is_least_b = _is_median_least(metric, b)
+    if is_least_a == is_least_b or change.verdict == "too few runs":
+        return True
+    return change.verdict == ("less" if is_least_a else "more")
+
+
+def _is_median_least(metric: ComparedMetric, records: Sequence[Record]) -> bool:
+    """Whether at least half of the values are lower bounds."""
+    marks = [bound_of(metric.row, record) for record in records if metric.read(record) is not None]
+    return 2 * marks.count(AT_LEAST) >= max(len(marks), 1)
 
 
 def _bound_of_any(metric: ComparedMetric, records: Sequence[Record]) -> Bound:

@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.impossible_values import decode_leniently, without_impossible
+from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
@@ -34,7 +36,6 @@ _IDENTITY: Mapping[str, str] = {
     "container_id": "container.id",
     "image": "container.image.name",
 }
-_EMPTY: Mapping[str, Any] = {}
 _TYPES: Mapping[str, type] = {"keyword": str, "date": str, "boolean": bool, "long": int}
 # The index accepts a value of another type and ignores it.
 _TASK_TYPES = {
@@ -72,7 +73,7 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
         line=line,
         event=event,
         is_confirmed=is_confirmed,
-        container_ids=_texts(source.get("task", _EMPTY).get("runtime_ids")),
+        container_ids=_texts(_at(source, "task.runtime_ids")),
     )
 
 
@@ -88,7 +89,7 @@ def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
         return decode(text), text.encode()
     with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
         record = decode_leniently(Record, text)
-        dataset = source.get("event", _EMPTY).get("dataset")
+        dataset = _at(source, "event.dataset")
         report = Report(
             time=_time(source),
             type=CHECKPOINT if dataset == CHECKPOINT else "task.report",
@@ -103,7 +104,7 @@ def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
     """The document's fields of the task by their names; without values of another type, which the
     index ignores.
     """
-    fields: Mapping[str, Any] = source.get("task", _EMPTY)
+    fields = mapping(source.get("task"))
     return {
         name: value
         for name, value in fields.items()
@@ -145,7 +146,7 @@ def _with_times(record: Record, source: Mapping[str, Any]) -> Record:
     """A report's record with the start and end in its document, where they differ: within the
     task's life.
     """
-    times = source.get("event", _EMPTY)
+    times = mapping(source.get("event"))
     return replace(
         record,
         started_at=_corrected_time(record.started_at, times.get("start")),
@@ -165,14 +166,10 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
 
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
-    metrics = record.metrics
-    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
-    if duration_ms is not None:
-        metrics = replace(metrics, duration_ms=duration_ms)
+    duration_ms = as_number(number(_at(source, "usage.duration_ms")))
     return replace(
-        record,
-        finished_at=source.get("event", _EMPTY).get("end") or record.finished_at,
-        metrics=metrics,
+        with_whole_duration(record, duration_ms),
+        finished_at=text(_at(source, "event.end")) or record.finished_at,
     )
 
 

@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 from profiler.core.bounded_batches import batches
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings
+from profiler.core.search_shards import missing_shards
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -53,7 +55,7 @@ _NO_API = frozenset({200, 404, 405})
 
 def _reason(body: Mapping[str, Any]) -> str:
     match body.get("error"):
-        case {"root_cause": [{"reason": reason}, *_]}:
+        case {"root_cause": [{"reason": reason}, *_]} | {"reason": str(reason)}:
             return str(reason)
         case error:
             return str(error or "no reason given")
@@ -73,6 +75,7 @@ class IndexedRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
+        self._missing_shards = 0  # the most of one search
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
 
@@ -94,7 +97,17 @@ class IndexedRuns(RunSource):
                 f"{self.place}: {format_count(self.read_one_by_one, 'document')} had to be read "
                 "one by one: an older forwarder wrote them, or the task's size or end is unknown."
             )
+        if self._missing_shards:
+            notes.append(
+                f"{self.place}: {format_count(self._missing_shards, 'shard')} of the search "
+                "cluster did not answer, so runs are missing: check the health of its indices."
+            )
         return tuple(notes)
+
+    @property
+    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``notes``
+        """All, if a part of the indices did not answer."""
+        return (self.place,) if self._missing_shards else ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         is_found = False
@@ -162,7 +175,7 @@ class IndexedRuns(RunSource):
             *filter_conditions(selection, _DUE),
         ]
         hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
-        lines = [str(hit.get("_source", _EMPTY).get("record")) for hit in hits]
+        lines = [str(mapping(hit.get("_source")).get("record")) for hit in hits]
         return select_notices(read_notices(lines), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
@@ -180,7 +193,7 @@ class IndexedRuns(RunSource):
             self._is_cut = True
         reports: list[Report] = []
         for hit in hits:
-            source = hit.get("_source", _EMPTY)
+            source = mapping(hit.get("_source"))
             read = report_in(source)
             if read is None:
                 self._note_unreadable(source)
@@ -221,8 +234,7 @@ class IndexedRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        hits: _Hits = self.post(kind, body)["hits"]["hits"]
-        return hits
+        return list(mappings(self.post(kind, body)["hits"]["hits"]))
 
     def post(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any.
@@ -236,6 +248,7 @@ class IndexedRuns(RunSource):
         body = response.body if isinstance(response.body, dict) else {}
         match body:
             case {"hits": {"hits": [*_]}} if response.ok:
+                self._missing_shards = max(self._missing_shards, missing_shards(body))
                 return body
         if response.body is None and response.status in _NO_API:
             raise TaskProfilerError(
@@ -250,7 +263,7 @@ class IndexedRuns(RunSource):
 
     def run_of(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document that a search found."""
-        source = hit.get("_source", _EMPTY)
+        source = mapping(hit.get("_source"))
         run = run_in(source)
         if run.line is None:
             self._note_unreadable(source)

@@ -354,6 +354,28 @@ def test_the_least_that_spot_costs_is_marked_and_has_no_change_from_a_price(cli:
     assert re.search(r"cost +≥ \$0\.12 +≥ \$0\.12 +\+0\.0 %", both)
 
 
+def at_least(runs: Iterable[Report]) -> list[Report]:
+    """The runs, whose bytes were not read to the end."""
+    covered = Sampling(sources=("task-metadata",), cpu_covered_percent=50)
+    return [replace(one, record=replace(one.record, sampling=covered)) for one in runs]
+
+
+def test_more_bytes_than_a_lower_bound_are_not_proven_to_be_more(cli: Cli) -> None:
+    words = ("compare", *BOTH, "--metric", "blockReadBytes", "--fail-above", "10", "--from")
+    few = nights("1", 400, block_read_bytes=4 << 20)
+    found = cli(*words, kept(at_least(few), nights("2", 400, block_read_bytes=8 << 20)))
+    assert re.search(r"read +≥4 MB +8 MB +- +- +not comparable\n", found.out)
+    assert "It is unknown whether B is above A by more than 10 %: read" in found.err
+    assert found.code == 0
+
+
+def test_a_lower_bound_that_is_more_is_more(cli: Cli) -> None:
+    few = nights("1", 400, block_read_bytes=4 << 20)
+    many = at_least(nights("2", 400, block_read_bytes=8 << 20))
+    found = cli("compare", *BOTH, "--metric", "blockReadBytes", "--from", kept(few, many))
+    assert re.search(r"read +4 MB +≥8 MB +\+100.0 % .* more\n", found.out)
+
+
 def test_peaks_of_different_sources_are_compared_with_a_note(cli: Cli) -> None:
     found = cli(
         "compare",

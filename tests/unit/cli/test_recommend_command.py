@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.record_model import GpuIdle, Report
+from profiler.record.record_model import Cost, GpuIdle, Report
 from tests.runs import lines, report, slowdown
 from tests.unit.cli.conftest import Cli
 
@@ -240,6 +240,16 @@ def test_the_saving_of_a_month_sorts_the_families(cli: Cli) -> None:
     assert first["family"] == "nightly"
     assert first["usdPerMonth"] == 25.04
     assert first["savingUsdPerMonth"] == 18.78
+
+
+def test_the_least_that_spot_costs_is_marked(cli: Cli) -> None:
+    cost = Cost(usd=0.1, price_basis="at least, on FARGATE_SPOT: 30% of the on-demand price")
+    source = kept([report(number, cost=cost) for number in range(6)])
+    found = cli("recommend", "--from", source, "--sizes", "--check")
+    assert re.search(r"nightly +6 .* 75 % +≈ \$0\.056\n", found.out)
+    assert re.search(r"0\.25 vCPU, 512 MB +1 +≈ \$0\.00062 +≈ \$0\.019 ", found.out)
+    assert "≈ is an estimate: the least that Spot costs of 1 family." in found.out
+    assert "saves 75 %, ≈ $0.056 a month." in found.err
 
 
 def test_an_estimate_of_the_month_is_no_saving_of_a_minimum(cli: Cli) -> None:

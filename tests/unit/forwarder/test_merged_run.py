@@ -28,9 +28,11 @@ from profiler.forwarder.run_event import (
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stop_causes import determine_outcome
 from profiler.record.stopped_task import StoppedTask
+from profiler.runs.past_runs.search_documents import run_in
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
@@ -435,6 +437,26 @@ def test_the_event_removes_the_numbers_of_another_account() -> None:
     assert document["cloud"]["account"]["id"] == "111122223333"
     assert document["task"]["complete"] is False
     assert "memory" not in document.get("usage", {})
+
+
+def test_the_numbers_of_the_last_checkpoint_are_lower_bounds_of_the_ended_run() -> None:
+    """The monitor was killed half way: so are its mark of the kernel and its CPU time."""
+    stopped = task()
+    whole_ms = present(ended(stopped).duration_ms)
+    metrics = {
+        "durationMs": whole_ms / 2,
+        "cpuSeconds": 9.5,
+        "maxMemoryUsedMB": 500,
+        "memoryPeakSource": "kernel",
+    }
+    sampling = {"samples": 30, "cpuCoveredPercent": 98.0}
+    line = report("task.checkpoint", status="running", metrics=metrics, sampling=sampling)
+    (document, *_) = of_event(stopped, line)
+    for record in (ended(stopped, line).run.record, run_in(document.initial_fields).report.record):
+        assert record.metrics.duration_ms == whole_ms
+        assert record.metrics.memory_peak_source == "sampled"
+        assert present(record.sampling).cpu_covered_percent == 49.0
+        assert number_fact(CPU_TIME, record).text == "≥9.5 s"
 
 
 def test_an_unproven_checkpoint_replaces_none_of_the_tasks_own_stream() -> None:

@@ -172,6 +172,17 @@ def test_a_night_without_a_report_names_the_command_that_finds_the_reason(
         assert summary.sentence == "Last night (24 November): no run has left a report."
 
 
+def test_a_part_of_the_search_cluster_that_did_not_answer_is_said() -> None:
+    summary = summary_of(NightRuns(counts={}, reports=0, missing_shards=2))
+    assert summary.sentence == "Last night (24 November): no run is known."
+    (line,) = summary.lines
+    assert line.text == (
+        "2 shards of the search cluster did not answer, so runs are missing here: check the "
+        "health of its indices"
+    )
+    assert line.command is None
+
+
 def test_the_families_of_notify_families_alone_count() -> None:
     runs = NightRuns(
         counts={"failure": {"nightly-etl": 1, "web": 4}},

@@ -93,3 +93,14 @@ def test_a_ratio_has_an_axis_to_one_hundred_percent() -> None:
 
 def test_family_and_task_can_be_chosen() -> None:
     assert [variable.name for variable in VARIABLES] == ["family", "task"]
+
+
+def test_a_number_of_now_is_not_that_of_tasks_that_have_ended() -> None:
+    """Grafana shows the last known value of a range, however old it is."""
+    numbers = [panel for panel in PANELS if panel.kind == "stat"]
+    assert numbers
+    for panel in numbers:
+        for query in panel.queries:
+            is_of_range = "[$__range]" in query.expr
+            is_zero_without_tasks = query.expr.endswith(" or vector(0)")
+            assert is_of_range or is_zero_without_tasks or query.is_of_now, panel.title

@@ -24,6 +24,7 @@ from profiler.record.record_model import (
     NeuronCore,
     Recommendation,
     Report,
+    Sampling,
     SlowdownBounds,
     TaskSize,
     decode,
@@ -304,6 +305,35 @@ def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("samples", "source", "memory_mb"),
+    [(1, "sampled", 8192), (9, "sampled", 8192), (10, "sampled", 512), (1, "kernel", 512)],
+)
+def test_a_few_samples_do_not_prove_that_less_memory_is_enough(
+    samples: int, source: str, memory_mb: float
+) -> None:
+    """A run of 15 s on Fargate has one: 10 s after its start."""
+    runs = [
+        report(
+            number,
+            size=(2, 8192),
+            peak_mb=100,
+            metrics={"memory_peak_source": source},
+            sampling=Sampling(samples=samples),
+        )
+        for number in range(6)
+    ]
+    assert advice(runs).choice.size.memory_mb == memory_mb
+    assert ("No run has 10 samples of its memory" in reasons(*runs)) is (memory_mb == 8192)
+    assert "too little" not in reasons(*runs)
+
+
+def test_one_run_with_enough_samples_allows_less_memory() -> None:
+    short = [report(n, size=(2, 8192), peak_mb=900, sampling=Sampling(samples=1)) for n in (0, 1)]
+    long = report(2, size=(2, 8192), peak_mb=100)
+    assert advice([*short, long]).choice.size.memory_mb == 2048
+
+
 def on_spot(number: int) -> Report:
     run = billed(number, 3600)
     cost = cost_on("FARGATE_SPOT", cost_of(run.record, NONE))
@@ -322,6 +352,16 @@ def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     assert " %: at least $0." in saving
     own = PriceOverrides(vcpu_hour_usd=0.06)
     assert prices("us-east-1", "X86_64", own, on_spot=True) == prices("us-east-1", "X86_64", own)
+
+
+def test_a_family_that_is_partly_on_spot_has_the_least_price_whatever_its_last_run() -> None:
+    """A capacity provider strategy mixes both: which of them started the last run is chance."""
+    on_demand = [billed(number, 3600) for number in (0, 7)]
+    spot = [on_spot(number) for number in range(1, 7)]
+    for mixed in ([on_demand[0], *spot], [*spot, on_demand[1]]):
+        assert rows(mixed)[1, 2048].usd_per_run == present(spot[0].record.cost).usd
+        assert " %: at least $0." in reasons(*mixed)
+        assert ", at least $0." in reasons(*mixed)
 
 
 def test_a_task_with_several_reports_is_paid_once() -> None:

@@ -233,6 +233,27 @@ def test_reports_of_schema_1_0_need_their_p95() -> None:
     assert size([report(0, p95=0.25)]) == (0.25, 512)
 
 
+def saturated_runs(count: int) -> list[Report]:
+    """Runs at 1 vCPU, of which all was used for nine tenths of their time: with 4 vCPU they would
+    take 0.325 to 1 times as long.
+    """
+    slower = {"v0_5": (1.9, 1.9), "v0_25": (3.7, 3.7)}
+    return [measured(number, slower, saturated=90, size=(1, 2048)) for number in range(count)]
+
+
+@pytest.mark.parametrize(("runs_now", "vcpu"), [(1, 4), (4, 4), (5, 1)])
+def test_runs_that_used_all_of_fewer_vcpus_forbid_these_until_five_show_the_current_ones(
+    runs_now: int, vcpu: float
+) -> None:
+    runs = [measured(20 + number, size=(4, 8192)) for number in range(runs_now)]
+    assert size([*saturated_runs(10), *runs])[0] == vcpu
+
+
+def test_a_run_that_used_all_of_fewer_vcpus_would_take_longer_with_them_than_now() -> None:
+    found = rows([*saturated_runs(1), measured(1, size=(4, 8192))])[1, 2048].factor
+    assert found == SlowdownBounds(min=1, max=round(1 / 0.325, 3))
+
+
 def test_without_any_cpu_measurement_the_vcpu_size_stays() -> None:
     choice = advice([report(0, p95=None, metrics={"billed_duration_ms": None})]).choice
     assert {row.usd_per_run for row in choice.options} == {None}, "no duration, no cost"

@@ -2,10 +2,10 @@
 
 import { content } from "#page/content.js";
 import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
-import { asDuration, asTime, asUsd, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
+import { asDuration, asTime, escapeControls, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
-import { asCpuTime, costText, familyOf } from "#page/run_values.js";
+import { asCost, asCpuTime, costText, familyOf } from "#page/run_values.js";
 import { grouped, known, median, total } from "#page/statistics.js";
 import { isOnPaper } from "#page/theme.js";
 import { possibleSaving } from "#page/what_if_table.js";
@@ -61,7 +61,8 @@ export function drawTiles(runs) {
     ],
   ];
   if (costText(runs)) tiles.push(["Cost of these runs", costText(runs)]);
-  if (total(savings)) tiles.push(["Possible saving", asUsd(total(savings))]);
+  const spot = runs.some((run) => run.spot);
+  if (total(savings)) tiles.push(["Possible saving", asCost(total(savings), { spot })]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, outcome]) =>
       element(

@@ -2,9 +2,9 @@
 
 import { content } from "#page/content.js";
 import { element, table } from "#page/elements.js";
-import { asChange, asFactor, asTaskSize, asUsd, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { asChange, asFactor, asTaskSize, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
-import { familyOf, usdByTask } from "#page/run_values.js";
+import { asCost, familyOf, usdByTask } from "#page/run_values.js";
 import { total } from "#page/statistics.js";
 
 /** Returns the advice for a family; undefined without. */
@@ -27,7 +27,7 @@ export function possibleSaving(runs, advice) {
   return total(usdByTask(runs.filter((run) => isAtSize(run, advice.current)))) * (advice.savingPercent / 100);
 }
 
-const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
+const asMonth = (usd, advice) => `${asCost(Math.abs(usd), advice)} a month`;
 
 /** Returns what the advice means for these runs of the family: "saves 35 %, $4.10 a month". */
 export function adviceText(advice, runs) {
@@ -38,7 +38,7 @@ export function adviceText(advice, runs) {
   }
   if (advice.changes && isKnown(advice.savingPercent)) {
     const usd = monthlySaving(advice);
-    return `${asChange(advice.savingPercent)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
+    return `${asChange(advice.savingPercent)}${isKnown(usd) ? `, ${asMonth(usd, advice)}` : ""}`;
   }
   if (!advice.current) return advice.risk ?? UNKNOWN;
   if (advice.risk || !advice.changes) return "more is needed";
@@ -77,6 +77,7 @@ function whatIfTable(advice) {
     [isSize(advice.current, option) && "current", isSize(advice.recommended, option) && "recommended", whyNot(option)]
       .filter(Boolean)
       .join(", ");
+  const asMoney = (usd) => (isKnown(usd) ? asCost(usd, advice) : UNKNOWN);
   const hasMoney = advice.sizes.some((option) => isKnown(option.usdPerRun));
   return table(
     [
@@ -96,13 +97,13 @@ function whatIfTable(advice) {
       },
       ...(hasMoney
         ? [
-            { name: "Per run", className: "number", show: (option) => asUsd(option.usdPerRun) },
+            { name: "Per run", className: "number", show: (option) => asMoney(option.usdPerRun) },
             {
               name: "Per month",
               className: "number wide",
               show: (option) =>
                 isKnown(option.usdPerRun) && isKnown(advice.runsPerMonth)
-                  ? asUsd(option.usdPerRun * advice.runsPerMonth)
+                  ? asMoney(option.usdPerRun * advice.runsPerMonth)
                   : UNKNOWN,
             },
             {

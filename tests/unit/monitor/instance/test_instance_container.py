@@ -4,6 +4,7 @@ import re
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.monitor.instance import instance_container
 from profiler.monitor.instance.group_totals import UNKNOWN_SHARER, sharers_of
@@ -80,6 +81,21 @@ def test_the_bytes_of_an_attempt_are_added_to_those_of_the_attempts_before() -> 
         totals.append(taken.block_write_bytes)
         assert taken.block_read_bytes is None
     assert totals == [100, 250, 250]
+
+
+@pytest.mark.parametrize(("mode", "received"), [("bridge", 1700), ("container:0a1b", 900)])
+def test_the_network_of_an_attempt_begins_at_0_unless_it_is_the_tasks(
+    mode: str, received: int
+) -> None:
+    inspected = replace(FakeContainer().inspect(5), network_mode=mode)
+    container = InstanceContainer(inspected, group=WritingGroup(1))
+    container.read(0, lambda _pid: (800, 1))
+    container.end(0)
+    container.begin_again()
+    container.group = WritingGroup(1)
+    taken = container.read(1, lambda _pid: (900, 1))
+    assert isinstance(taken, ContainerSample)
+    assert taken.network_rx_bytes == received
 
 
 def test_a_container_without_an_id_or_an_inspection_is_an_unknown_sharer() -> None:
