@@ -1,5 +1,6 @@
 """Evaluates the drawings of the dashboards with the oldest and the newest Vega that draw them."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -17,11 +18,9 @@ from tests.prerequisites import skip_or_fail
 
 VERSIONS: Final = ("5.17.0", "6.2.0")
 """Of Kibana 7.10, and of OpenSearch Dashboards 3."""
+# Reads a specification a line, and answers each with a line.
 _EVALUATE: Final = """
-const [module, input] = [process.argv[1], JSON.parse(require('fs').readFileSync(0, 'utf8'))];
-import(module).then(async (loaded) => {
-  const vega = loaded.View ? loaded : loaded.default;
-  const warnings = [];
+function logging(warnings) {
   const logger = {
     level() { return logger; }, error(...args) { warnings.push(args.join(' ')); return logger; },
     warn(...args) {
@@ -30,8 +29,12 @@ import(module).then(async (loaded) => {
     },
     info() { return logger; }, debug() { return logger; },
   };
-  const view = new vega.View(vega.parse(input.spec), {
-    renderer: 'none', logger, tooltip: () => {},
+  return logger;
+}
+async function evaluated(vega, spec) {
+  const warnings = [];
+  const view = new vega.View(vega.parse(spec), {
+    renderer: 'none', logger: logging(warnings), tooltip: () => {},
   });
   await view.width(1000).height(500).runAsync();
   await view.resize().runAsync();  // the axes need a part of the size
@@ -45,8 +48,16 @@ import(module).then(async (loaded) => {
     for (const inner of item.axes || []) walk(inner);
   })(view.scenegraph().root);
   const data = {};
-  for (const {name} of input.spec.data) data[name] = view.data(name);
-  process.stdout.write(JSON.stringify({data, texts, warnings}));
+  for (const {name} of spec.data) data[name] = view.data(name);
+  const answer = JSON.stringify({data, texts, warnings});
+  view.finalize();
+  return answer;
+}
+import(process.argv[1]).then(async (loaded) => {
+  const vega = loaded.View ? loaded : loaded.default;
+  for await (const line of require('readline').createInterface({input: process.stdin})) {
+    process.stdout.write(await evaluated(vega, JSON.parse(line)) + '\\n');
+  }
 }).catch((error) => { console.error(error); process.exit(1); });
 """
 
@@ -71,18 +82,31 @@ def evaluate(drawing: Drawing, answers: Mapping[str, Json], version: str) -> dic
         if data["name"] in answers:
             del data["url"]
             data["values"] = answers[data["name"]]
-    finished = subprocess.run(
+    node = _evaluator(version)
+    assert node.stdin is not None
+    assert node.stdout is not None
+    node.stdin.write(json.dumps(spec) + "\n")
+    node.stdin.flush()
+    line = node.stdout.readline()
+    if not line:
+        _evaluator.cache_clear()
+    assert line, f"Node.js ended: its standard error says why {drawing.title} cannot be drawn"
+    result: dict[str, Any] = json.loads(line)
+    return result
+
+
+@cache
+def _evaluator(version: str) -> subprocess.Popen[str]:
+    """Node.js with Vega, until the end of this process: loading Vega costs more than a drawing."""
+    node = subprocess.Popen(
         ("node", "-e", _EVALUATE, str(_module(version))),
-        input=json.dumps({"spec": spec}),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=120,
         env={**os.environ, "TZ": "UTC"},
     )
-    assert finished.returncode == 0, finished.stderr
-    result: dict[str, Any] = json.loads(finished.stdout)
-    return result
+    atexit.register(node.communicate)  # it ends with its input
+    return node
 
 
 @cache

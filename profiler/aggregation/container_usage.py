@@ -90,6 +90,7 @@ class ContainerUsage:
         # counted yet.
         self._carried_ns: int | None = 0
         self._carried_cpu_ns = 0
+        self._cpu_received_ns: int | None = None
         self._epoch: str | None = None
         self.received_ns: int | None = None
         self.last_vcpu: float | None = None
@@ -135,7 +136,10 @@ class ContainerUsage:
         ``clock_shift_ns``: the amount by which the wall clock was set since the start until now;
         this ``read`` may be older.
         """
-        if sample.read_ns == self.last_read_ns and epoch == self._epoch:
+        is_repeated = sample.read_ns == self.last_read_ns or (
+            clock_shift_ns == self._clock_shift_ns and self._is_old(sample)
+        )
+        if is_repeated and epoch == self._epoch:
             self.duplicates += 1
             return False
         is_first = self.last_read_ns is None
@@ -150,18 +154,17 @@ class ContainerUsage:
             sample, received_ns, started_ns, attempt_started_ns, clock_shift_ns
         )
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
-            self._cpu_ns.restart()
-            for name, counter in self._counters.items():
-                if not (shares_network and name in _NETWORK):
-                    counter.restart()
-        sample = self._possible(sample, step_ns, is_new=is_new)
+            self._restart_counters(shares_network=shares_network)
+        reported_cpu_ns = sample.cpu_ns
+        sample = self._possible(sample, step_ns, received_ns, is_new=is_new)
+        if sample.cpu_ns is not None:
+            self._cpu_received_ns = received_ns
         self._add_cpu(sample, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self.steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
-        for name, counter in self._counters.items():
-            if (value := getattr(sample, name)) is not None:
-                counter.add(value)
+        if sample.cpu_ns == reported_cpu_ns:  # else the other counters are as wrong
+            self._add_counters(sample)
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
         self.last_sample = sample
@@ -215,8 +218,38 @@ class ContainerUsage:
             return True
         return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
 
+    def _restart_counters(self, *, shares_network: bool) -> None:
+        self._cpu_ns.restart()
+        for name, counter in self._counters.items():
+            if not (shares_network and name in _NETWORK):
+                counter.restart()
+
+    def _add_counters(self, sample: ContainerSample) -> None:
+        for name, counter in self._counters.items():
+            if (value := getattr(sample, name)) is not None:
+                counter.add(value)
+
+    def _is_old(self, sample: ContainerSample) -> bool:
+        """Whether the sample was read before the last one: its CPU time is lower, too."""
+        if self.last_read_ns is None or sample.cpu_ns is None:
+            return False
+        return sample.read_ns < self.last_read_ns and self._cpu_ns.is_below(sample.cpu_ns)
+
+    def _may_have_restarted(
+        self, cpu_ns: int, vcpu: float, step_ns: int | None, received_ns: int
+    ) -> bool:
+        """Whether the CPU time can be that of a counter that began at 0 after its last value.
+
+        The start of a container takes some, so 0 is none.
+        """
+        if step_ns is not None and self._carried_ns is not None:
+            since_ns = step_ns + self._carried_ns
+        else:
+            since_ns = received_ns - (self._cpu_received_ns or received_ns) + _MAX_STATS_PERIOD_NS
+        return 0 < cpu_ns <= vcpu * (since_ns + _NEW_CONTAINER_SLACK_NS)
+
     def _possible(
-        self, sample: ContainerSample, step_ns: int | None, *, is_new: bool
+        self, sample: ContainerSample, step_ns: int | None, received_ns: int, *, is_new: bool
     ) -> ContainerSample:
         """The sample without memory, or growth of the CPU time, that is beyond the whole
         machine.
@@ -228,7 +261,12 @@ class ContainerUsage:
             growth_ns = self._cpu_ns.growth(cpu_ns)
             if growth_ns is None:
                 growth_ns = cpu_ns if is_new and step_ns is not None else 0
-            if growth_ns > vcpu * ((step_ns or 0) + (self._carried_ns or 0) + _MAX_LATENESS_NS):
+            is_possible = growth_ns <= vcpu * (
+                (step_ns or 0) + (self._carried_ns or 0) + _MAX_LATENESS_NS
+            )
+            if is_possible and self._cpu_ns.is_below(cpu_ns):
+                is_possible = self._may_have_restarted(cpu_ns, vcpu, step_ns, received_ns)
+            if not is_possible:
                 self.impossible += 1
                 sample = replace(sample, cpu_ns=None)
         if memory_bytes is None:

@@ -202,10 +202,14 @@ class MonotonicCounter:
         growth = self.growth(value)
         if growth is not None:
             self.increase = growth + (self.increase or 0)
-            if value < (self._last or 0):
+            if self.is_below(value):
                 self.restart()
         self._last = value
         return growth
+
+    def is_below(self, value: int) -> bool:
+        """Whether the value is below the last one."""
+        return self._last is not None and value < self._last
 
     def growth(self, value: int) -> int | None:
         """The increase that :meth:`add` would return."""

@@ -10,6 +10,7 @@ import msgspec
 from profiler.cli.options import (
     PastRunsCommand,
     SourceOptions,
+    Text,
     completes,
     flag,
     gathered,
@@ -52,7 +53,11 @@ _COLUMNS = (
     epilog="Example: task-profiler history 'nightly-*' --status failure --last 5",
 )
 @click.argument(
-    "families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True, ids=True)
+    "families",
+    metavar="[FAMILY]...",
+    nargs=-1,
+    type=Text(),
+    shell_complete=completes(families=True, ids=True),
 )
 @source_options
 @last_option(1_000_000, 20, "Show the N newest runs.")

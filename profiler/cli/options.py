@@ -23,6 +23,27 @@ FROM_VARIABLE = "TASK_PROFILER_FROM"
 SOURCE_FAILED = "profiler.source_failed"  # in the meta of click's context
 
 
+class Text(click.types.StringParamType):
+    """A text that is not empty: an empty one comes from a shell's variable that is not set.
+
+    Without this, it is another meaning: no family, or each one.
+    """
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        text = str(super().convert(value, param, ctx))
+        if text.strip() or param is None:
+            return text
+        if isinstance(param, click.Argument):
+            name = param.make_metavar(ctx or click.get_current_context()).strip("[].")
+            raise UsageError(f"{name} is empty: give it a value or omit it.")
+        raise UsageError(f"{param.opts[-1]} is empty: give it a value or omit the option.")
+
+
 class WholeNumber(click.IntRange):
     """A whole number within limits, which help and errors state in words."""
 
@@ -136,12 +157,8 @@ def option(names: str, metavar: str, text: str, **more: Any) -> Decorator:  # no
 
     ``names`` are its spellings and perhaps its field. The help shows a default.
     """
-    return click.option(
-        *names.split(),
-        metavar=metavar or None,
-        help=text,
-        **{"show_default": "default" in more} | more,
-    )
+    usual: dict[str, Any] = {"type": Text(), "show_default": "default" in more}
+    return click.option(*names.split(), metavar=metavar or None, help=text, **(usual | more))
 
 
 def flag(names: str, text: str) -> Decorator:
@@ -192,8 +209,9 @@ def gathered(kind: type[Any], name: str) -> Decorator:
 
 yes_option = flag("--yes", "Carry out the plan.")
 aws_options = add_options(
-    option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
-    option("--profile", "NAME", "AWS profile (default: AWS_PROFILE)."),
+    # Empty ones are the defaults, as for the AWS CLI.
+    option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's).", type=str),
+    option("--profile", "NAME", "AWS profile (default: AWS_PROFILE).", type=str),
 )
 call_stacks_option = click.option(
     "--stacks",
@@ -355,7 +373,11 @@ from_option = repeatable(
 past_run_options = add_options(from_option, aws_options)
 # The implementation gathers them as SourceOptions.
 family_arguments = click.argument(
-    "families", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True)
+    "families",
+    metavar="[FAMILY]...",
+    nargs=-1,
+    type=Text(),
+    shell_complete=completes(families=True),
 )
 filter_options = add_options(
     flag("--services with_services", "Also services' tasks of insights:CLUSTER."),

@@ -91,8 +91,6 @@ def report(
 
     FAMILY can be a shell pattern; the default is all families.
     """
-    if not out:
-        raise UsageError("--output is empty: give it a file or omit the option.")
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()

@@ -26,6 +26,7 @@ from profiler.cli.options import (
     Number,
     PastRunsCommand,
     SourceOptions,
+    Text,
     WholeNumber,
     flag,
     gathered,
@@ -95,7 +96,7 @@ OutputFormat = Literal["text", "github", "json"]
 @click.command(
     "resize", cls=PastRunsCommand, epilog="Example: task-profiler taskdef resize --scheduled"
 )
-@click.argument("globs", metavar="[FAMILY]...", nargs=-1)
+@click.argument("globs", metavar="[FAMILY]...", nargs=-1, type=Text())
 @past_run_options
 @repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
 @flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")

@@ -179,9 +179,6 @@ def add_monitor(
     options = replace(
         options, region=region_of_environment(region), settings=parse_settings(settings)
     )
-    for name, value in (("--image", options.image), ("--log-group", options.log_group)):
-        if value is not None and not value.strip():
-            raise UsageError(f"{name} is empty: give it a value or omit the option.")
     if files:
         return _change_files(
             files,
@@ -292,7 +289,10 @@ def remove_monitor(
     "The log group of the batch's awslogs log driver (default: /ecs/CONTAINER).",
 )
 @option(
-    "--region", "REGION", "Region of the log group (default: AWS_REGION, else the deployment's)."
+    "--region",
+    "REGION",
+    "Region of the log group (default: AWS_REGION, else the deployment's).",
+    type=str,
 )
 @option(
     "--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default=DEFAULT_STREAM_PREFIX
@@ -302,14 +302,6 @@ def remove_monitor(
 @gathered(ContainerRequest, "request")
 def container(*, output_format: ContainerFormat, request: ContainerRequest) -> None:
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
-    required = {
-        "--container": request.container,
-        "--image": request.image,
-        "--stream-prefix": request.stream_prefix,
-    }
-    for name, value in required.items():
-        if not value.strip():
-            raise UsageError(f"{name} is empty: give it a value or omit the option.")
     complete = replace(
         request,
         log_group=request.log_group or f"/ecs/{request.container}",

@@ -22,6 +22,7 @@ from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, Watch
 from profiler.cli.options import (
     PastRunsCommand,
     SourceOptions,
+    Text,
     completes,
     flag,
     gathered,
@@ -96,7 +97,11 @@ _COLUMNS = (
     epilog="Example: task-profiler watch nightly-etl --from logs:/ecs/jobs",
 )
 @click.argument(
-    "name", metavar="[FAMILY|TASK]", required=False, shell_complete=completes(families=True)
+    "name",
+    metavar="[FAMILY|TASK]",
+    required=False,
+    type=Text(),
+    shell_complete=completes(families=True),
 )
 @past_run_options
 @option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")

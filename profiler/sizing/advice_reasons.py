@@ -342,10 +342,10 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     )
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
-        yield (
-            f"{name} allows at most {format_memory(largest_mb)} of memory, which would be too "
-            "little."
-        )
+        why = "would be too little"
+        if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
+            why = "is less than now"  # what is needed is not known
+        yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
         yield (

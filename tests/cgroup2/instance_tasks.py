@@ -117,6 +117,7 @@ class Instance:
         self._ids = {name: secrets.token_hex(16) for name in BATCHES}
         self._containers: dict[tuple[str, str], str] = {}  # by batch and name
         self._monitors: list[str] = []
+        self._stopped_by_agent: set[str] = set()
         self._start_monitor()
 
     def run_tasks(self) -> Mapping[str, Any]:
@@ -127,6 +128,7 @@ class Instance:
             self._start(*names[first : first + 4])
             self._finish(*names[first : first + 4])
         self._start(stopped)
+        self._stopped_by_agent.add(stopped)
         self._engine.command("stop", self._containers[stopped, "batch"])
         self._finish(stopped)
         return self._seen()
@@ -251,7 +253,9 @@ class Instance:
         return self._engine.command("run", *given, BASE_IMAGE, *command).strip()
 
     def _document(self, endpoint_id: str, path: str) -> dict[str, Any] | None:
-        """What the agent says of a task: it stops when its batch has ended."""
+        """What the agent says of a task: it stops when its batch has ended, or when the agent
+        stops it.
+        """
         name = next((name for name, one in self._ids.items() if one == endpoint_id), None)
         if name is None or path != "/task":
             return None
@@ -272,8 +276,9 @@ class Instance:
             "Revision": "1",
             "Containers": containers,
         }
-        status = "STOPPED" if containers[-1]["KnownStatus"] == "STOPPED" else "RUNNING"
-        return {**head, "DesiredStatus": status, "KnownStatus": status}
+        known = "STOPPED" if containers[-1]["KnownStatus"] == "STOPPED" else "RUNNING"
+        desired = "STOPPED" if name in self._stopped_by_agent else known
+        return {**head, "DesiredStatus": desired, "KnownStatus": known}
 
     def _state(self, name: str, container: str = "batch") -> Any:
         return self._engine.api.call(

@@ -86,9 +86,10 @@ def test_the_peak_is_the_kernels_mark_without_page_cache(results: Results, name:
     assert record.metrics.memory_peak_source == ("kernel" if is_mark else "sampled")
     cache_mb = 200 if name.startswith("file") else 0
     if is_mark:
-        assert max_used_mb(record) == pytest.approx(
-            seen["task"]["markBytes"] / 2**20 - cache_mb, abs=1
-        )
+        used_mb = seen["task"]["markBytes"] / 2**20 - cache_mb
+        # A group also has the pages of the programs' files that it was the first to read.
+        other_cache_mb = 8 if cache_mb else 0
+        assert used_mb - other_cache_mb - 1 <= max_used_mb(record) <= used_mb + 1
     if name.startswith("spike"):
         assert 200 <= max_used_mb(record) < 210
 

@@ -509,7 +509,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
             ("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"),
             "leave one out",
         ),
-        (("--name", "", "--delete"), "--name '' is not a stack's name"),
+        (("--name", "", "--delete"), "--name is empty: give it a value"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):

@@ -66,6 +66,7 @@ _NOBODY = 65534
 # not see the interpreter's files.
 AS_NOBODY = f"""
 import os
+import shlex  # only for a command that is a shell's text, as the tests' own are
 from profiler.cli import main, run_without_click
 command = {python(f"{READINGS}wait_for_readings(10)")!r}
 run_without_click(["--output", "/dev/null", "--interval", "0.02", "--", *command])

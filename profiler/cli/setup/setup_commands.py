@@ -383,6 +383,7 @@ def _dry_run(
     "--instance-monitor",
     "CLUSTER",
     "Monitor each EC2 instance of this ECS cluster.",
+    type=str,  # an empty one has an answer of its own
 )
 @flag("--no-instance-monitor", "Remove the instance monitor; its log group stays.")
 @repeatable("--parameter parameters", "NAME=VALUE", "Set a template parameter.")

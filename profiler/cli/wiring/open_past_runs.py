@@ -252,10 +252,6 @@ def price_overrides(on_fargate: str | None = None) -> PriceOverrides:
 
     Raises UsageError for what is not a Region.
     """
-    if on_fargate == "":
-        raise UsageError(
-            "--on-fargate is empty: name a Region, such as eu-west-1, or leave the option out."
-        )
     reader = SettingsReader(os.environ)
     prices = reader.prices() or PriceOverrides()
     if reader.problems:

@@ -130,6 +130,28 @@ def test_a_rate_beyond_the_machine_is_joined_with_the_next() -> None:
     assert present(feed.usage.run.vcpu.maximum) < 2
 
 
+@pytest.mark.parametrize("wrong", [0, 99.5], ids=["zero", "a little less"])
+def test_a_lower_cpu_time_without_a_restart_is_left_out(wrong: float) -> None:
+    """The counters go on in the next sample: nothing is counted twice."""
+    feed = Feed(machine=HOST)
+    for second in range(1, 101):
+        feed.add(second, cpu=second, network_rx_bytes=second * 1000)
+    feed.add(101, cpu=wrong, network_rx_bytes=0)
+    feed.add(102, cpu=102, network_rx_bytes=102_000)
+    assert feed.usage.cpu_seconds == 102
+    assert feed.usage.run.vcpu.maximum == pytest.approx(1)
+    assert feed.usage.traffic()["network_rx_bytes"] == 102_000
+    assert feed.usage.impossible == 1
+
+
+def test_a_sample_that_is_older_than_the_last_one_counts_for_nothing() -> None:
+    feed = Feed(machine=HOST).add(10, cpu=10).add(20, cpu=20)
+    feed.add(10, cpu=10, received=21).add(30, cpu=30)
+    assert feed.usage.cpu_seconds == 30
+    assert feed.usage.duplicates == 1
+    assert feed.usage.run.vcpu.maximum == pytest.approx(1)
+
+
 def test_a_total_above_the_integers_of_readers_is_absent() -> None:
     feed = Feed()
     for at, received in enumerate((2**63 - 1, 0, 1)):

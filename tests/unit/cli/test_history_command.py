@@ -96,7 +96,7 @@ def test_a_time_of_the_table_selects_its_run(tmp_path: Path, cli: Cli) -> None:
         (("b",), None),
         (("ab", "b"), None),
         (("b", "nobody"), "No run 'nobody'"),
-        (("b", ""), "No run ''"),
+        (("b", ""), "FAMILY is empty"),
         (("b", "a"), "several runs .* begin with 'a'"),
         (("b", "--status", "failure"), "--delete is for ids in the local history"),
     ],

@@ -325,6 +325,7 @@ def test_a_few_samples_do_not_prove_that_less_memory_is_enough(
     ]
     assert advice(runs).choice.size.memory_mb == memory_mb
     assert ("No run has 10 samples of its memory" in reasons(*runs)) is (memory_mb == 8192)
+    assert "too little" not in reasons(*runs)
 
 
 def test_one_run_with_enough_samples_allows_less_memory() -> None:
