@@ -29,15 +29,32 @@ def read_answers(address: str) -> dict[str, Any]:
     """The documents of all paths of a metadata address; names take the place of Docker's ids,
     zeros that of others.
     """
-    answers = {
-        path: requests.get(f"{address}{path}", timeout=60)
+    return _with_names(_documents(address))
+
+
+def complete_answers(address: str) -> dict[str, Any] | None:
+    """The same documents when there are statistics of each container; None before.
+
+    Until the agent knows a task, it answers with the text of an error.
+    """
+    documents = _documents(address)
+    if not isinstance(documents["/task"], dict):
+        return None
+    answers = _with_names(documents)
+    return answers if _are_complete(answers) else None
+
+
+def _documents(address: str) -> dict[str, Any]:
+    return {
+        path: requests.get(f"{address}{path}", timeout=60).json()
         for path in ("", "/task", "/stats", "/task/stats")
     }
-    text = json.dumps({path: answer.json() for path, answer in answers.items()}).replace(
-        str(_ROOT), "/repository"
-    )
+
+
+def _with_names(documents: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(documents).replace(str(_ROOT), "/repository")
     text = _LEFT_OUT.sub("", text)
-    for container in answers["/task"].json()["Containers"]:
+    for container in documents["/task"]["Containers"]:
         text = text.replace(container["DockerId"], f"id of {container['Name']}")
     named: dict[str, Any] = json.loads(_STRING.sub(lambda found: _ID.sub(_zeros, found[0]), text))
     return named
@@ -47,9 +64,13 @@ def _zeros(found: re.Match[str]) -> str:
     return "0" * len(found[0])
 
 
-def are_complete(answers: dict[str, Any]) -> bool:
+def _are_complete(answers: dict[str, Any]) -> bool:
     """Whether there are statistics of each container."""
-    return isinstance(answers["/stats"], dict) and all(answers["/task/stats"].values())
+    own = answers["/stats"]
+    all_statistics = answers["/task/stats"]
+    if not isinstance(own, dict) or not isinstance(all_statistics, dict):
+        return False
+    return all(all_statistics.values())
 
 
 def shape(value: Any) -> Any:

@@ -13,7 +13,7 @@ from tests.e2e.container import BATCH, MONITOR, batch_container, monitor_contain
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.task import Task
-from tests.recorded_agent import are_complete, read_answers, recorded_answers, shape_of_answers
+from tests.recorded_agent import complete_answers, read_answers, recorded_answers, shape_of_answers
 from tests.values import without_lost_waits
 from tools.moto_server import FakeAws
 from tools.waiting import wait_until
@@ -262,8 +262,8 @@ def test_the_endpoint_of_these_tests_answers_as_the_real_agent(start: Start, aws
     task = start(batch_container("--memory-mib", "20", "--until-term"))
     address = task[BATCH].placement.environment["ECS_CONTAINER_METADATA_URI_V4"]
     wait_for_samples(task, 3)
-    wait_until(lambda: are_complete(read_answers(address)), 60, "statistics of each container")
-    assert _shape(read_answers(address)) == shape_of_answers(recorded_answers()["running"])
+    answers = wait_until(lambda: complete_answers(address), 60, "statistics of each container")
+    assert _shape(answers) == shape_of_answers(recorded_answers()["running"])
     task.stop()
     finished(aws, task)
     assert _shape(read_answers(address)) == shape_of_answers(recorded_answers()["ended"])

@@ -17,7 +17,7 @@ from tests.command_line import run_here
 from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
 from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import LOG_GROUP, Lab
-from tests.recorded_agent import are_complete, read_answers
+from tests.recorded_agent import complete_answers, read_answers
 from tests.search.deployed_forwarder import subscription_events
 from tools.waiting import wait_until
 
@@ -187,8 +187,9 @@ def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
     address = next(
         one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS)
     )
-    wait_until(lambda: are_complete(read_answers(address)), END_SECONDS, "the agent's statistics")
-    answers = read_answers(address)
+    answers = wait_until(
+        lambda: complete_answers(address), END_SECONDS, "the agent's statistics", step_seconds=0.2
+    )
     lab.agent.restart()
     _go_on(lab, RESTARTED, task)
     return answers, address
