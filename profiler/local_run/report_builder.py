@@ -168,7 +168,7 @@ class ReportBuilder(Struct, eq=False):
         doubts = self._memory_doubts(observation)
         warnings = self._warnings(ending) + doubts
         placement = None if self._request is None else self._request.result()
-        if self._sampler.has_tick:  # a limit may have changed during the run
+        if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         record = self._record(observation, placement, warnings)
         now_ns = self._sampler.prepared.clock.wall_ns()

@@ -397,6 +397,16 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(
     assert not marker.exists()
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_size_that_changes_during_a_run_without_a_tick_counts() -> None:
+    """The command leaves the profiler one CPU."""
+    change = "import os, time; os.sched_setaffinity(os.getppid(), {0}); time.sleep(1.1)".replace(
+        "{0}", str({min(os.sched_getaffinity(0))})
+    )
+    record = _record(*python(change), options=("--json", "--interval", "1m"))
+    assert record.metrics.vcpu_size == 1
+
+
 def test_a_short_command_is_run_without_slow_modules() -> None:
     """Each of them would delay every command.
 
