@@ -16,9 +16,7 @@ from profiler.record.record_model import (
     Report,
     encode,
 )
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run

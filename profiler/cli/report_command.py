@@ -37,9 +37,7 @@ from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageData, PageRequest, build_page_data

@@ -76,12 +76,8 @@ from profiler.runs.past_runs.run_source import UnreadGroup
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.task_definitions.definition_json import (
-    TaskDefinitionDocument,
-)
-from profiler.task_definitions.definition_texts import (
-    write_definition,
-)
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
+from profiler.task_definitions.definition_texts import write_definition
 
 _MIN_DAYS = 14
 _MAX_DAYS = 400

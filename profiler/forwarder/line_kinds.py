@@ -12,9 +12,7 @@ from msgspec import Struct
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
-from profiler.record.stacks_line import (
-    is_stacks_line,
-)
+from profiler.record.stacks_line import is_stacks_line
 
 # In JSON: a search for these skips the lines of other programs.
 _REPORTS = ('"task.report"', '"task.checkpoint"')

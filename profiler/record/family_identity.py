@@ -8,12 +8,8 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from profiler.record.record_model import (
-    Record,
-)
-from profiler.record.report_head import (
-    RecordHead,
-)
+from profiler.record.record_model import Record
+from profiler.record.report_head import RecordHead
 
 MAX_RUNS_OF_A_FAMILY = 20
 # The family of ``task-profiler setup proof``, whose runs fail on purpose: no retry, advice or alert

@@ -58,18 +58,9 @@ from profiler.core.text import names_in
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
 from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import (
-    CHECKPOINT,
-    Record,
-    Report,
-)
-from profiler.record.report_head import (
-    RecordHead,
-    ReportHead,
-)
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.record_model import CHECKPOINT, Record, Report
+from profiler.record.report_head import RecordHead, ReportHead
+from profiler.record.stacks_line import StacksLine
 
 MAX_CLOCK_DIFFERENCE = timedelta(days=1)
 MAX_RUN_LENGTH = timedelta(days=60)

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from profiler.core.optional_math import known
-from profiler.record.activity_model import (
-    Stacks,
-    TimeBreakdown,
-)
+from profiler.record.activity_model import Stacks, TimeBreakdown
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import (
@@ -19,9 +16,7 @@ from profiler.record.mention_limits import (
     is_long_cpu_wait,
 )
 from profiler.record.record_model import Metrics, Record, Report
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.report_page.page_rows import PageFunction, RunActivity
 from profiler.report_page.page_series import compressed, finite_number, to_json
 from profiler.runs.step_series import Column

@@ -22,10 +22,7 @@ from msgspec import Struct
 
 from profiler.core.clock import SystemClock
 from profiler.record.record_model import Record, Report, decode
-from profiler.record.stacks_line import (
-    StacksLine,
-    decode_stacks,
-)
+from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.runs.history.run_database import HistoryStore
 from tests.task_endpoint import GROUP, STREAM, Task, TaskEndpoint
 from tools.moto_server import fake_aws

@@ -18,15 +18,9 @@ from profiler.cli.styled_text import (
     wrapped,
 )
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.activity_model import (
-    WAITING_SUFFIX,
-    StackMoment,
-    Stacks,
-)
+from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_percent
 from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, frames_of
 

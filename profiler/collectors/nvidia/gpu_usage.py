@@ -10,12 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings, RecentByBatch
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
-from profiler.collectors.nvidia.visible_gpus import (
-    DriverReading,
-    GpuFacts,
-    GpuSample,
-    match_uuids,
-)
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample, match_uuids
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.record_model import Gpu, GpuIdle

@@ -20,9 +20,7 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.settings import StacksMode
 
 _FAST_AT_START_NS = 60 * NS_PER_SECOND

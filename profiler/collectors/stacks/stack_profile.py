@@ -22,9 +22,7 @@ from profiler.record.activity_model import (
     Stacks,
 )
 from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
-from profiler.record.stacks_line import (
-    StackStep,
-)
+from profiler.record.stacks_line import StackStep
 
 MAX_MOMENTS = 5
 _WINDOW_NS = 30 * NS_PER_SECOND

@@ -24,7 +24,7 @@ def read_name(process_folder: str, comm: str) -> str:
     name = read_program_name(process_folder, comm)
     if not is_interpreter(name):
         return name
-    from profiler.readers.linux.script_names import name_with_script  # most programs are none
+    from profiler.readers.linux.script_names import name_with_script  # only for interpreters
 
     return name_with_script(name, proc.read_arguments(process_folder))
 

@@ -24,11 +24,7 @@ from profiler.record.mention_limits import whole_cpu_seconds
 from profiler.record.record_model import Cost, Distribution, Record
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import AT_LEAST
-from profiler.runs.comparison.change_interval import (
-    NOT_COMPARABLE,
-    MedianChange,
-    median_change,
-)
+from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange, median_change
 
 
 class ComparedMetric(Struct, frozen=True):

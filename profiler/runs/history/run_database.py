@@ -21,10 +21,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_
 from profiler.readers.linux import proc
 from profiler.readers.linux.program_names import read_live_name
 from profiler.record.record_model import Distribution, Interval, Report, decode
-from profiler.record.stacks_line import (
-    StacksLine,
-    decode_stacks,
-)
+from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import span_ms
 from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
 from profiler.runs.step_series import StepSeries, decode_steps

@@ -8,9 +8,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report, is_sampled_each_minute
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,

@@ -16,12 +16,8 @@ from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import (
-    CHECKPOINT,
-)
-from profiler.record.report_head import (
-    ReportHead,
-)
+from profiler.record.record_model import CHECKPOINT
+from profiler.record.report_head import ReportHead
 from profiler.runs.past_runs.record_lines import RunLine, group_lines, run_line
 from profiler.runs.past_runs.run_source import RunFilter, run_key, start_ns
 

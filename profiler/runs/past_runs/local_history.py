@@ -5,9 +5,7 @@ from heapq import merge
 from itertools import groupby
 
 from profiler.record.record_model import Report
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count
 from profiler.runs.history.run_database import HistoryStore
 from profiler.runs.past_runs.run_source import (

@@ -27,17 +27,9 @@ from profiler.record.line_trust import (
     task_of_stream,
 )
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import (
-    CHECKPOINT,
-    Report,
-)
-from profiler.record.report_head import (
-    ReportHead,
-)
-from profiler.record.stacks_line import (
-    StacksLine,
-    decode_stacks,
-)
+from profiler.record.record_model import CHECKPOINT, Report
+from profiler.record.report_head import ReportHead
+from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line

@@ -23,11 +23,7 @@ from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
-from profiler.record.stacks_line import (
-    STACKS_BEGINNING,
-    StacksLine,
-    is_stacks_line,
-)
+from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line

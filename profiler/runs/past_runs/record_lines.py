@@ -10,14 +10,8 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
 from profiler.record.impossible_values import decode_leniently
-from profiler.record.record_model import (
-    CHECKPOINT,
-    Report,
-    decode,
-)
-from profiler.record.report_head import (
-    ReportHead,
-)
+from profiler.record.record_model import CHECKPOINT, Report, decode
+from profiler.record.report_head import ReportHead
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_key, start_ns
 

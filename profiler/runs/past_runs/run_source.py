@@ -17,20 +17,9 @@ from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
 from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.model_base import json_name
-from profiler.record.record_model import (
-    Record,
-    Report,
-    encode,
-    parse_status,
-)
-from profiler.record.report_head import (
-    RecordHead,
-    ReportHead,
-)
-from profiler.record.stacks_line import (
-    StacksLine,
-    decode_stacks,
-)
+from profiler.record.record_model import Record, Report, encode, parse_status
+from profiler.record.report_head import RecordHead, ReportHead
+from profiler.record.stacks_line import StacksLine, decode_stacks
 
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine

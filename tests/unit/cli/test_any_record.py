@@ -17,9 +17,7 @@ from profiler.cli.terminal.show_comparison import compare
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.record.record_model import decode
-from profiler.record.stacks_line import (
-    decode_stacks,
-)
+from profiler.record.stacks_line import decode_stacks
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics

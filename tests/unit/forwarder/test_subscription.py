@@ -34,9 +34,7 @@ from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
 from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
-from profiler.record.stacks_line import (
-    StackStep,
-)
+from profiler.record.stacks_line import StackStep
 from profiler.runs.past_runs.record_lines import run_line
 from tests.fake_search import FakeCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime

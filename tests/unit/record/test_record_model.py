@@ -51,11 +51,7 @@ from profiler.record.record_model import (
     known_peak_source,
     known_status,
 )
-from profiler.record.stacks_line import (
-    STACKS_BEGINNING,
-    decode_stacks,
-    is_stacks_line,
-)
+from profiler.record.stacks_line import STACKS_BEGINNING, decode_stacks, is_stacks_line
 from profiler.settings import MAX_SERIES_POINTS
 from tests.shown_runs import waiting, waiting_stacks
 from tests.values import present

@@ -14,16 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.activity_model import (
-    ProcessSeries,
-    TimeBreakdown,
-)
+from profiler.record.activity_model import ProcessSeries, TimeBreakdown
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Distribution, Metrics, Process, RaisedNotice, Report
-from profiler.record.stacks_line import (
-    StacksLine,
-    StackStep,
-)
+from profiler.record.stacks_line import StacksLine, StackStep
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, activity_texts
 from profiler.report_page.page_data import (

@@ -13,14 +13,9 @@ from msgspec.structs import replace
 
 from profiler.cli.terminal.stacks_page import function_tree, stacks_lines
 from profiler.core.errors import TaskProfilerError
-from profiler.record.activity_model import (
-    Stacks,
-)
+from profiler.record.activity_model import Stacks
 from profiler.record.record_model import Container, OtherContainer, encode
-from profiler.record.stacks_line import (
-    StacksLine,
-    StackStep,
-)
+from profiler.record.stacks_line import StacksLine, StackStep
 from tests.shown_runs import etl, waiting, waiting_stacks
 from tests.terminals import texts
 from tests.unit.cli.conftest import Cli

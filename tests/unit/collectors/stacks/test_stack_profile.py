@@ -18,12 +18,8 @@ from profiler.collectors.stacks.stack_profile import (
 )
 from profiler.core.timestamps import format_ms
 from profiler.readers.container_sample import ResourceLimits
-from profiler.record.activity_model import (
-    StackMoment,
-)
-from profiler.record.stacks_line import (
-    StacksLine,
-)
+from profiler.record.activity_model import StackMoment
+from profiler.record.stacks_line import StacksLine
 from tests.fakes import START_NS, sample, seconds
 from tests.values import present
 

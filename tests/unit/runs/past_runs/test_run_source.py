@@ -16,9 +16,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import Container, Cost, Metrics, Report, decode, encode
-from profiler.record.stacks_line import (
-    is_stacks_line,
-)
+from profiler.record.stacks_line import is_stacks_line
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns, messages
