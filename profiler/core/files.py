@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
@@ -20,8 +21,6 @@ def dup_above_standard_streams(descriptor: int) -> int:
     """
     if descriptor > _LAST_STANDARD_STREAM:
         return descriptor
-    from fcntl import F_DUPFD_CLOEXEC, fcntl  # rarely used, and `run` imports this module
-
     try:
         return fcntl(descriptor, F_DUPFD_CLOEXEC, _LAST_STANDARD_STREAM + 1)
     finally:
