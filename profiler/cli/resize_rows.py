@@ -167,6 +167,7 @@ def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
         "runs": seen.runs,
         "days": seen.days,
         "unconfirmed": seen.unconfirmed,
+        "killedAboveMB": known(round, seen.killed_above_mb),
         "durationFactor": known(_bounds, seen.duration),
     }
 
@@ -222,12 +223,20 @@ def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]
         started = format_local(parse_ns(seen.peak_at))
         yield (
             family_plan.family,
-            value_text(seen.peak_mb, format_memory),
+            _peak_text(seen),
             started or UNKNOWN,
             str(seen.runs),
             str(seen.days),
             _duration_text(seen),
         )
+
+
+def _peak_text(seen: ShownEvidence) -> str:
+    """A run that was killed needs more than it could use."""
+    killed_mb = seen.killed_above_mb
+    if killed_mb is not None and killed_mb >= (seen.peak_mb or 0):
+        return f"> {format_memory(killed_mb)}"
+    return value_text(seen.peak_mb, format_memory)
 
 
 def _duration_text(seen: ShownEvidence) -> str:
