@@ -112,6 +112,16 @@ def new_revisions(planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
     return [family_plan for family_plan in planned if family_plan.is_new_revision]
 
 
+def needs_more(planned: PlannedFamily) -> bool:
+    """Whether a family has too little now: the new revision has more, or puts an old size back."""
+    decision = decision_of(planned)
+    present = _present(planned)
+    size = decision.size or TaskSize()
+    has_more_memory = (size.memory_mb or 0) > (present.memory_mb or 0)
+    has_more_vcpu = (size.vcpu or 0) > (present.vcpu or 0)
+    return decision.action == "revert" or has_more_memory or has_more_vcpu
+
+
 def decision_of(planned: PlannedFamily) -> Resize:
     """The decision on a family; without one, why there is none."""
     if planned.resize is not None:

@@ -54,7 +54,8 @@ class FamilyWindow:
     report may be missing. ``close`` comes after the last run.
 
     The runs of Container Insights are never mixed with those of reports: ``by_minute`` counts those
-    that are left out. ``is_by_minute``: there are no others.
+    that are left out. ``is_by_minute``: there are no others. Until the end, they are in
+    ``minutes``.
     """
 
     def __init__(self, span: WindowSpan) -> None:
@@ -63,7 +64,7 @@ class FamilyWindow:
         self.elsewhere: dict[TaskSize, RunsAtSize] = {}
         self.by_minute = 0
         self.is_by_minute = False
-        self._minutes: FamilyWindow | None = None
+        self.minutes: FamilyWindow | None = None
         self.older: Kept[RunFacts] = Kept(span.min_runs)
         self.identities: set[int] = set()
         self.unconfirmed = 0
@@ -163,8 +164,8 @@ class FamilyWindow:
         self.unconfirmed += other.unconfirmed
         self.by_minute += other.by_minute
         self.is_counted = self.is_counted or other.is_counted
-        if other._minutes is not None:
-            self._of_minutes().merge(other._minutes)
+        if other.minutes is not None:
+            self._of_minutes().merge(other.minutes)
 
     @property
     def is_empty(self) -> bool:
@@ -180,17 +181,17 @@ class FamilyWindow:
             for identity, run in older[-missing:]:
                 self._count(identity, run)
         self.older = Kept(self.span.min_runs)
-        minutes = self._minutes
-        self._minutes = None
+        minutes = self.minutes
+        self.minutes = None
         if minutes is not None:
             minutes.close()
             self.merge(minutes)
 
     def _of_minutes(self) -> "FamilyWindow":
-        if self._minutes is None:
-            self._minutes = FamilyWindow(self.span)
-            self._minutes.is_by_minute = True
-        return self._minutes
+        if self.minutes is None:
+            self.minutes = FamilyWindow(self.span)
+            self.minutes.is_by_minute = True
+        return self.minutes
 
     def _count(self, identity: int, run: RunFacts) -> None:
         record = run.record
