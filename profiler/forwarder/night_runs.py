@@ -28,6 +28,7 @@ from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.last_night import OUT_OF_MEMORY, Night, NightCost, count_runs
+from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import describe_cause
 from profiler.record.spot_price import FARGATE_SPOT, is_on_spot
@@ -371,7 +372,7 @@ def _resized_costs(buckets: Json) -> Iterable[ResizedCost]:
 def ended_lines(client: AwsClient, group: str, night: Night) -> Iterator[tuple[int, str]]:
     """The ``task.ended`` lines since the night began, with the time in milliseconds of each.
 
-    Raises ReadError.
+    Lines in streams that are not the function's do not count. Raises ReadError.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
@@ -383,7 +384,8 @@ def ended_lines(client: AwsClient, group: str, night: Night) -> Iterator[tuple[i
     try:
         for page in pages:
             for event in page.get("events", ()):
-                yield event["timestamp"], event["message"]
+                if is_lambda_stream(group, event["logStreamName"]):
+                    yield event["timestamp"], event["message"]
     except (ClientError, BotoCoreError) as error:
         raise ReadError(
             f"The log group {group} of task_stopped cannot be read ({error_code(error)}): check "
