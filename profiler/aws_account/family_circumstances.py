@@ -16,7 +16,7 @@ from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.json_fields import mapping, text
 from profiler.record.record_model import Record
-from profiler.schedules.due_times import shortest_gap_ms
+from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
 from profiler.task_definitions.containers import read_containers, roles_of
@@ -140,7 +140,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         ]
         return replace(
             circumstances_of(document),
-            shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
+            intervals_ms=shortest_gaps_ms(enabled, self.now_ns),
             overrides=tuple(target.as_known(document, seen) for target in overrides),
         )
 

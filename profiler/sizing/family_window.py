@@ -123,6 +123,12 @@ class FamilyWindow:
         if size.vcpu is not None:
             self._at_size(size, launch_type).add_bounds(size.vcpu, bounds)
 
+    def add_longest(
+        self, size: TaskSize, began_ns: int, duration_ms: float, *, launch_type: str | None
+    ) -> None:
+        """Add the longest success of an hour, of the runs that :meth:`add_counts` counts."""
+        self._at_size(size, launch_type).add_longest(began_ns, duration_ms)
+
     def add_counts(
         self,
         revision: str,

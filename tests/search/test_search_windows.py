@@ -141,9 +141,11 @@ def assert_alike(
         assert set(computed.elsewhere) == set(window.elsewhere)
         for size, runs in window.elsewhere.items():
             assert computed.elsewhere[size].counts == runs.counts
+            assert computed.elsewhere[size].longest_ms == runs.longest_ms
         for size, runs in window.sizes.items():
             for revision, of_revision in runs.revisions.items():
                 assert computed.sizes[size].revisions[revision].counts == of_revision.counts
+            assert computed.sizes[size].longest_ms == runs.longest_ms
             assert_same_needs(computed, window, size)
             for revision in ("1", "3"):
                 chosen = SizedRevision(revision=revision, size=size)

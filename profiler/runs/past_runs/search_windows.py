@@ -175,6 +175,8 @@ class IndexedWindows:
         for name, result in extremes.items():
             if name.startswith("top "):
                 self._add_hits(window, _top_hits(result), is_sampled=False)
+        for began_ns, duration_ms in _longest_by_hour(extremes):
+            window.add_longest(group.size, began_ns, duration_ms, launch_type=group.launch_type)
         bounds = _slowdown_bounds(extremes)
         if bounds:
             window.add_slowdowns(group.size, _slower(bounds), launch_type=group.launch_type)
@@ -285,6 +287,15 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     killed_values = ("usage.memory.size_mb", "usage.task.others_memory_mb", "usage.task.memory_mb")
     for field in killed_values:
         aggregations[f"top killed {field}"] = {"filter": _killed(), "aggs": _top(field)}
+    aggregations["timed"] = {
+        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([_killed()])]}},
+        "aggs": {
+            "hours": {
+                "date_histogram": {"field": START, "fixed_interval": "1h", "min_doc_count": 1},
+                "aggs": {"longest": {"max": {"field": _DURATION}}},
+            }
+        },
+    }
     for vcpu in VCPU_SIZES:
         name = f"v{vcpu:g}".replace(".", "_")
         for bound in ("min", "max"):
@@ -323,6 +334,14 @@ def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
 def _nanoseconds(result: Mapping[str, Any]) -> int | None:
     value_ms = result["value"]
     return None if value_ms is None else int(value_ms) * NS_PER_MS
+
+
+def _longest_by_hour(extremes: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+    """The longest success of each hour, with a moment of that hour."""
+    for bucket in extremes["timed"]["hours"]["buckets"]:
+        duration_ms = bucket["longest"]["value"]
+        if duration_ms is not None:
+            yield int(bucket["key"]) * NS_PER_MS, duration_ms
 
 
 def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
