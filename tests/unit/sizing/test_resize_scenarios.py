@@ -371,7 +371,7 @@ def test_the_longest_run_at_a_due_time_decides_whether_runs_overlap() -> None:
 
 def test_a_slower_run_that_overlaps_the_next_one_puts_the_old_size_back() -> None:
     before = runs(96 * 20, minutes=15, **minutes_long(13))
-    after = {"revision": 2, "start": 20, "minutes": 15, "size": (0.5, 1024)}
+    after: dict[str, Any] = {"revision": 2, "start": 20, "minutes": 15, "size": (0.5, 1024)}
     good = runs(96 * 2, **after, **minutes_long(13))
     one = runs(1, **{**after, "start": 21.501}, **minutes_long(15.6))
     change = resized((0.5, 1024))
