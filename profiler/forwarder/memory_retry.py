@@ -25,9 +25,9 @@ from profiler.core.aws_clients import (
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.text import on_one_line
+from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
