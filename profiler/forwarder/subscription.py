@@ -37,16 +37,16 @@ from profiler.forwarder.line_kinds import (
     replace_lone_surrogates,
 )
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
-from profiler.forwarder.run_event import StreamClaim
+from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
     FailedItem,
     KeepFailures,
 )
-from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
+from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
 from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import CHECKPOINT, Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 # The limit of the messages that are held as documents at a time. The fields of a short line need
@@ -241,13 +241,22 @@ class LineForwarder(Struct):
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
         verdict = trust.judge(claim_of(notice), None)
-        if not verdict.is_confirmed:
+        is_of_instance = verdict.voucher == INSTANCE_MONITOR
+        if not (verdict.is_confirmed or (is_of_instance and self._is_on_ec2(trust, notice))):
             return
         # Accounts that share the table may have groups and streams of the same names.
         place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
-        if verdict.voucher == "instance-monitor":
+        if is_of_instance:
             place = f"{place} {notice.record.task_id}"
         self.notices.add(notice, place, source)
+
+    def _is_on_ec2(self, trust: StreamTrust, notice: NoticeLine) -> bool:
+        """Whether ECS says that a task is on an instance, whose monitor speaks for it."""
+        tasks = self.settings.trusted_groups.tasks
+        monitor = trust.instance_monitor
+        if tasks is None or monitor is None:
+            return False
+        return tasks.is_on_ec2(monitor, notice.record.task_id)
 
     def _warn_of_untrusted(self) -> None:
         """Log once that there were untrusted lines, with the first of their log streams."""
@@ -329,12 +338,24 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
-    if isinstance(document, Document) and verdict.voucher is not None and not verdict.is_confirmed:
+    if (
+        isinstance(document, Document)
+        and verdict.voucher is not None
+        and _needs_event(line, verdict)
+    ):
         claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
         document = unconfirmed(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document
+
+
+def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
+    """Whether only the task's event can confirm a line: of a report in the stream of the task's
+    monitor, whether there is such a container.
+    """
+    is_final = isinstance(line, Report) and line.type != CHECKPOINT
+    return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
