@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec import field
 
+from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.line_kinds import read_line
-from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification
+from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.record.record_model import Report
 
 

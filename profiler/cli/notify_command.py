@@ -17,12 +17,13 @@ from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_levels import within_levels
+from profiler.core.notice_channels import SENDERS, ChannelKind
 from profiler.core.text import install_hint
 from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
 from profiler.forwarder.notifications.event_details import bus_event
-from profiler.forwarder.notifications.notification import ChannelKind, NoticeChannel, Notification
+from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.notification import notify as post_to
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
@@ -137,7 +138,5 @@ def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> 
     if errors:
         raise errors[0]
     if not posted:
-        raise SettingsError(
-            f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or "
-            "EVENT_BUS_NAME."
-        )
+        needed = " or ".join(channel.setting_of(kind) for channel in SENDERS)
+        raise SettingsError(f"No channel is configured for {kind}: set {needed}.")

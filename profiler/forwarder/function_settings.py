@@ -19,6 +19,7 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
 from profiler.core.json_levels import within_levels
+from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import names_in
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
@@ -148,7 +149,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
             environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"
         ),
         kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
-        event_bus_name=_text(environment, "EVENT_BUS_NAME") or None,
+        event_bus_name=_text(environment, EVENT_BUS.setting) or None,
         log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
     )
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_values
 from profiler.forwarder.batch_report import (
     ReportFinder,
@@ -31,7 +32,6 @@ from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
-    ChannelKind,
     Comparison,
     EndedTask,
     MemoryRetry,

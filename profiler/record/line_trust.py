@@ -34,7 +34,9 @@ stream can name at most four monthly or 79 daily indices of each kind, whoever w
 invalid line comes from a stream that may speak for its task: it is kept as a failure.
 
 **A notice about a schedule** belongs to no task. A reader counts it from the log group of a stack's
-watch_schedules function, whose name ends in ``-watch-schedules``, and from trusted groups.
+watch_schedules function, whose name ends in ``-watch-schedules``, and from trusted groups. In a
+function's log group only the streams of Lambda are the function's, ``YYYY/MM/DD/[VERSION]ID``:
+every task definition can name this group.
 
 **An act needs more.** A line names its family itself. ``taskdef resize`` counts a line of a log
 group only where the newest definition of this family sends it: in its group and under its prefix
@@ -74,6 +76,13 @@ _TASK_STREAM = re.compile(
     re.DOTALL,
 )
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
+# YYYY/MM/DD/[VERSION]ID; in a log group that the function's configuration names, as the stack's
+# does, YYYY/MM/DD/FUNCTION[VERSION][ID].
+# https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-loggroups.html
+# It cannot be a task's: awslogs adds /CONTAINER/TASK-ID to a prefix.
+_LAMBDA_STREAM = re.compile(
+    r"[0-9]{4}/[0-9]{2}/[0-9]{2}/([A-Za-z0-9_-]*)\[[A-Za-z0-9$_-]+\]\[?[A-Za-z0-9-]+\]?"
+)
 _WATCH_GROUP = re.compile(r"/aws/lambda/[A-Za-z0-9-]+-watch-schedules")
 _TASK_RESOURCE = "task/"
 _MAX_SHOWN_LENGTH = 100
@@ -110,6 +119,17 @@ def task_of_stream(log_stream: str) -> TaskStream | None:
 def is_container_id(log_stream: str) -> bool:
     """Whether a stream has the name that Docker gives it without a prefix: a container's id."""
     return _CONTAINER_ID.fullmatch(log_stream) is not None
+
+
+def is_lambda_stream(log_group: str, log_stream: str) -> bool:
+    """Whether a stream in a function's log group is one that Lambda made for this function.
+
+    Only such streams are the function's: a task definition can name any group.
+    """
+    match = _LAMBDA_STREAM.fullmatch(log_stream)
+    if match is None:
+        return False
+    return match[1] in ("", log_group.rpartition("/")[2])
 
 
 class LineClaim(Struct, frozen=True, kw_only=True):
@@ -323,7 +343,10 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
             is_container_id=is_container_id(log_stream),
             instance_cluster=cluster,
             is_trusted_group=bool(self.globs) and matches_any(log_group, self.globs),
-            is_watch_group=_WATCH_GROUP.fullmatch(log_group) is not None,
+            is_watch_group=(
+                _WATCH_GROUP.fullmatch(log_group) is not None
+                and is_lambda_stream(log_group, log_stream)
+            ),
         )
 
 

@@ -165,6 +165,41 @@ def test_a_message_that_is_rejected(
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, text="ok"),
+        Answer(200, text=""),
+        Answer(201, text="created"),
+        Answer(204),
+        Answer(200, data={"success": True}),  # Rocket.Chat
+        Answer(200, data={"ok": True}),  # Slack's workflow triggers
+        Answer(200, data={"result": "success", "msg": "", "id": 7}),  # Zulip
+        Answer(200, data=[]),
+        Answer(200, data={"ok": "maybe"}),
+    ],
+)
+def test_a_webhook_that_answers_with_a_success_has_the_message(
+    slack: FakeSlack, answer: Answer
+) -> None:
+    slack.script = [answer]
+    assert send(webhook(slack)).pauses == []
+    assert slack.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (rejected("invalid_auth"), "(invalid_auth)"),
+        (Answer(200, data={"success": False, "error": "no such channel"}), "(HTTP 200)"),
+        (Answer(302, text="ok"), "(HTTP 302 ok)"),
+    ],
+)
+def test_a_webhook_that_says_no_has_not(slack: FakeSlack, answer: Answer, words: str) -> None:
+    slack.script = [answer]
+    assert words in refused(webhook(slack))
+
+
+@pytest.mark.parametrize(
     "url", [f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"]
 )
 @pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])

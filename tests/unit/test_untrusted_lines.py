@@ -645,6 +645,12 @@ def test_a_batch_or_a_web_function_cannot_say_that_a_schedule_missed_a_run() -> 
     watch = "/aws/lambda/tp-watch-schedules"
     for group, stream, expected in (
         (watch, LAMBDA_STREAM, 1),
+        (watch, f"2026/03/01/tp-watch-schedules[$LATEST][{TASK}]", 1),
+        (watch, f"2026/03/01/web[$LATEST][{TASK}]", 0),
+        (watch, f"{LAMBDA_STREAM}/batch/{TASK}", 0),
+        (watch, f"{LAMBDA_STREAM}\n", 0),
+        (watch, "a stream of its own", 0),
+        (watch, f"2026/03/{TASK}", 0),
         (watch, STREAM, 0),
         (watch, CONTAINER_ID, 0),
         (GROUP, STREAM, 0),

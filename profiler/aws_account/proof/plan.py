@@ -27,6 +27,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.core.notice_channels import has_channel
 from profiler.core.text import names_in
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.sizing.prices import X86, PriceOverrides, prices
@@ -49,8 +50,6 @@ _INSTANCE_MB = 512
 _SHARE = 128
 _BILLED_MINUTES = 2
 _PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
-# Parameters of the stack.
-_CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 _ADD_COMMAND = "task-profiler taskdef add-monitor"
 # The actions of the plan, in addition to those of the proof.
 PLAN_RIGHTS = (
@@ -156,7 +155,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True, rename="camel"):
     def notifies_of(self, scenario: str) -> bool:
         """Whether the stack has a channel for the end of this task, and settings that select it."""
         parameters = self.stack.parameters
-        if not any(parameters.get(name) for name in _CHANNELS):
+        if not has_channel(parameters):
             return False
         subjects = parameters.get("Notify", "all").split(",")
         status = "failure" if scenario in ("failure", "memory") else "success"

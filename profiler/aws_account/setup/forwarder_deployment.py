@@ -50,13 +50,14 @@ from profiler.aws_account.setup.template_parameters import (
 from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.notice_channels import SLACK
 from profiler.core.text import names_in
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
 _HASH_DIGITS = 16
 # The secret of each parameter is STACK/NAME.
-_SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
+_SECRETS = {SLACK.parameter: "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 _FILTER_TYPE = "AWS::Logs::SubscriptionFilter"
 _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
 

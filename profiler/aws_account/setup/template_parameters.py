@@ -13,6 +13,7 @@ from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.notice_channels import CHANNEL_PARAMETERS, has_channel
 
 # The parameters that `setup stack` sets itself.
 _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
@@ -29,7 +30,6 @@ _SUBSCRIPTION = re.compile(
 )
 _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _ONE_FILTER = "${AWS::StackName}-group"  # the name of the template's filter
-_CHANNELS = ("SlackSecretId", "EventBusName", "NoticeEmail")
 
 
 def parameter_fields(template: str) -> dict[str, dict[str, str]]:
@@ -106,7 +106,8 @@ def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """Why a stack with these parameters does nothing, as the end of a sentence, and the options
     it needs; or empty.
     """
-    if not any(values.get(name) for name in ("ElasticsearchUrl", "OtlpEndpoint", *_CHANNELS)):
+    is_sent = values.get("ElasticsearchUrl") or values.get("OtlpEndpoint") or has_channel(values)
+    if not is_sent:
         options = "--slack-failure-webhook", "@webhook.txt"
         return "has neither a search cluster nor a channel for notifications", options
     is_fed = (
@@ -128,10 +129,10 @@ def subscribes_groups(values: Mapping[str, str]) -> bool:
         return False
     if values["ElasticsearchUrl"] or "running" not in values["Notify"].split(","):
         return bool(values["ElasticsearchUrl"])
-    if not values["LogGroups"] or not any(values[channel] for channel in _CHANNELS):
+    if not values["LogGroups"] or not has_channel(values):
         raise UsageError(
             "Notify=running without ElasticsearchUrl needs log groups and a channel: add "
-            f"--log-group and one of {', '.join(_CHANNELS)}, or leave running out."
+            f"--log-group and one of {', '.join(CHANNEL_PARAMETERS)}, or leave running out."
         )
     return True
 

@@ -38,6 +38,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients, search_s
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import UsageError
+from profiler.core.notice_channels import SLACK, ChannelKind
 from profiler.core.text import names_in
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
@@ -519,11 +520,13 @@ def _secrets(
 
     No message contains a value.
     """
-    webhooks = {
-        "slack_failure_webhook_url": failure_webhook,
-        "slack_success_webhook_url": success_webhook,
+    webhooks: Mapping[ChannelKind, str | None] = {
+        "failure": failure_webhook,
+        "success": success_webhook,
     }
-    slack = {key: webhook for key, webhook in webhooks.items() if webhook}
+    slack = {
+        SLACK.setting_of(kind).lower(): webhook for kind, webhook in webhooks.items() if webhook
+    }
     if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
         raise UsageError(
             "A Slack webhook is not an address: it begins with https://, without spaces and line "
@@ -534,7 +537,7 @@ def _secrets(
 
         parse_headers(otlp_headers, "--otlp-headers")
     search = {_CREDENTIALS[name]: value for name, value in credentials.items()}
-    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search}
+    secrets = {SLACK.parameter: slack, "ElasticsearchSecretId": search}
     if otlp_headers:
         secrets["OtlpSecretId"] = {"otlp_headers": otlp_headers}
     return {parameter: values for parameter, values in secrets.items() if values}

@@ -19,6 +19,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
 from profiler.forwarder.function_settings import (
     FetchSecret,
     NoticeSettings,
@@ -28,17 +29,14 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notifications.event_details import bus_event
-from profiler.forwarder.notifications.notification import (
-    ChannelKind,
-    NoticeChannel,
-    Notification,
-)
+from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 
 SOURCE = "task-profiler"
 
 _NO_PREVIEWS: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 _OK = 200
+_SUCCESSES = range(200, 300)
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
 # chat.postMessage has two codes for its limits.
@@ -81,14 +79,7 @@ class SlackTarget(Struct, frozen=True, kw_only=True):
         return f"SlackTarget({self.setting})"
 
 
-_SETTINGS = (
-    "SLACK_SUCCESS_WEBHOOK_URL",
-    "SLACK_FAILURE_WEBHOOK_URL",
-    "SLACK_BOT_TOKEN",
-    "SLACK_SUCCESS_CHANNEL",
-    "SLACK_FAILURE_CHANNEL",
-)
-_Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SETTINGS])
+_Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in SLACK.in_secret])
 
 
 def read_targets(
@@ -98,8 +89,8 @@ def read_targets(
 
     The environment precedes the secret. Raises SettingsError.
     """
-    values = {name: environment.get(name, "").strip() for name in _SETTINGS}
-    secret_id = environment.get("SLACK_SECRET_ID", "").strip()
+    values = {name: environment.get(name, "").strip() for name in SLACK.in_secret}
+    secret_id = environment.get(SLACK.setting, "").strip()
     if secret_id:
         secret = asdict(
             read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch)
@@ -108,14 +99,14 @@ def read_targets(
             name: value or (secret[name.lower()] or "").strip() for name, value in values.items()
         }
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
-    kinds: tuple[ChannelKind, ...] = ("success", "failure")
-    targets = {kind: _target(kind.upper(), values, base_url) for kind in kinds}
+    targets = {kind: _target(kind, values, base_url) for kind in KINDS}
     return {kind: target for kind, target in targets.items() if target is not None}
 
 
-def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> SlackTarget | None:
-    webhook = f"SLACK_{kind}_WEBHOOK_URL"
-    channel = f"SLACK_{kind}_CHANNEL"
+def _target(
+    kind: ChannelKind, values: Mapping[str, str], base_url: str | None
+) -> SlackTarget | None:
+    webhook, channel = SLACK.of_kind[kind]
     if values[webhook]:
         return SlackTarget(setting=webhook, secret=values[webhook])
     if values["SLACK_BOT_TOKEN"] and values[channel]:
@@ -208,9 +199,29 @@ def _send_by_webhook(
         **asdict(message), **_NO_PREVIEWS
     )
     body = response.body.strip()
-    if response.status_code == _OK and body == "ok":
-        return None
-    return _failure(response.status_code, body, response.headers)
+    if response.status_code not in _SUCCESSES:
+        return _failure(response.status_code, body, response.headers)
+    answer = _decoded(body)
+    # A page of HTML is from a sign-in or a proxy, to which the request was redirected.
+    if body.startswith("<") or answer.ok is False or answer.success is False:
+        return _failure(response.status_code, answer.error, response.headers)
+    return None
+
+
+class _WebhookAnswer(Struct, frozen=True, kw_only=True):
+    """What Slack and programs with webhooks like Slack's put into an answer of JSON."""
+
+    ok: bool | None = None
+    success: bool | None = None
+    error: str | None = None
+
+
+def _decoded(body: str) -> _WebhookAnswer:
+    """The answer; one without a word about success for any other text, such as Slack's "ok"."""
+    try:
+        return msgspec.json.decode(body, type=_WebhookAnswer)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _WebhookAnswer()
 
 
 def _send_by_bot(
@@ -279,7 +290,7 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
                 "on the bus."
             )
 
-    return NoticeChannel("event-bus", post)
+    return NoticeChannel(EVENT_BUS.name, post)
 
 
 def configured_channels(
@@ -288,8 +299,8 @@ def configured_channels(
     budget: InvocationTime,
     events_client: Callable[[], AwsClient],
 ) -> list[NoticeChannel]:
-    """Return Slack's channel, which accepts no notice without a target, and the bus if the
-    settings name one.
+    """Return the channels that can send: Slack's, which accepts no notice without a target, and
+    the bus if the settings name one.
     """
 
     def post_to_slack(notification: Notification, kind: ChannelKind) -> None:
@@ -302,9 +313,13 @@ def configured_channels(
 
         with_secret(send_with)
 
-    slack = NoticeChannel(
-        "slack", post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret)
-    )
-    if settings.event_bus_name is None:
-        return [slack]
-    return [slack, event_bus_channel(settings.event_bus_name, events_client, settings.kibana_url)]
+    senders = {
+        SLACK.name: NoticeChannel(
+            SLACK.name, post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret)
+        )
+    }
+    if settings.event_bus_name is not None:
+        senders[EVENT_BUS.name] = event_bus_channel(
+            settings.event_bus_name, events_client, settings.kibana_url
+        )
+    return [senders[channel.name] for channel in SENDERS if channel.name in senders]

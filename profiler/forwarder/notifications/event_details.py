@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
+from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.notification import (
-    ChannelKind,
     EndedTask,
     NightSummary,
     Notification,

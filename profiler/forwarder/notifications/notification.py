@@ -5,12 +5,13 @@ posted to, once.
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.invocation import ForwarderError
@@ -22,8 +23,6 @@ from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
 from profiler.record.stop_causes import Outcome
 from profiler.record.stopped_task import EventContainer, StoppedTask
-
-ChannelKind = Literal["success", "failure"]
 
 
 class UnusualMeasure(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,20 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.setup.template_parameters import without_subscription
+from profiler.aws_account.setup.template_parameters import (
+    find_gap,
+    parameter_defaults,
+    without_subscription,
+)
+from profiler.core.notice_channels import (
+    CHANNEL_PARAMETERS,
+    CHANNELS,
+    EMAIL,
+    EVENT_BUS,
+    SLACK,
+    Channel,
+    has_channel,
+)
 from profiler.forwarder import function_settings as of_functions
 from profiler.forwarder.notifications.channels import read_targets
 from profiler.forwarder.notifications.event_details import EndedRun
@@ -26,6 +39,7 @@ from tests.cloudformation import (
     PARAMETERS,
     QUERIES,
     TEMPLATE,
+    broken_rules,
     is_in_the_record,
     lint_template,
     read_template,
@@ -51,13 +65,14 @@ FUNCTIONS = {
 }
 
 GPU, _ = CLUSTERS
+DEFAULTS = parameter_defaults(TEMPLATE.read_text())
 MAX_BYTES = 51_200  # of a template that is not in S3; CloudFormation's quota
 
 # Settings that no parameter reaches, and why.
 NOT_REACHED = {
     "in ElasticsearchSecretId": "ELASTICSEARCH_API_KEY ELASTICSEARCH_USER ELASTICSEARCH_PASSWORD",
     "the file is in a layer of your own": "ELASTICSEARCH_CA_FILE",
-    "in SlackSecretId": "SLACK_SUCCESS_WEBHOOK_URL SLACK_FAILURE_WEBHOOK_URL SLACK_BOT_TOKEN",
+    f"in {SLACK.parameter}": " ".join({*SLACK.in_secret} - {*SLACK.variables.values()}),
     "in OtlpSecretId": "OTLP_HEADERS",
     "every backend takes protobuf": "OTLP_PROTOCOL",
     "a stack exports to one backend": "OTLP_TRACES_ENDPOINT OTLP_LOGS_ENDPOINT OTLP_METRICS_ENDPOINT",
@@ -236,6 +251,42 @@ def test_every_variable_is_a_setting_of_the_function() -> None:
     assert known - reached == set(" ".join(NOT_REACHED.values()).split())
 
 
+@pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)
+def test_each_channel_reaches_every_function_that_posts(channel: Channel) -> None:
+    """The functions get its variables from its parameters, and it alone makes a stack notify."""
+    posting = [*FUNCTIONS, "MorningDigestFunction"]
+    for parameter, variable in channel.variables.items():
+        for function in posting:
+            variables = RESOURCES[function]["Properties"]["Environment"]["Variables"]
+            if channel is EMAIL:
+                continue  # the template makes the mail of the bus's event
+            # A morning message only goes to the success channel.
+            is_of_failures = variable in channel.of_kind.get("failure", ())
+            if is_of_failures and function == "MorningDigestFunction":
+                assert variable not in variables
+            else:
+                assert parameter in json.dumps(variables[variable])
+    alone = {**DEFAULTS, channel.parameter: "given"}
+    assert not find_gap(alone)[0]
+    assert has_channel(alone)
+    assert not has_channel(DEFAULTS)
+    assert broken_rules({**alone, "DigestSchedule": "rate(1 day)"}) == []
+
+
+def test_a_morning_message_names_every_channel_that_it_can_have() -> None:
+    (told,) = broken_rules({**DEFAULTS, "DigestSchedule": "rate(1 day)"})
+    *first, last = CHANNEL_PARAMETERS
+    assert told == f"The morning message has no channel: set {', '.join(first)} or {last}."
+
+
+def test_a_mail_needs_no_bus_of_its_own() -> None:
+    variables = RESOURCES["TaskStoppedFunction"]["Properties"]["Environment"]["Variables"]
+    default = {"Fn::If": ["HasEmail", "default", ""]}
+    given = {"Ref": EVENT_BUS.parameter}
+    assert variables[EVENT_BUS.setting] == {"Fn::If": ["HasEventBus", given, default]}
+    assert EMAIL.sender == EVENT_BUS.name
+
+
 # Logs Insights
 
 ENDED = "EndedWithoutReport"  # the query of the lines of task_stopped
@@ -254,6 +305,27 @@ def test_queries_begin_with_a_type_of_line(name: str) -> None:
         "sort",
         "limit",
     }
+
+
+@pytest.mark.parametrize(
+    ("stream", "is_listed"),
+    [
+        ("2026/11/25/[$LATEST]7b3f0c2d9e1a4855", True),
+        ("2026/11/25/tp-task-stopped[$LATEST][7b3f0c2d-9e1a]", True),
+        ("ecs/batch/7b3f0c2d9e1a4855", False),
+        ("2026/11/25/[$LATEST]/batch/7b3f0c2d9e1a4855", False),
+        ("2026/11/25/[$LATEST]0/batch/7b3f0c2d9e1a4855", False),
+        ("x[$/LATEST/7b3f0c2d9e1a4855", False),
+        ("2026/11/25/$LATEST/b/7b3f0c2d9e1a4855", False),
+    ],
+)
+def test_the_query_of_ended_runs_lists_lines_of_the_function_alone(
+    stream: str, *, is_listed: bool
+) -> None:
+    """Every task can write into the function's log group."""
+    pattern = re.search(r"@logStream like /(.*)/ ", QUERIES[ENDED])
+    assert pattern is not None
+    assert bool(re.search(pattern[1], stream)) == is_listed
 
 
 @pytest.mark.parametrize("name", sorted(QUERIES.keys() - {ENDED}))

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
+from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine, StreamLine
 from profiler.forwarder.documents import Document
@@ -23,13 +24,13 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
     SettingsError,
 )
-from profiler.forwarder.notifications import notification as notification_types
 from profiler.forwarder.notifications.notification import (
     Comparison,
     EndedTask,
     MemoryRetry,
     NoticeChannel,
     Notification,
+    UnusualMeasure,
 )
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_event import StreamClaim
@@ -129,7 +130,7 @@ class StoppedTaskFakes:
             else self.indexed_reports[0]
         )
 
-    def accepts(self, kind: notification_types.ChannelKind) -> bool:
+    def accepts(self, kind: ChannelKind) -> bool:
         self.may_fail("channel")
         return True
 
@@ -138,7 +139,7 @@ class StoppedTaskFakes:
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, notification: Notification, kind: notification_types.ChannelKind) -> None:
+    def post(self, notification: Notification, kind: ChannelKind) -> None:
         assert isinstance(notification, EndedTask)
         self.may_fail("slack")
         self.notices.append((notification, kind))
@@ -432,7 +433,7 @@ def test_a_task_that_nobody_is_told_about_is_printed() -> None:
 
 UNUSUAL = Comparison(
     text="",
-    unusual=(notification_types.UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2,
+    unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2,
 )
 
 
