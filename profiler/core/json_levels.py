@@ -16,7 +16,7 @@ _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _OTHER_BYTES = bytes({*range(256)} - {*b'[]{}"'})
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
-_Text = TypeVar("_Text", str, bytes)
+_Text = TypeVar("_Text", bound=str | bytes)
 
 
 class TooManyLevelsError(msgspec.DecodeError, ValueError):
