@@ -27,10 +27,11 @@ class CountingSearch(FakeSearchCluster):
         for number, source in enumerate(sources):
             self.documents["task-reports-2026.03", str(number)] = dict(source)
 
-    def search(
-        self, index: str, body: Mapping[str, Any], timeout_seconds: float
-    ) -> Mapping[str, Any]:
+    def request(self, path: str, body: str | Mapping[str, Any], timeout_seconds: float) -> Any:
         assert timeout_seconds > 0
+        if not isinstance(body, Mapping) or "ids" in body["query"]:
+            return super().request(path, body, timeout_seconds)
+        index = path.removeprefix("/").removesuffix("/_search")
         self.bodies.append(body)
         if self.error is not None:
             raise self.error

@@ -6,7 +6,7 @@ has ``BUS|`` before it on another bus than the default one.
 https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -38,10 +38,13 @@ class CloudFormationOwners:
         self._open_client = open_client
         self._known: dict[tuple[str, str], CloudFormationOwner | None] = {}
 
-    def of_definition(self, revision_arn: str) -> str | None:
-        """The name of the stack that owns a revision; None if no stack does."""
-        owner = self._owner(revision_arn, _DEFINITION_TYPE)
-        return None if owner is None else owner.stack
+    def of_definition(self, revision_arns: Iterable[str]) -> str | None:
+        """The name of the stack that owns one of the revisions; None if no stack does."""
+        for arn in revision_arns:
+            owner = self._owner(arn, _DEFINITION_TYPE)
+            if owner is not None:
+                return owner.stack
+        return None
 
     def of_target(self, target: ScheduledTarget) -> str | None:
         """Why a stack owns a schedule or a rule, or may own it, in words; None if no stack does."""

@@ -171,11 +171,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
 
         Raises TaskProfilerError if CloudFormation may not be asked.
         """
-        for arn in revisions.owned_arns():
-            stack = self.owners.of_definition(arn)
-            if stack is not None:
-                return stack
-        return None
+        return self.owners.of_definition(revisions.owned_arns())
 
     def _targets(self, family: str) -> list[ScheduledTarget]:
         return [target for target in self.targets() if target.family == family]

@@ -63,11 +63,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 obstacle = f". {error}"
                 starts_monitor = True
             pinned.append(target)
+            if obstacle is None:
+                movable.append(target)
+                obstacle = self._ownership(target)
             notes.append(
                 f"The {target.title} is pinned to {target.pinned_revision}{obstacle or '.'}"
             )
-            if obstacle is None:
-                movable.append(target)
             if not starts_monitor:
                 unmonitored.append(target)
         return replace(
@@ -77,6 +78,14 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             movable=tuple(movable),
             unmonitored=tuple(unmonitored),
         )
+
+    def _ownership(self, target: ScheduledTarget) -> str | None:
+        """Why --update-schedules will leave a target to its stack, after its revision's name."""
+        try:
+            owner = None if self.owners is None else self.owners.of_target(target)
+        except TaskProfilerError as error:
+            return f". {error}"
+        return None if owner is None else f", and {owner}: set the new revision there."
 
     def _starts_monitor(self, target: ScheduledTarget) -> bool:
         if self.part == "size":

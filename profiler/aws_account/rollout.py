@@ -20,6 +20,7 @@ from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check
 from profiler.aws_account.registered_definitions import TaskDefinitions, glob_prefix, revision_of
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     starters_of_families,
@@ -72,7 +73,8 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
-    owners: CloudFormationOwners | None = None  # asked before a target is moved
+    # Asked before a target is moved, and before a monitor changes; sizes ask for themselves.
+    owners: CloudFormationOwners | None = None
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
     on_step: Callable[[str], object]
     on_problem: Callable[[str], object]
@@ -243,7 +245,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             document = read_document(self._describe(family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        planned = self._changed(family, document)
+        planned = self._left_to_owner(self._changed(family, document), document)
         if planned.action in ("refused", "on instance"):
             return planned
         self._pins.remember(planned.revision, document.definition)
@@ -277,6 +279,45 @@ class Rollout(Struct, kw_only=True, dict=True):
         note = "The monitor of its instances reports it."
         same = replace(same, batch=planned.changed.batch)
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
+
+    def _left_to_owner(
+        self, planned: PlannedFamily, document: TaskDefinitionDocument
+    ) -> PlannedFamily:
+        """The plan, which changes nothing that a stack of CloudFormation owns. What may be owned is
+        left alone, too.
+        """
+        if self.owners is None or self.part == "size" or not planned.is_new_revision:
+            return planned
+        revisions = EarlierRevisions(planned.family, document, self._describe)
+        arns = revisions.owned_arns()
+        if planned.action == "remove monitor":  # what we registered may be undone
+            arns = iter((planned.revision_arn,))
+        try:
+            stack = document.stack or self.owners.of_definition(arns)
+        except TaskProfilerError as error:
+            return replace(
+                planned,
+                problems=(*planned.problems, str(error)),
+                obstacle=planned.obstacle or str(error),
+            )
+        if stack is None:
+            return planned
+        note = (
+            f"The stack {stack} of CloudFormation owns it: change its template "
+            "(docs/task-definitions.md), or its next deployment undoes a new revision."
+        )
+        same = ChangedDefinition(
+            definition=document.definition,
+            containers=read_containers(document.definition),
+            batch=planned.changed.batch,
+        )
+        return PlannedFamily(
+            family=planned.family,
+            action="refused",
+            notes=(note,),
+            document=document,
+            changed=same,
+        )
 
     def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
         """How many schedules and rules of the families go on starting another revision, unless

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import may_exist
-from profiler.core.ecs_terms import revision_number
+from profiler.core.ecs_terms import MONITOR_NAME, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
@@ -24,11 +24,13 @@ from profiler.sizing.sized_revision import (
     SizedRevision,
     size_before,
 )
+from profiler.task_definitions.containers import read_containers
+from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import definition_size
 
 # The revisions of ours that are followed back to one that is not ours.
-_OWN_REVISIONS = 2
+_OWN_REVISIONS = 4
 
 
 class OldSize(Struct, frozen=True, kw_only=True):
@@ -102,17 +104,25 @@ class EarlierRevisions(Struct, frozen=True):
         return OldSize(size=before.size, definition=None if old is None else old.definition)
 
     def owned_arns(self) -> Iterator[str]:
-        """The newest revision, and those before it back to one that is not ours."""
+        """The newest revision, and those before it back to one that is not ours.
+
+        A revision is ours by its size tag, or if it differs from the one before it by the monitor
+        alone. One that could not be read is the last.
+        """
         yield self.arn(self.number)
+        number = self.number
         document = self.newest
         for _ in range(_OWN_REVISIONS):
-            before = _own_tag(document)
-            if before is None:
+            tag = _own_tag(document)
+            before = _before(number) if tag is None else tag.revision
+            earlier = None if before is None else self.read(before)
+            is_other = earlier is not None and not _is_monitored(document, earlier)
+            if before is None or (tag is None and is_other):
                 return
-            yield self.arn(before.revision)
-            earlier = self.read(before.revision)
+            yield self.arn(before)
             if earlier is None:
                 return
+            number = before
             document = earlier
 
     def with_overwritten(
@@ -146,6 +156,26 @@ class EarlierRevisions(Struct, frozen=True):
             if tagged_number < number and is_sized and str(tagged_number) not in hidden:
                 own = tagged_number
         return own
+
+
+def _before(number: str) -> str | None:
+    """The number of the revision before another one."""
+    before = (revision_number(number) or 0) - 1
+    return str(before) if before > 0 else None
+
+
+def _is_monitored(document: TaskDefinitionDocument, earlier: TaskDefinitionDocument) -> bool:
+    """Whether a revision and an earlier one are the same but for the monitor, whatever the name of
+    its image is.
+    """
+    images = [
+        container.image
+        for definition in (document.definition, earlier.definition)
+        for container in read_containers(definition)
+        if container.name == MONITOR_NAME
+    ]
+    image = images[0] if images else None
+    return difference(document.definition, earlier.definition, image) != "other"
 
 
 def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:

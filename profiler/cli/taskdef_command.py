@@ -12,6 +12,7 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import (
     PlanChange,
     PlannedFamily,
@@ -400,6 +401,7 @@ def _roll_out(
         adds=adds,
         image=image,
         names_starters=adds,
+        owners=CloudFormationOwners(open_client),
         on_step=partial(click.echo, err=True) if as_json else say,
         on_problem=warn,
     )

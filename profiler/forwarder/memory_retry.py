@@ -24,6 +24,7 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
+from profiler.core.json_levels import within_levels
 from profiler.core.text import on_one_line
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
@@ -222,7 +223,7 @@ def _input(started: Mapping[str, Any]) -> dict[str, Any]:
     if started.get("InputPath") or started.get("InputTransformer") or "<aws.scheduler." in source:
         raise RetryRefusedError("the input of its schedule is different for each run")
     try:
-        return msgspec.json.decode(source, type=dict[str, Any])
+        return msgspec.json.decode(within_levels(source), type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError):
         raise RetryRefusedError("the input of its schedule is not a JSON object") from None
 

@@ -8,6 +8,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.completeness import WHOLE, Completeness
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
@@ -30,12 +31,14 @@ from profiler.sizing.run_facts import facts_of
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
     """The families in order with the evidence of their last runs (None: not measured); sentences
-    about omissions; the tasks that the source gave, which may be more than the last ones.
+    about omissions; the tasks that the source gave, which may be more than the last ones; whether
+    the source gave all runs.
     """
 
     families: Mapping[FamilyKey, Evidence | None]
     notes: Sequence[str]
     tasks_read: Mapping[FamilyKey, TasksRead]
+    completeness: Completeness
 
 
 def read_families(
@@ -61,7 +64,12 @@ def read_families(
             tasks_read[key] = TasksRead(
                 tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns
             )
-    return FoundFamilies(families=evidence, notes=tuple(notes), tasks_read=tasks_read)
+    return FoundFamilies(
+        families=evidence,
+        notes=tuple(notes),
+        tasks_read=tasks_read,
+        completeness=source.completeness,
+    )
 
 
 def read_windows(
@@ -217,6 +225,7 @@ class KnownFamilies:
         self._open_source = open_source
         self._since_ns = since_ns
         self._known: dict[FamilyKey, Family] = {}
+        self.completeness = WHOLE
 
     def of(self, family: FamilyKey) -> Family:
         """What is known of a family, which may be nothing."""
@@ -243,6 +252,7 @@ class KnownFamilies:
         names = tuple(sorted({pattern_of(family.name) for family in missing}))
         selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
         self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
+        self.completeness = source.completeness
 
     def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""

@@ -4,7 +4,7 @@ search for its runs.
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +23,7 @@ from profiler.forwarder.family_runs import (
     find_unusual,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.family import Family, UsualDuration, family_of_reports
@@ -309,26 +309,27 @@ def test_a_family_has_the_usual_duration_of_enough_successes() -> None:
     assert memory_of(search).durations({"etl_daily"}, ARN.replace("eu-west-1", "us-west-2")) == {}
 
 
-PARTS: list[Mapping[str, Any]] = [
-    {"_shards": {"total": 3, "successful": 2}},
-]
+LOST = {"_shards": {"total": 2, "successful": 1, "skipped": 0, "failed": 1}}
+CUT_OFF = {"timed_out": True}
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_part_of_an_answer_is_no_fact_of_a_family(part: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize("part", [LOST, CUT_OFF])
+def test_a_part_of_a_familys_runs_is_no_fact_of_the_family(part: dict[str, Any]) -> None:
     search = cluster_with(*timed(*[1000.0] * 30, cluster="jobs"))
     assert compare(search, lasted(9000)) is not None
     search.answer = part
     memory = memory_of(search)
     assert compare(search, lasted(9000)) is None
-    for ask in (
+    assert memory.killed_run(success(), "earlier-1") == (None, TaskSize())
+    asked: list[Callable[[], object]] = [
         lambda: memory.durations({"etl_daily"}, ARN),
         lambda: memory.runs_per_month({"etl_daily"}, ARN),
+        lambda: memory.successes({"etl_daily"}, ARN),
         lambda: memory.need(success(), 2048),
-    ):
-        with pytest.raises(SearchClusterError):
+    ]
+    for ask in asked:
+        with pytest.raises(PartialAnswerError, match="A search is not whole"):
             ask()
-    assert memory.killed_run(success(), "earlier-1") == (None, TaskSize())
     rates = FamilyRates(period_ns=1000)
     assert rates.with_savings([saving()], lambda: memory, 2000) == [saving()]
 

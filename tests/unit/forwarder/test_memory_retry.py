@@ -236,7 +236,7 @@ def test_the_definitions_size_bounds_the_retry(
 def test_a_part_of_the_cluster_says_nothing_about_the_size() -> None:
     search = CountingSearch(*OWN, earlier(1.5, 512, 1e5))
     search.now_ns = round(STOPPED.timestamp() * 10**9)
-    search.answer = {"_shards": {"total": 2, "successful": 1}}
+    search.answer = {"_shards": {"total": 2, "successful": 1}, "timed_out": False}
     assert RetryAccount(search).handle() == STARTED
 
 

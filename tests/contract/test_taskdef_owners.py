@@ -1,0 +1,159 @@
+"""``taskdef add-monitor`` and ``remove-monitor`` of families that a stack of CloudFormation owns."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
+from tests.resize_account import BATCH, DEFINITIONS, MONITOR, Account
+from tools.moto_server import OwnedResource, fake_aws
+
+DEFINITION = "AWS::ECS::TaskDefinition"
+SCHEDULE = "AWS::Scheduler::Schedule"
+IMAGE = "team/task-profiler:1"
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Account]:
+    """An account with two families without a monitor, of which nobody owns the control."""
+    with fake_aws() as aws:
+        made = Account(aws, tmp_path)
+        for family in ("control", "nightly"):
+            made.family(family, containerDefinitions=[{**BATCH, "memory": 1900}])
+        yield made
+
+
+@pytest.fixture
+def proxy(account: Account) -> Iterator[AwsProxy]:
+    with AwsProxy(account.aws.url) as made:
+        account.url = made.url
+        yield made
+
+
+def own(account: Account, physical_id: str, resource_type: str) -> None:
+    account.aws.own(
+        OwnedResource(
+            stack_name="jobs", physical_resource_id=physical_id, resource_type=resource_type
+        )
+    )
+
+
+def taskdef(account: Account, *words: str) -> CompletedProcess[str]:
+    environment = account.aws.environment() | {"AWS_ENDPOINT_URL": account.url}
+    return run_here(environment, "taskdef", *words)
+
+
+def add(account: Account, *words: str, image: str = IMAGE) -> CompletedProcess[str]:
+    return taskdef(account, "add-monitor", "control", "nightly", "--image", image, *words)
+
+
+def test_a_family_of_a_stack_is_left_to_it_in_the_plan_and_in_the_act(account: Account) -> None:
+    own(account, f"{DEFINITIONS}/nightly:1", DEFINITION)
+    plan = add(account)
+    assert plan.returncode == 0
+    assert "The stack jobs of CloudFormation owns it" in " ".join(plan.stdout.split())
+    done = add(account, "--register")
+    assert done.returncode == 0
+    assert account.newest("nightly") == [1]
+    assert account.newest("control") == [2]
+    assert "1 registered, 1 refused" in done.stderr
+
+
+def test_a_schedule_of_a_stack_is_named_in_the_plan_and_stays(account: Account) -> None:
+    account.schedule("free", "control:1")
+    account.schedule("stacks", "control:1")
+    own(account, "stacks", SCHEDULE)
+    plan = " ".join(add(account).stdout.split())
+    assert "schedule free is pinned to control:1." in plan
+    assert "schedule stacks is pinned to control:1, and the stack jobs of CloudFormation" in plan
+    done = add(account, "--register", "--update-schedules")
+    assert account.started_by_schedule("free") == "control:2"
+    assert account.started_by_schedule("stacks") == "control:1"
+    assert "schedule stacks skipped: the stack jobs of CloudFormation owns it" in done.stdout
+
+
+@pytest.mark.parametrize("image", [IMAGE, "team/watcher:1"])
+def test_what_add_monitor_registered_does_not_hide_the_owner(account: Account, image: str) -> None:
+    """The stack took the family over after its monitor was added, and again after an update."""
+    assert add(account, "--register", image=image).returncode == 0
+    done = add(account, "--register", "--report-stream", "monitor", image=image)
+    assert done.returncode == 0, done.stderr
+    assert account.newest("nightly") == [3]
+    for family in ("control", "nightly"):
+        account.runs(family, 25, revision=3)
+    own(account, f"{DEFINITIONS}/nightly:1", DEFINITION)
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["reason"].startswith("the stack jobs of CloudFormation owns it")
+    assert account.newest("nightly") == [3]
+    assert account.newest("control") == [4]
+
+
+def test_an_owned_revision_with_another_image_owns_nothing(account: Account) -> None:
+    account.family("nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}, MONITOR])
+    own(account, f"{DEFINITIONS}/nightly:1", DEFINITION)
+    account.runs("nightly", 25, revision=2)
+    rows, _ = account.rows("--register")
+    assert rows["nightly"]["action"] == "resize"
+
+
+def test_what_was_added_may_be_removed_but_not_the_stacks_own(account: Account) -> None:
+    assert add(account, "--register").returncode == 0
+    account.family("theirs", containerDefinitions=[BATCH, MONITOR])
+    own(account, f"{DEFINITIONS}/nightly:1", DEFINITION)
+    own(account, f"{DEFINITIONS}/theirs:1", DEFINITION)
+    done = taskdef(account, "remove-monitor", "nightly", "theirs", "--register")
+    assert done.returncode == 0
+    assert account.newest("nightly") == [3]
+    assert account.newest("theirs") == [1]
+    assert "The stack jobs of CloudFormation owns it" in " ".join(done.stdout.split())
+
+
+def test_without_the_right_to_ask_nothing_is_registered_and_the_right_is_named(
+    account: Account, proxy: AwsProxy
+) -> None:
+    proxy.refused = {"DescribeStackResources"}
+    plan = add(account)
+    assert plan.returncode == 0
+    assert "add monitor" in plan.stdout
+    assert "allow cloudformation:DescribeStackResources" in " ".join(plan.stdout.split())
+    done = add(account, "--register")
+    assert done.returncode == 1
+    assert "nightly: It is left alone. CloudFormation could not be asked" in done.stderr
+    assert "RegisterTaskDefinition" not in proxy.operations
+    proxy.refused = set()
+    assert add(account, "--register").returncode == 0
+
+
+def test_a_stack_that_deploys_between_the_plan_and_the_act_is_seen(
+    account: Account, proxy: AwsProxy
+) -> None:
+
+    def deploy(operation: str, _body: bytes) -> None:
+        if operation == "RegisterTaskDefinition":
+            account.family("nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}])
+            own(account, f"{DEFINITIONS}/nightly:2", DEFINITION)
+
+    proxy.before = deploy
+    done = add(account, "--register")
+    assert "nightly changed meanwhile" in done.stdout
+    assert account.newest("nightly") == [2]
+    assert account.newest("control") == [2]
+
+
+def test_two_calls_at_once_add_one_monitor(account: Account, proxy: AwsProxy) -> None:
+    other: list[CompletedProcess[Any]] = []
+
+    def also(operation: str, _body: bytes) -> None:
+        if operation == "DescribeStackResources" and not other:
+            proxy.before = lambda _operation, _body: None
+            other.append(add(account, "--register"))
+
+    proxy.before = also
+    done = add(account, "--register")
+    assert (done.returncode, other[0].returncode) == (0, 0)
+    assert account.newest("nightly") == [2]
+    assert account.newest("control") == [2]
