@@ -18,6 +18,7 @@ from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_servi
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
+from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import names_in
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
@@ -364,7 +365,7 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
 def read_secret(name: str, kind: type[_Secret], what: str, fetch: FetchSecret) -> _Secret:
     """Read a secret of this type."""
     try:
-        return msgspec.json.decode(fetch(name), type=kind)
+        return msgspec.json.decode(within_levels(fetch(name)), type=kind)
     except (msgspec.DecodeError, UnicodeError):
         # Not "from": the decoder's message may quote the secret.
         raise SettingsError(f"The secret {name} is not {what}.") from None

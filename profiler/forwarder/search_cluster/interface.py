@@ -23,11 +23,10 @@ _INVALID_URL = (
     "https://search.example.com:9200."
 )
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
-# The cluster will never accept a document with these statuses. Any other status is a failure of the
-# index or the cluster.
-_POISON_STATUSES = frozenset({400, 413})
-# Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards. The last
-# four: the index has a mapping that is not the template's, or a name that is invalid.
+_BAD_REQUEST = 400
+_CONTENT_TOO_LARGE = 413
+# Errors with HTTP 400 that are the index's, whatever their reason names: it is closed, or has a
+# mapping that is not the template's.
 _INDEX_ERRORS = frozenset(
     {
         *("validation_exception", "index_closed_exception", "cluster_block_exception"),
@@ -35,14 +34,16 @@ _INDEX_ERRORS = frozenset(
         *("document_source_missing_exception", "invalid_index_name_exception"),
     }
 )
-# Some reasons of illegal_argument_exception are the index's, too: its name is that of a data
-# stream or of an alias, or it has a pipeline that does not exist.
-_ILLEGAL_ARGUMENT = "illegal_argument_exception"
-_INDEX_REASONS = (
-    f"{_ILLEGAL_ARGUMENT}: only write ops with an op_type of create are allowed in data streams",
-    f"{_ILLEGAL_ARGUMENT}: no write index is defined for alias ",
-    f"{_ILLEGAL_ARGUMENT}: pipeline with id ",
+# What a reason says that is about the document: a field, the document itself or its id, a place in
+# its JSON. Only the elected master names an error of the index as such: from any other node, the
+# same one is an illegal_argument_exception. https://github.com/elastic/elasticsearch/issues/70349
+_OF_DOCUMENT = re.compile(
+    r"\bfield\b|\bdocument\b|\bmapper \[|\bobject mapping for\b|\bid\b.* too long|"
+    r"\[\d+:\d+\]|failed to parse(?! mapping)",
+    re.IGNORECASE,
 )
+# The mapping of the index, or of its template, which may name a field.
+_OF_MAPPING = re.compile(r"failed to parse mapping", re.IGNORECASE)
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000
@@ -74,18 +75,25 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         return self.status in _RETRYABLE_ITEM_STATUSES
 
     @property
-    def is_poison(self) -> bool:
-        """Whether the cluster will never accept the document."""
-        if self.error in _INDEX_ERRORS or (self.reason or "").startswith(_INDEX_REASONS):
-            return False
-        return self.status in _POISON_STATUSES
-
-    @property
-    def is_index_fault(self) -> bool:
-        """Whether the cause is the index or the cluster, not the document: a permission, a
-        block, a limit, a fault.
+    def is_of_working_index(self) -> bool:
+        """Whether the index has taken the document: of one that it had before, nothing may have
+        been written.
         """
-        return self.is_failed and not (self.is_retryable or self.is_poison)
+        return not self.is_failed and self.stored is None
+
+    def is_poison(self, *, is_index_working: bool) -> bool:
+        """Whether the cluster will never accept the document.
+
+        Else a failure is the index's or the cluster's: a permission, a block, a limit, a fault. A
+        reason that names neither a field nor a document is the document's only if the index has
+        taken others.
+        """
+        if self.status != _BAD_REQUEST:
+            return self.status == _CONTENT_TOO_LARGE
+        reason = self.reason or ""
+        if self.error in _INDEX_ERRORS or _OF_MAPPING.search(reason):
+            return False
+        return is_index_working or _OF_DOCUMENT.search(reason) is not None
 
 
 def hit_sources(response: Json) -> list[Mapping[str, Json]]:
