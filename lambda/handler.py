@@ -66,7 +66,7 @@ from profiler.record.stopped_task import (
 )
 
 if TYPE_CHECKING:  # imported for the events that need them
-    from profiler.aws_account.instance_monitors import InstanceMonitors
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
@@ -97,7 +97,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if payload is not None and not payload.has_lines:
         return asdict(Counts())
     notices = _task_notices(context)
-    settings = _settings()
+    settings = _with_monitor_tasks(_settings())
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(
         settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
@@ -509,6 +509,22 @@ def _instance_monitors(_period: int) -> "InstanceMonitors":
     from profiler.aws_account.instance_monitors import InstanceMonitors
 
     return InstanceMonitors(_client("ecs"), _warn_once)
+
+
+def _with_monitor_tasks(settings: ForwarderSettings) -> ForwarderSettings:
+    """Return the settings with ECS's word on instance monitors, if there is one."""
+    groups = settings.trusted_groups
+    if not groups.instance_monitors:
+        return settings
+    return replace(settings, trusted_groups=replace(groups, tasks=_monitor_tasks()))
+
+
+@cache
+def _monitor_tasks() -> "EcsMonitorTasks":
+    # As above.
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks
+
+    return EcsMonitorTasks(_client("ecs"), _warn_once)
 
 
 @cache
