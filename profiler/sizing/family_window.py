@@ -12,11 +12,11 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE, revision_number
+from profiler.core.kept_items import Kept
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize, is_sampled_each_minute
 from profiler.record.task_needs import size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_counts import RunCounts, limits_of_containers
 from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.runs_at_size import RunsAtSize
