@@ -20,6 +20,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.timestamps import json_moment_ns
+from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
 _PARAMETERS = "EcsParameters"
@@ -335,6 +336,13 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
 def is_timed(target: ScheduledTarget) -> bool:
     """Whether a schedule starts the target, not an event."""
     return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
+
+
+def may_start(target: ScheduledTarget, now_ns: int) -> bool:
+    """Whether a schedule or an event may start the target after ``now_ns``."""
+    if is_timed(target):
+        return may_start_again(schedule_of(target), now_ns)
+    return target.rule.get("State") != "DISABLED"
 
 
 def schedule_of(target: ScheduledTarget) -> Schedule:
