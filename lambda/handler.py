@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from profiler.core.aws_clients import bounded_client, open_session
+from profiler.core.completeness import joined
 from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
@@ -60,7 +61,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 from profiler.record.stopped_task import parse_stopped_task, unusable_values
 
 if TYPE_CHECKING:  # imported for the events that need them
-    from profiler.aws_account.instance_monitors import InstanceMonitors
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
@@ -91,7 +92,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if payload is not None and not payload.has_lines:
         return asdict(Counts())
     notices = _task_notices(context)
-    settings = _settings()
+    settings = _with_monitor_tasks(_settings())
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(
         settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
@@ -262,12 +263,15 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
             timeout_seconds=InvocationTime(context).remaining_seconds() / 5,
         )
         runs = cluster.runs(night).selected(settings.families)
+        found_missed = cluster.missed(night)
         missed = [
             due_time
-            for due_time in cluster.missed(night)
+            for due_time in found_missed.times
             if matches_any(due_time.family, settings.families)
         ]
         history = cluster.history(runs.families)
+        read = joined((runs.completeness, found_missed.completeness, history.completeness))
+        runs = replace(runs, completeness=read)
     place = DigestPlace(
         region=searched.region,
         source=searched.source,
@@ -474,6 +478,22 @@ def _instance_monitors(_period: int) -> "InstanceMonitors":
     from profiler.aws_account.instance_monitors import InstanceMonitors
 
     return InstanceMonitors(_client("ecs"), _warn_once)
+
+
+def _with_monitor_tasks(settings: ForwarderSettings) -> ForwarderSettings:
+    """Return the settings with ECS's word on instance monitors, if there is one."""
+    groups = settings.trusted_groups
+    if not groups.instance_monitors:
+        return settings
+    return replace(settings, trusted_groups=replace(groups, tasks=_monitor_tasks()))
+
+
+@cache
+def _monitor_tasks() -> "EcsMonitorTasks":
+    # As above.
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks
+
+    return EcsMonitorTasks(_client("ecs"), _warn_once)
 
 
 @cache

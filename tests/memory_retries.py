@@ -19,7 +19,8 @@ from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.memory_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
-from tests.fake_search import AnsweringSearch
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.family import MemoryNeed
 from tests.notices import KeyTable
 from tests.stopped_tasks import WITH_MONITOR
 from tests.task_events import ARN, task
@@ -60,7 +61,7 @@ def target(parameters: Any = None, kind: Any = "schedule", **started: Any) -> Sc
 
 def request(one: ScheduledTarget, described: Any = WITH_MONITOR, **detail: Any) -> dict[str, Any]:
     killed = task(**{"cpu": "256", "memory": "512", **detail})
-    memory = larger_memory(killed, described, "batch", None, MAX_MB)
+    memory = larger_memory(killed, described, "batch", MemoryNeed(), MAX_MB)
     made = dict(run_task_request(one, killed, "batch", memory))
     shape = get_session().get_service_model("ecs").operation_model("RunTask").input_shape
     assert ParamValidator().validate(made, shape).generate_report() == ""
@@ -196,7 +197,7 @@ class FakeAws:
 class RetryAccount:
     """Everything that a retry uses. ``table`` is that of notices."""
 
-    def __init__(self, search: AnsweringSearch | None = None) -> None:
+    def __init__(self, search: SearchCluster | None = None) -> None:
         self.aws = FakeAws()
         self.search = search
         self.table: KeyTable | None = KeyTable()
@@ -238,3 +239,9 @@ def killed(**detail: Any) -> dict[str, Any]:
     """The document of a killed run that left no report."""
     (document,) = event_documents(ended(**detail), ForwarderSettings())
     return {"_source": document.initial_fields}
+
+
+def need_of(peak_mb: float | None, killed: int = 0) -> dict[str, Any]:
+    """What a search cluster answers of the runs at the definition's size."""
+    need = {"successes": {"peak": {"value": peak_mb or None}}, "killed": {"doc_count": killed}}
+    return {"aggregations": {"families": {"buckets": [{"key": "nightly", **need}]}}}

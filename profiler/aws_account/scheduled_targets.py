@@ -19,6 +19,7 @@ from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
+from profiler.core.json_levels import within_levels
 from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -316,8 +317,8 @@ def _is_run_task(arn: str) -> bool:
 def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
     """As above, of a universal target. An input that cannot be read starts nothing."""
     try:
-        request = mapping(json.loads(target.get("Input") or "{}"))
-    except (ValueError, RecursionError):
+        request = mapping(json.loads(within_levels(target.get("Input") or "{}")))
+    except ValueError:
         request = {}
     return {
         "cluster_arn": text(request.get("Cluster")) or "default",

@@ -16,6 +16,7 @@ from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import SENDERS, ChannelKind
 from profiler.core.text import install_hint
 from profiler.forwarder.batch_report import ReportFinder
@@ -53,8 +54,8 @@ def notify(
     # The function's code finds the Region and the credentials in the environment, as in AWS.
     os.environ.update(aws_environment(region, profile, os.environ))
     try:
-        document = json.loads(file.read())
-    except (ValueError, RecursionError) as error:
+        document = json.loads(within_levels(file.read()))
+    except ValueError as error:
         raise UsageError(
             f"The event is not valid JSON ({error}): pass it as EventBridge sends it."
         ) from error

@@ -51,9 +51,10 @@ from profiler.core.timestamps import (
     parse_ns,
     with_local_times,
 )
-from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
+from profiler.record.family import UsualDuration
+from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import (
@@ -126,16 +127,16 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     schedules = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
     judged = judge_account(schedules, open_client, events, clock, now_ns)
-    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
+    families_known = KnownFamilies(lambda: past, now_ns - _USUAL_NS)
     try:
-        usual.read(schedule.family_key for schedule in schedules)
+        families_known.read(schedule.family_key for schedule in schedules)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     death = cache(partial(why_gone, TaskDefinitions(open_client("ecs")).read))
     starts_nothing = False
     rows = []
     for schedule in judged:
-        duration = usual.of(schedule.schedule.family_key)
+        duration = families_known.of(schedule.schedule.family_key).usual_duration()
         title, row = schedule_row(schedule, duration, now_ns)
         why = why_nothing(schedule.schedule, death, now_ns)
         if why is not None:

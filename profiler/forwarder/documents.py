@@ -35,6 +35,7 @@ from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.merged_run import merge, within_task
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
+    INSTANCE_MONITOR,
     RunEvent,
     StreamClaim,
     read_claim,
@@ -212,7 +213,8 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
     account's report counts until the task's event, with the report in the task's log stream; but
     one from a stream that does not name the task blocks none that does.
     A report from a stream that does not name the task replaces no report from one that does,
-    unless the task's event vouches for it. It does not count at all if the event refutes it.
+    unless the task's event vouches for it; an instance monitor's never does. It does not count at
+    all if the event refutes it.
     """
     claim = document.claim
     event = read_run_event(stored.fields)
@@ -222,11 +224,12 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
         return claim is None and stored.claim is not None
     if claim is None:
         return True
-    if event is not None and event.vouches_for(claim):
-        return True
     if event is not None and event.refutes(claim):
         return False
-    return not stored.has_report or stored.claim is not None
+    is_first = not stored.has_report or stored.claim is not None
+    if claim.voucher == INSTANCE_MONITOR:
+        return is_first
+    return is_first or (event is not None and event.vouches_for(claim))
 
 
 def _differ_in_account(document: Document, stored: Stored) -> bool:

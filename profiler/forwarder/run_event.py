@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime
@@ -19,15 +19,19 @@ from profiler.record.stopped_task import EventContainer, StoppedTask
 
 # The statuses of an event that replace a report's status.
 KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
-# What vouches for a report whose log stream does not name its task.
+# What vouches for a report whose log stream is not its container's: a ``Voucher`` of
+# profiler.record.line_trust.
 CONTAINER_ID = "container-id"
+MONITOR_STREAM = "monitor-stream"
+INSTANCE_MONITOR = "instance-monitor"
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
-    """The log stream of a report that does not name the report's task.
+    """The log stream of a report that is not its container's.
 
-    ``voucher``: ``container-id`` for a stream named by Docker's container id, which the task's
-    event vouches for; any other word, such as ``trusted-group``, stays unconfirmed.
+    ``voucher``: the task's event vouches for ``container-id`` if it has this id, for
+    ``monitor-stream`` because it names the container, and for ``instance-monitor`` on EC2; any
+    other word, such as ``trusted-group``, stays unconfirmed.
     """
 
     voucher: str
@@ -79,18 +83,25 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
     def vouches_for(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
         """Whether the run is confirmed: the task's identity is known, and the report's stream and
-        its account are the task's. None: the stream names the task, or there is no report.
+        its account are the task's. None: the stream is the container's, or there is no report.
         """
         if not self.is_identified or self.is_of_other_account(report_account):
             return False
-        return claim is None or claim.stream in self.runtime_ids
+        if claim is None or claim.voucher == MONITOR_STREAM:
+            return True
+        if claim.voucher == INSTANCE_MONITOR:
+            return self.launch_type == EC2
+        return claim.stream in self.runtime_ids
 
     def refutes(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
         """Whether the report is of another container or account: its stream is named by a container
-        id that is not one of the task's, or its log group is not in the task's account.
+        id that is not one of the task's, or is an instance monitor's, and the task was not on EC2;
+        or its log group is not in the task's account.
         """
         if self.is_of_other_account(report_account):
             return True
+        if claim is not None and claim.voucher == INSTANCE_MONITOR:
+            return self.launch_type not in (None, EC2)
         if claim is None or claim.voucher != CONTAINER_ID or not self.runtime_ids:
             return False
         return claim.stream not in self.runtime_ids

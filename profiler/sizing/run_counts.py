@@ -5,9 +5,9 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct, field
 
+from profiler.core.kept_items import Kept
 from profiler.core.optional_math import max_known, min_known
 from profiler.record.record_model import Record, is_sampled_each_minute
-from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_facts import RunFacts
 
 SAMPLED_DURATIONS: Final = 200

@@ -10,10 +10,10 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.kept_items import Kept
 from profiler.core.optional_math import max_known
 from profiler.record.record_model import Record
 from profiler.record.task_needs import size_of
-from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import (
     RunFacts,

@@ -11,6 +11,7 @@ import pytest
 import requests
 from msgspec.structs import replace
 
+from profiler.core.completeness import Completeness
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -53,8 +54,12 @@ class EachRun(RunSource):
         self.remedy = source.remedy
 
     @property
-    def notes(self) -> Sequence[str]:
-        return self.source.notes
+    def remarks(self) -> Sequence[str]:
+        return self.source.remarks
+
+    @property
+    def completeness(self) -> Completeness:
+        return self.source.completeness
 
     def runs(self, selection: RunFilter) -> Iterable[PastRun]:  # type: ignore[override]
         return self.source.runs(selection)
@@ -84,6 +89,7 @@ def made(family: str, number: int, rng: random.Random, sizes: Sequence[Any]) -> 
         size=size,
         peak_mb=peak_mb,
         p95=None if is_unmeasured else round(rng.uniform(0.05, 0.9) * size[0], 3),
+        launch_type=rng.choices(("FARGATE", "EC2"), (9, 1))[0],
         others={"proxy": Metrics(max_memory_used_mb=round(rng.uniform(10, 90), 1),
                                  vcpu_used=Distribution(p95=0.01))},
         metrics=metrics,
@@ -132,6 +138,9 @@ def assert_alike(
         computed = there[family]
         assert computed.unconfirmed == window.unconfirmed
         assert set(computed.sizes) == set(window.sizes)
+        assert set(computed.elsewhere) == set(window.elsewhere)
+        for size, runs in window.elsewhere.items():
+            assert computed.elsewhere[size].counts == runs.counts
         for size, runs in window.sizes.items():
             for revision, of_revision in runs.revisions.items():
                 assert computed.sizes[size].revisions[revision].counts == of_revision.counts

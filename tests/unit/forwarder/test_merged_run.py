@@ -269,6 +269,9 @@ def claim(stream: str = DOCKER_ID, voucher: str = "container-id") -> StreamClaim
     return StreamClaim(voucher=voucher, stream=stream)
 
 
+MONITORS = claim(f"ecs/task-monitor/{task().id}", "monitor-stream")
+
+
 @pytest.mark.parametrize("stream", [DOCKER_ID, MONITOR_ID])
 def test_the_event_confirms_the_stream_of_the_containers_docker_id(stream: str) -> None:
     reported = of_report(report(), claim(stream))
@@ -313,6 +316,38 @@ def test_an_unproven_report_never_replaces_one_of_the_tasks_own_stream(
         assert written(own, forged, event) == expected
         assert written(forged, own, event) == expected
         assert written(own, event, forged) == expected
+
+
+def of_instance(text: str) -> list[Document]:
+    return of_report(text, claim("instance/task-monitor/1", "instance-monitor"))
+
+
+@pytest.mark.parametrize("of_monitor", [of_instance(report()), of_report(report(), MONITORS)])
+def test_the_event_confirms_what_a_monitor_says(of_monitor: list[Document]) -> None:
+    """The instance monitor's report on EC2, and the task's monitor's of a container that there
+    is.
+    """
+    on_ec2 = task(launchType="EC2")
+    assert written(of_monitor)["task"]["confirmed"] is False
+    document = written(of_monitor, of_event(on_ec2))
+    assert document == written(of_event(on_ec2), of_monitor)
+    assert document["task"]["confirmed"] is True
+    assert document["task"]["complete"] is True
+
+
+def test_an_instance_monitor_says_nothing_of_a_task_on_fargate() -> None:
+    on_fargate = task(launchType="FARGATE")
+    alone = written(of_event(on_fargate))
+    for writes in permutations([of_instance(FORGED), of_event(on_fargate)]):
+        assert written(*writes) == alone
+
+
+@pytest.mark.parametrize("launch_type", ["EC2", "FARGATE"])
+def test_an_instance_monitor_replaces_no_report_of_the_tasks_own_stream(launch_type: str) -> None:
+    parts = [of_report(report()), of_instance(FORGED), of_event(task(launchType=launch_type))]
+    expected = written(parts[0], parts[2])
+    for writes in permutations(parts):
+        assert written(*writes) == expected
 
 
 class OneDocument(FakeSearchCluster):
