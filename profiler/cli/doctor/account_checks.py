@@ -17,6 +17,7 @@ from profiler.aws_account.doctor.cluster_checks import (
     newest_reports,
 )
 from profiler.aws_account.doctor.definition_checks import (
+    SCHEDULES,
     UNKNOWN_PART,
     add_command,
     definition_findings,
@@ -105,6 +106,9 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         services=True,
         read_revision=describe,
     )
+    targets = rollout.targets
+    yield from (note(SCHEDULES, sentence) for sentence in problems)
+    problems.clear()
     (monitor,) = read_monitors(rollout, (name,))
     paths = ReportPaths(open_client)
     health = family_health(monitor, paths)
@@ -113,7 +117,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     yield from checks.account_findings(monitor, health)
     for sentence in sorted({*problems, *paths.problems}):
         yield note(UNKNOWN_PART, sentence)
-    yield from schedule_findings(monitor.planned, rollout.targets)
+    yield from schedule_findings(monitor.planned, targets)
 
 
 def _described(definitions: TaskDefinitions, family: str) -> bytes:
