@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
+from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
-from profiler.aws_account.registered_definitions import revision_of, why_gone
+from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, may_start
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number

@@ -1,16 +1,15 @@
 """Task definitions in Amazon ECS: finds, reads and registers them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 
 _SERVICES_PER_CALL = 10
 # ECS's code for a definition that does not exist.
@@ -75,10 +74,6 @@ class TaskDefinitions:
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
         return self._described.content
 
-    def read(self, name: str) -> TaskDefinitionDocument:
-        """As :meth:`describe`, parsed."""
-        return read_document(self.describe(name), name)
-
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision, and return its ARN."""
         with aws_errors(
@@ -131,18 +126,6 @@ def may_exist(error: TaskProfilerError) -> bool:
     """
     cause = error.__cause__
     return isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_DEFINITION
-
-
-def why_gone(
-    read: Callable[[str], TaskDefinitionDocument], name: str
-) -> Literal["was deregistered", "was deleted"] | None:
-    """Why ECS starts no task of a revision that ``read`` returns, in words; None: it starts them,
-    or this could not be read.
-    """
-    try:
-        return None if read(name).is_active else "was deregistered"
-    except TaskProfilerError as error:
-        return None if may_exist(error) else "was deleted"
 
 
 def revision_of(arn: str) -> str | None:

@@ -339,6 +339,18 @@ def is_timed(target: ScheduledTarget) -> bool:
     return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
 
 
+def why_off(target: ScheduledTarget, now_ns: int) -> str | None:
+    """Why somebody wants no further task of the target, in words: it is disabled, or its end date
+    has passed, which AWS ignores for an ``at``.
+    """
+    settings = target.rule if target.kind == "rule" else target.content
+    if settings.get("State") == "DISABLED":
+        return "is disabled"
+    ends_ns = json_moment_ns(target.content.get("EndDate"))
+    is_once = str(settings.get("ScheduleExpression")).lstrip().startswith("at")
+    return "has ended" if ends_ns is not None and ends_ns < now_ns and not is_once else None
+
+
 def may_start(target: ScheduledTarget, now_ns: int) -> bool:
     """Whether a schedule or an event may start the target after ``now_ns``."""
     if is_timed(target):

@@ -3,7 +3,7 @@ table and as JSON.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import chain, compress
 
 import click
@@ -11,8 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of, why_gone
+from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import (
@@ -73,6 +74,7 @@ from profiler.schedules.schedule_model import (
     Schedule,
     StartedTask,
 )
+from profiler.task_definitions.definition_json import read_document
 
 _USUAL_NS = 14 * NS_PER_DAY
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
@@ -132,7 +134,12 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         families_known.read(schedule.family_key for schedule in schedules)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
-    death = cache(partial(why_gone, TaskDefinitions(open_client("ecs")).read))
+    definitions = TaskDefinitions(open_client("ecs"))
+
+    @cache
+    def death(revision: str) -> str | None:
+        return why_gone(lambda name: read_document(definitions.describe(name), name), revision)
+
     starts_nothing = False
     rows = []
     for schedule in judged:
