@@ -45,7 +45,8 @@ from profiler.forwarder.search_cluster.document_delivery import (
     KeepFailures,
 )
 from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
-from profiler.record.notice_model import NoticeLine
+from profiler.record.memory_news import is_near_full
+from profiler.record.notice_model import NoticeLine, encode_notice
 from profiler.record.record_model import Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -145,6 +146,7 @@ class LineForwarder(Struct):
         """
         errors: list[ForwarderError] = []
         attempt(lambda: self._index([(payload, None)]), errors)
+        attempt(self._index_news, errors)
         self._warn_of_untrusted()
         self.notices.send(errors)
         raise_errors(errors)
@@ -160,6 +162,7 @@ class LineForwarder(Struct):
         repeated: list[str] = []
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
+        attempt(self._index_news, errors)
         self._warn_of_untrusted()
         channel_errors: list[ForwarderError] = []
         repeated += self.notices.send(channel_errors)
@@ -222,8 +225,8 @@ class LineForwarder(Struct):
             if isinstance(result, Document):
                 self._hold(len(event.message))
                 self._documents.append(result)
-                if result.notice is not None and not payload.is_replay:
-                    self._add_notice(payload, trust, result.notice, source)
+                if not payload.is_replay:
+                    self._add_notice(payload, trust, result, source)
             elif isinstance(result, FailedItem):
                 self._keep(result)
             elif isinstance(result, UntrustedLine):
@@ -234,20 +237,38 @@ class LineForwarder(Struct):
                 self._counts.skipped += 1
 
     def _add_notice(
-        self, payload: Payload, trust: StreamTrust, notice: NoticeLine, source: str | None
+        self, payload: Payload, trust: StreamTrust, document: Document, source: str | None
     ) -> None:
-        """Hold a notice of a task that its place vouches for.
+        """Hold a notice of a task that its place vouches for, or a checkpoint that may be one.
 
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
-        verdict = trust.judge(claim_of(notice), None)
+        line = document.notice or document.near_full
+        if line is None:
+            return
+        verdict = trust.judge(claim_of(line), None)
         if not verdict.is_confirmed:
             return
         # Accounts that share the table may have groups and streams of the same names.
         place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
         if verdict.voucher == "instance-monitor":
-            place = f"{place} {notice.record.task_id}"
-        self.notices.add(notice, place, source)
+            place = f"{place} {line.record.task_id}"
+        if isinstance(line, NoticeLine):
+            self.notices.add(line, place, source)
+        else:
+            self.notices.add_checkpoint(line, place, source)
+
+    def _index_news(self) -> None:
+        """Index the notices that no monitor has printed."""
+        documents = []
+        for line in self.notices.judge_memory():
+            document = notice_document(line, encode_notice(line).decode(), self.settings)
+            if isinstance(document, Document):
+                documents.append(document)
+        if documents:
+            rejected = self.deliver(documents).rejected
+            if rejected:
+                self.keep_failures(rejected)
 
     def _warn_of_untrusted(self) -> None:
         """Log once that there were untrusted lines, with the first of their log streams."""
@@ -329,6 +350,8 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
+        if isinstance(document, Document) and is_near_full(line):
+            document = replace(document, near_full=replace(line, record=record))
     if isinstance(document, Document) and verdict.voucher is not None and not verdict.is_confirmed:
         claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
         document = unconfirmed(document, claim)

@@ -228,6 +228,12 @@ def notify(
     return tuple(posted)
 
 
+def notice_key(record: Record, kind: str) -> str:
+    """The key of a kind of notice of a run. Stored: never change it."""
+    task = record.task_arn or f"{record.account_id or ''}/{record.task_id}"
+    return f"{task}#{record.container.name}#{kind}"
+
+
 def notification_key(notification: Notification) -> str:
     """The key of a task's end, of a night, of a kind of notice of a run, or of a due time's
     outcome.
@@ -240,7 +246,5 @@ def notification_key(notification: Notification) -> str:
         return f"night#{notification.night}"
     notice = notification.notice
     if isinstance(notification, NoticeLine):
-        record = notification.record
-        task = record.task_arn or f"{record.account_id or ''}/{record.task_id}"
-        return f"{task}#{record.container.name}#{notice.kind}"
+        return notice_key(notification.record, notice.kind)
     return f"schedule#{schedule_notice_id(notification)}"
