@@ -13,8 +13,8 @@ from profiler.core.ecs_terms import arn_account, arn_region, cluster_name
 from profiler.core.json_fields import Json, field_at, mappings, number, text
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
+from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow, bound_of
 from profiler.record.family import (

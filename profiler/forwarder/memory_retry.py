@@ -26,9 +26,9 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.text import on_one_line
+from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.record.family import MemoryNeed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
