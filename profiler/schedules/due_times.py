@@ -217,6 +217,16 @@ def next_due(schedule: Schedule, after_ns: int) -> int | None:
     return next(due_times(schedule, after_ns + 1, _END_NS), None)
 
 
+def may_start_again(schedule: Schedule, now_ns: int) -> bool:
+    """Whether a schedule may start a task after ``now_ns``: not if it is disabled, or over."""
+    if not schedule.is_enabled:
+        return False
+    try:
+        return not are_times_known(schedule) or next_due(schedule, now_ns) is not None
+    except ScheduleExpressionError:
+        return True
+
+
 def last_due(schedule: Schedule, until_ns: int) -> int | None:
     """The last due time up to ``until_ns``, inclusive; errors as in due_times."""
     begin_ns, end_ns = _life(schedule, _read_expression(schedule.expression))
