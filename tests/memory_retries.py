@@ -95,6 +95,7 @@ class FakeAws:
         self.lost: str | None = None  # the operation of which the next answer does not arrive
         self.targets: dict[tuple[str, str], dict[str, Any]] = {("default", "nightly"): TARGET}
         self.rules: dict[str, list[dict[str, Any]]] = {}
+        self.settings: dict[str, Any] = {}  # of each schedule and rule
 
     def client(self, service: str) -> Any:
         made = boto3.client(
@@ -160,12 +161,14 @@ class FakeAws:
             return self._error(
                 request, 404, "ResourceNotFoundException", f"Schedule {name} does not exist."
             )
-        return self._json(request, {"Name": name, "Target": target, "State": "ENABLED"})
+        return self._json(
+            request, {"Name": name, "Target": target, "State": "ENABLED"} | self.settings
+        )
 
     def _ListRules(self, request: Any) -> AWSResponse:  # noqa: N802
         prefix = json.loads(self.sent["body"])["NamePrefix"]
         found = [
-            {"Name": name, "EventBusName": "default"}
+            {"Name": name, "EventBusName": "default", "State": "ENABLED"} | self.settings
             for name in self.rules
             if name.startswith(prefix)
         ]

@@ -517,6 +517,47 @@ def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said:
     assert not fakes.aws.tasks
 
 
+DAY_SECONDS = 86_400
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "sentence"),
+    [
+        ("schedule", {"State": "DISABLED"}, "its schedule nightly is disabled"),
+        ("rule", {"State": "DISABLED"}, "its rule nightly is disabled"),
+        (
+            "schedule",
+            {"ScheduleExpression": "rate(1 day)", "EndDate": STOPPED.timestamp()},
+            "its schedule nightly has ended",
+        ),
+    ],
+)
+def test_a_schedule_that_somebody_switched_off_is_not_started_again(
+    kind: str, settings: dict[str, Any], sentence: str
+) -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules" if kind == "rule" else "")
+    fakes.aws.settings = settings
+    assert fakes.refusal(run) == f"Not started again: {sentence}."
+    assert not fakes.aws.tasks
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("rule", {}),
+        ("schedule", {"EndDate": STOPPED.timestamp() + DAY_SECONDS}),
+        ("schedule", {"ScheduleExpression": "at(2026-03-01T10:00:00)", "EndDate": 1_700_000_000}),
+    ],
+    ids=["a rule", "it ends tomorrow", "once, for which AWS ignores the end"],
+)
+def test_a_schedule_that_is_in_force_is_started_again(kind: str, settings: dict[str, Any]) -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules" if kind == "rule" else "")
+    fakes.aws.settings = settings
+    assert fakes.handle(run) == STARTED
+
+
 LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
 
 
