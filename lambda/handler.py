@@ -65,7 +65,6 @@ from profiler.record.stopped_task import (
     EventContainer,
     StoppedTask,
     parse_stopped_task,
-    unusable_values,
 )
 
 if TYPE_CHECKING:  # imported for the events that need them
@@ -123,8 +122,9 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return asdict(TaskStoppedResult())
     configure_library_logging()
-    if unusable := unusable_values(event):
-        _warn(f"The event of task {task.id} has values that cannot be used: {', '.join(unusable)}.")
+    if task.unusable:
+        names = ", ".join(task.unusable)
+        _warn(f"The event of task {task.id} has values that cannot be used: {names}.")
     handler = TaskStoppedHandler(_Account(context), _Outputs(context))
     return asdict(handler.handle(task))
 
