@@ -16,6 +16,7 @@ from profiler.core.search_answers import why_partial
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
+from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM
 
 _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
@@ -150,8 +151,8 @@ class SearchCluster(ABC):
         """The indices, among those that are ``searched``, of the runs that have a document, by its
         id.
 
-        A document is found some seconds after it was written. One whose log stream does not name
-        the task does not count.
+        A document is found some seconds after it was written. One whose log stream may be another
+        task's does not count.
         """
         body = {
             "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
@@ -165,7 +166,8 @@ class SearchCluster(ABC):
             index = text(hit.get("_index"))
             document_id = text(hit.get("_id"))
             task = mapping(mapping(hit.get("_source")).get("task"))
-            if index is None or document_id is None or task.get("voucher") is not None:
+            is_of_task = task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
+            if index is None or document_id is None or not is_of_task:
                 continue
             if task.get("confirmed") is True or document_id not in places:
                 places[document_id] = index
