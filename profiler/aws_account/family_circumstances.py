@@ -15,12 +15,11 @@ from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.ecs_terms import revision_number
-from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_values
 from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
-from profiler.task_definitions.containers import read_containers, roles_of
+from profiler.task_definitions.containers import read_containers, roles_of, windows_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import (
     LEAST_CPU_UNITS,
@@ -37,9 +36,10 @@ _CPU_UNITS = 1024
 def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     """What a definition alone says."""
     platform = mapping(document.definition.get("runtimePlatform"))
+    linux = text(platform.get("operatingSystemFamily"))
     is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
     return Circumstances(
-        operating_system=text(platform.get("operatingSystemFamily")),
+        operating_system=windows_of(document.definition) or linux,
         off_tag=OFF_TAG if is_off else None,
         stack=document.stack,
     )
