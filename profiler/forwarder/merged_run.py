@@ -93,7 +93,7 @@ def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun
     ``claim``: the report's log stream, if it does not name the task.
     """
     is_complete = report.type != CHECKPOINT
-    record = report.record if is_complete else _of_checkpoint(report.record, None)
+    record = report.record if is_complete else _of_checkpoint(report.record)
     return MergedRun(
         record=record,
         report=report,
@@ -162,22 +162,19 @@ def merge(
     if report is None or event.refutes(claim, report.record.account_id):
         return run_of_event(event)
     reported = run_of_report(report, claim)
+    record = _with_event(reported.record, event)
     started_at = reported.started_at
     finished_at = reported.finished_at
-    record = reported.record
     if reported.is_complete:
         started_at = within_task(started_at, event)
         finished_at = within_task(finished_at, event)
-        if started_at != reported.started_at:
-            record = replace(record, started_at=known(format_datetime, started_at))
-        if finished_at != reported.finished_at:
-            record = replace(record, finished_at=known(format_datetime, finished_at))
+        record = _at(record, reported, started_at, finished_at)
     elif event.alone is not None:
         started_at = event.alone.started_at or started_at
         finished_at = event.alone.finished_at
-        record = _of_checkpoint(report.record, event)
+        record = _until_the_end(record, event, event.alone.record)
     return MergedRun(
-        record=_with_event(record, event),
+        record=replace(record, cost=cost_on(event.capacity_provider, record.cost)),
         report=report,
         event=event,
         started_at=started_at,
@@ -188,22 +185,23 @@ def merge(
     )
 
 
-def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
+def _of_checkpoint(record: Record) -> Record:
     """The numbers of a checkpoint, without what is only known at the end."""
-    record = replace(
+    return replace(
         record,
         cost=None,
         interval=None,
         exit_code=None,
         metrics=replace(record.metrics, billed_duration_ms=None),
     )
-    if event is None or event.alone is None:
-        return record
-    alone = event.alone.record
+
+
+def _until_the_end(record: Record, event: RunEvent, alone: Record) -> Record:
+    """The record of a checkpoint with the start and the end of the task's event."""
     record = with_whole_duration(record, alone.metrics.duration_ms)
     return replace(
         record,
-        status="unknown",
+        status=event.status or "unknown",
         started_at=alone.started_at or record.started_at,
         finished_at=alone.finished_at,
         log_group=alone.log_group or record.log_group,
@@ -211,6 +209,20 @@ def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
         log_region=alone.log_region or record.log_region,
         task_size=alone.task_size or record.task_size,
     )
+
+
+def _at(
+    record: Record,
+    reported: MergedRun,
+    started_at: datetime | None,
+    finished_at: datetime | None,
+) -> Record:
+    """The record with these times, if they are not the reported ones."""
+    if started_at != reported.started_at:
+        record = replace(record, started_at=known(format_datetime, started_at))
+    if finished_at != reported.finished_at:
+        record = replace(record, finished_at=known(format_datetime, finished_at))
+    return record
 
 
 def _with_event(record: Record, event: RunEvent) -> Record:
@@ -235,7 +247,6 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         container=container,
         status=event.status or record.status,
         exit_code=record.exit_code if event.exit_code is None else event.exit_code,
-        cost=cost_on(event.capacity_provider, record.cost),
     )
 
 
