@@ -15,6 +15,7 @@ from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.ecs_terms import revision_number
+from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_values
 from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
