@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
 from profiler.core.aws_clients import (
     SERVER_FAULT,
     AwsClient,
@@ -26,9 +26,10 @@ from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.text import on_one_line
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.record.family import MemoryNeed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
@@ -305,9 +306,12 @@ class MemoryRetries(Struct, frozen=True):
         need = self._need(ended, defined_size_mb(task, definition, batch))
         memory = larger_memory(task, definition, batch, need, self.max_memory_mb)
         ecs, schedules = self.aws()
-        requests = [
-            run_task_request(target, task, batch, memory) for target in _targets(schedules, ended)
-        ]
+        targets = _targets(schedules, ended)
+        for target in targets:
+            off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
+            if off is not None:
+                raise RetryRefusedError(f"its {target.title} {off}")
+        requests = [run_task_request(target, task, batch, memory) for target in targets]
         if not requests:
             raise RetryRefusedError("its schedule no longer exists")
         if any(request != requests[0] for request in requests):

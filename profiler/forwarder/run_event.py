@@ -4,6 +4,7 @@ A document keeps all of it, so that a report that comes later is merged as one t
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
-from profiler.core.timestamps import format_datetime
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
 from profiler.record.stop_causes import Outcome
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -38,12 +39,20 @@ class StreamClaim(Struct, frozen=True, kw_only=True):
     stream: str
 
 
+class EventAlone(Struct, frozen=True, kw_only=True):
+    """The run as its event alone shows it: a record, and the values of its start and its end."""
+
+    record: Record
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
 class RunEvent(Struct, frozen=True, kw_only=True):
     """What ECS's event says of the run of one container. None or empty: it does not say.
 
     It is made from the event, or read back from the document that has it (:data:`EVENT_FIELDS`).
-    Times are RFC 3339 texts. ``created_at`` and ``stopped_at`` are the task's: the bounds of the
-    container's start and end. ``runtime_ids`` are Docker's ids of the container and of the task's
+    ``created_at`` and ``stopped_at`` are the task's: the bounds of the container's start and end.
+    ``runtime_ids`` are Docker's ids of the container and of the task's
     monitor, which name their log streams. ``status`` is None if ECS does not report the end.
     ``is_identified``: account, Region and family are the event's own.
     """
@@ -60,8 +69,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     image: str | None = None
     image_digests: tuple[str, ...] = ()
     runtime_ids: tuple[str, ...] = ()
-    created_at: str | None = None
-    stopped_at: str | None = None
+    created_at: datetime | None = None
+    stopped_at: datetime | None = None
     status: str | None = None
     exit_code: int | None = None
     stop_code: str | None = None
@@ -74,8 +83,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     retried_as: str | None = None
     resized_from: str | None = None
     is_identified: bool = False
-    # The run as the event alone shows it. None if the event was read back from a document.
-    alone: Record | None = None
+    # None if the event was read back from a document.
+    alone: EventAlone | None = None
 
     def is_of_other_account(self, report_account: str | None) -> bool:
         """Whether the log group of a report is of another account than the task; None: unknown."""
@@ -138,6 +147,9 @@ EVENT_FIELDS: Mapping[str, str] = {
 }
 
 
+_TIMES = ("created_at", "stopped_at")
+
+
 def run_event(
     task: StoppedTask,
     outcome: Outcome,
@@ -171,8 +183,8 @@ def run_event(
         image=batch.image,
         image_digests=() if batch.image_digest is None else (batch.image_digest,),
         runtime_ids=_runtime_ids(task, batch, monitor),
-        created_at=known(format_datetime, task.created_at),
-        stopped_at=known(format_datetime, task.stopped_at),
+        created_at=task.created_at,
+        stopped_at=task.stopped_at,
         status=outcome.status if is_known else None,
         exit_code=outcome.exit_code if is_known else None,
         stop_code=task.stop_code,
@@ -185,7 +197,11 @@ def run_event(
         retried_as=retried_as,
         resized_from=resized_from,
         is_identified=None not in (task.account_id, task.region, task.family),
-        alone=_event_record(task, batch, log),
+        alone=EventAlone(
+            record=_event_record(task, batch, log),
+            started_at=task.started_at,
+            finished_at=task.execution_stopped_at or task.stopped_at,
+        ),
     )
 
 
@@ -245,6 +261,7 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
             values[name] = value
     if values.get("status") not in KNOWN_END_STATUSES:
         values.pop("status", None)
+    values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
     is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)

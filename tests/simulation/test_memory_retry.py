@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import DeliveryError
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
 from tests.memory_retries import KILLED, RetryAccount, ended, need_of
@@ -70,7 +70,7 @@ SHAPES: tuple[Callable[[Random, float], Iterator[Run]], ...] = (steady, growing,
 
 def task_of(
     run: Run, size: Size, task_id: str, started_by: str = "chronos-schedule/nightly"
-) -> EndedTask:
+) -> EndedRun:
     """The end of a run at a size."""
     is_killed = run.need_mb > size.memory_mb
     reason, code = (KILLED, 137) if is_killed else (None, run.exit_code)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms, parse_ns
 from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.family_runs import (
     _MEASURES,
     RUN_NUMBERS,
@@ -24,7 +25,6 @@ from profiler.forwarder.family_runs import (
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.family import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
@@ -41,7 +41,7 @@ from profiler.record.record_model import (
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.unusual import MIN_FAR_RUNS
 from tests.counting_search import CountingSearch
-from tests.ended_runs import NOTICE, ended, in_task, report_line
+from tests.ended_runs import NOTICE, changed, ended, in_task, report_line
 from tests.fake_search import AnsweringSearch
 from tests.fakes import START_NS
 from tests.runs import report as run_report
@@ -169,23 +169,23 @@ def cluster_with(*sources: dict[str, Any]) -> CountingSearch:
     return CountingSearch(*documents, now_ns=START_NS)
 
 
-def success() -> EndedTask:
+def success() -> EndedRun:
     """A run that did nothing."""
     metrics = Metrics(duration_ms=3000, cpu_seconds=0.2, block_read_bytes=0, block_write_bytes=0)
     record = Record(task_id="1", container=Container(name="batch"), metrics=metrics)
     finished = datetime(2026, 3, 1, 10, 0, 6, tzinfo=UTC)
     return in_task(
-        replace(NOTICE, report_line=report_line(record)),
+        changed(NOTICE, report_line=report_line(record)),
         cluster="jobs",
         execution_stopped_at=finished,
     )
 
 
-def compare(cluster: SearchCluster, notice: EndedTask) -> Comparison | None:
+def compare(cluster: SearchCluster, notice: EndedRun) -> Comparison | None:
     return FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=5).compare(notice)
 
 
-def unusual(notice: EndedTask, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
+def unusual(notice: EndedRun, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
     return present(compare(cluster_with(*sources), notice)).unusual
 
 
@@ -201,16 +201,16 @@ def test_only_a_success_with_a_report_is_compared() -> None:
     runs = [source(USUAL)] * 9
     assert "cpuSeconds" in {measure.metric for measure in unusual(success(), *runs)}
     partial = replace(present(success().record), sampling=Sampling(cpu_covered_percent=80))
-    found = unusual(replace(success(), report_line=report_line(partial)), *runs)
+    found = unusual(changed(success(), report_line=report_line(partial)), *runs)
     assert "cpuSeconds" not in {measure.metric for measure in found} != set()
     unread = replace(
         partial, sampling=Sampling(cpu_covered_percent=80, sources=("task-metadata-v4",))
     )
-    found = unusual(replace(success(), report_line=report_line(unread)), *runs)
+    found = unusual(changed(success(), report_line=report_line(unread)), *runs)
     assert not {"blockReadBytes", "blockWriteBytes"} & {measure.metric for measure in found}
     assert not unusual(ended(success(), status="failure", exit_code=1), *runs)
     checkpoint = report_line(present(success().record), "task.checkpoint")
-    assert not unusual(replace(success(), report_line=checkpoint), *runs)
+    assert not unusual(changed(success(), report_line=checkpoint), *runs)
 
 
 def test_it_is_compared_with_complete_runs_of_its_cluster_if_there_are_eight() -> None:
@@ -229,11 +229,11 @@ def timed(
     return [{"usage": {"duration_ms": value}, **known} for value in durations_ms]
 
 
-def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
+def lasted(duration_ms: float | None, **record: Any) -> EndedRun:
     metrics = Metrics(duration_ms=duration_ms)
     own = Record(task_id="1", container=Container(name="batch"), metrics=metrics, **record)
     return in_task(
-        replace(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None
+        changed(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None
     )
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import RetryRefusedError, larger_memory, should_retry
 from profiler.forwarder.notifications.event_details import ended_run
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.record.family import MemoryNeed
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -81,7 +81,7 @@ MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
     ],
 )
 def test_a_run_is_retried_only_with_proof_that_memory_ran_out(
-    run: EndedTask, *, is_retried: bool
+    run: EndedRun, *, is_retried: bool
 ) -> None:
     assert should_retry(run, ("other", "night*")) is is_retried
     assert not should_retry(run, ("other",))
@@ -392,7 +392,7 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
     assert request["cluster"] == CLUSTER
 
 
-def of_rule(fakes: RetryAccount, operation: str) -> EndedTask:
+def of_rule(fakes: RetryAccount, operation: str) -> EndedRun:
     """A run of a rule if the operation is a rule's, else of a schedule."""
     fakes.aws.rules = {
         "nightly": [
@@ -517,6 +517,47 @@ def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said:
     assert not fakes.aws.tasks
 
 
+DAY_SECONDS = 86_400
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "sentence"),
+    [
+        ("schedule", {"State": "DISABLED"}, "its schedule nightly is disabled"),
+        ("rule", {"State": "DISABLED"}, "its rule nightly is disabled"),
+        (
+            "schedule",
+            {"ScheduleExpression": "rate(1 day)", "EndDate": STOPPED.timestamp()},
+            "its schedule nightly has ended",
+        ),
+    ],
+)
+def test_a_schedule_that_somebody_switched_off_is_not_started_again(
+    kind: str, settings: dict[str, Any], sentence: str
+) -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules" if kind == "rule" else "")
+    fakes.aws.settings = settings
+    assert fakes.refusal(run) == f"Not started again: {sentence}."
+    assert not fakes.aws.tasks
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("rule", {}),
+        ("schedule", {"EndDate": STOPPED.timestamp() + DAY_SECONDS}),
+        ("schedule", {"ScheduleExpression": "at(2026-03-01T10:00:00)", "EndDate": 1_700_000_000}),
+    ],
+    ids=["a rule", "it ends tomorrow", "once, for which AWS ignores the end"],
+)
+def test_a_schedule_that_is_in_force_is_started_again(kind: str, settings: dict[str, Any]) -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules" if kind == "rule" else "")
+    fakes.aws.settings = settings
+    assert fakes.handle(run) == STARTED
+
+
 LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
 
 
@@ -592,7 +633,7 @@ def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
 # The retry's own end
 
 
-def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:
+def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedRun:
     line = read(report(status="success", metrics={"billedDurationMs": 3_600_000}))
     x86 = {"attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}]}
     own = {"taskArn": NEW_ARN, "startedBy": "task-profiler-retry/4dd5853f", "memory": "1024", **x86}
@@ -640,7 +681,7 @@ THIS = "This was the retry of 4dd5853f"
     ],
 )
 def test_the_end_of_a_retry_says_so_and_starts_nothing(
-    search: AnsweringSearch | None, run: EndedTask, sentence: str
+    search: AnsweringSearch | None, run: EndedRun, sentence: str
 ) -> None:
     """A killed run that is not certain is not named."""
     fakes, killed_id = RetryAccount(search), None if search in (None, AMBIGUOUS, DOWN) else TASK_ID
