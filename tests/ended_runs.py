@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
+from profiler.forwarder.ended_run import EndedRun, UnusualMeasure, run_of_task
+from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
@@ -46,28 +47,54 @@ def report_line(record: model.Record, kind: model.RecordType = "task.report") ->
 
 
 LOG = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123")
-NOTICE = EndedTask(
-    task=TASK,
-    outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
-    container="batch",
-    report_line=report_line(RECORD),
+
+
+def run_of(
+    task: StoppedTask,
+    outcome: Outcome,
+    container: str | None = None,
+    report_line: ReportLine | None = None,
+    *,
+    resized_from: str | None = None,
+    **more: Any,
+) -> EndedRun:
+    """The run of a stopped task, merged of its event and its report."""
+    run = run_of_task(
+        task, outcome, container, report_line, log=more.get("log"), resized_from=resized_from
+    )
+    return EndedRun(
+        task=task, run=run, outcome=outcome, container=container, report_line=report_line, **more
+    )
+
+
+NOTICE = run_of(
+    TASK,
+    Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
+    "batch",
+    report_line(RECORD),
     report_log=LOG,
     log=LOG,
 )
 
 
-def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
+def changed(notice: EndedRun, **changes: Any) -> EndedRun:
+    """The notice with other parts, merged again."""
+    parts = {name: value for name, value in asdict(notice).items() if name != "run"}
+    return run_of(**(parts | changes))
+
+
+def recorded(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other fields of the record."""
-    return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
+    return changed(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
 
 
-def ended(notice: EndedTask, **changes: Any) -> EndedTask:
+def ended(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with another outcome."""
-    return replace(notice, outcome=replace(notice.outcome, **changes))
+    return changed(notice, outcome=replace(notice.outcome, **changes))
 
 
-def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
-    return replace(notice, task=replace(notice.task, **changes))
+def in_task(notice: EndedRun, **changes: Any) -> EndedRun:
+    return changed(notice, task=replace(notice.task, **changes))
 
 
 OOM = recorded(
@@ -206,9 +233,14 @@ ANY[StoppedTask] = any_struct(
 ANY[ReportLine] = st.builds(
     report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"])
 )
-NOTICES = any_struct(
-    EndedTask, "task outcome container report_line comparison report_log log log_lines"
-)
+_ENDED = "task outcome container report_line comparison report_log log log_lines"
+NOTICES = st.fixed_dictionaries(
+    {
+        field.name: any_value(field.type)
+        for field in msgspec.structs.fields(EndedRun)
+        if field.name in _ENDED.split()
+    }
+).map(lambda parts: run_of(**parts))
 RUN_NOTICES = any_struct(
     NoticeLine,
     "time notice",

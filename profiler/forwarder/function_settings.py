@@ -293,10 +293,11 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
 def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
     """Read which log groups may speak for tasks although their streams are not these tasks'.
 
-    The stack sets the ARN of its instance monitor's log group, and the cluster.
+    The stack sets the ARN of its instance monitor's log group, its cluster and its family.
     """
     arn = _text(environment, "INSTANCE_MONITOR_LOG_GROUP")
     cluster = cluster_name(_text(environment, "INSTANCE_MONITOR_CLUSTER"))
+    family = _text(environment, "INSTANCE_MONITOR_FAMILY") or None
     monitors: tuple[InstanceMonitorGroup, ...] = ()
     if arn and cluster:
         match = _LOG_GROUP_ARN.fullmatch(arn)
@@ -305,7 +306,14 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
                 "INSTANCE_MONITOR_LOG_GROUP must be the ARN of a log group: "
                 "arn:aws:logs:REGION:ACCOUNT:log-group:NAME."
             )
-        monitors = (InstanceMonitorGroup(account_id=match[1], log_group=match[2], cluster=cluster),)
+        monitors = (
+            InstanceMonitorGroup(
+                account_id=match[1],
+                log_group=match[2],
+                cluster=cluster,
+                family=family,
+            ),
+        )
     return TrustedGroups(instance_monitors=monitors, globs=read_trusted_globs(environment))
 
 

@@ -37,16 +37,17 @@ from profiler.forwarder.line_kinds import (
     replace_lone_surrogates,
 )
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
-from profiler.forwarder.run_event import StreamClaim
+from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
     FailedItem,
     KeepFailures,
 )
-from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
-from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import Report
+from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
+from profiler.record.memory_news import is_near_full
+from profiler.record.notice_model import NoticeLine, encode_notice
+from profiler.record.record_model import CHECKPOINT, Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 # The limit of the messages that are held as documents at a time. The fields of a short line need
@@ -104,8 +105,8 @@ class Payload(Struct, frozen=True, rename="camel"):
 
 
 class Counts(Struct, kw_only=True):
-    """How many lines were indexed, were skipped, can never be indexed, and may not speak for the
-    task that they name.
+    """How many lines were indexed, were skipped (no records, and older lines of a document), can
+    never be indexed, and may not speak for the task that they name.
     """
 
     indexed: int = 0
@@ -120,6 +121,25 @@ class UntrustedLine(Struct, frozen=True):
     reason: str
 
 
+# What a line may write: the document, of a report without its index, because a run has one; the
+# account of a report, and the log stream that vouches for it.
+_DocumentKey = tuple[str, str | None, str | None, StreamClaim | None]
+
+
+class _HeldLine(Struct, frozen=True):
+    """A line as a document, and the size and the time in milliseconds of the line."""
+
+    document: Document
+    message_bytes: int
+    timestamp_ms: int
+
+    @property
+    def key(self) -> _DocumentKey:
+        document = self.document
+        index = document.index if document.report is None else None
+        return document.id, index, document.report_account, document.claim
+
+
 class LineForwarder(Struct):
     """Indexes lines, a bounded part at a time, then sends their notices.
 
@@ -131,7 +151,7 @@ class LineForwarder(Struct):
     keep_failures: KeepFailures
     notices: TaskNotices
     warn: Callable[[str], None] = lambda _sentence: None
-    _documents: list[Document] = []
+    _lines: dict[_DocumentKey, _HeldLine] = {}
     _failures: list[FailedItem] = []
     _held_bytes: int = 0
     _counts: Counts = field(default_factory=Counts)
@@ -145,6 +165,7 @@ class LineForwarder(Struct):
         """
         errors: list[ForwarderError] = []
         attempt(lambda: self._index([(payload, None)]), errors)
+        attempt(self._index_news, errors)
         self._warn_of_untrusted()
         self.notices.send(errors)
         raise_errors(errors)
@@ -160,6 +181,7 @@ class LineForwarder(Struct):
         repeated: list[str] = []
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
+        attempt(self._index_news, errors)
         self._warn_of_untrusted()
         channel_errors: list[ForwarderError] = []
         repeated += self.notices.send(channel_errors)
@@ -220,10 +242,9 @@ class LineForwarder(Struct):
                 continue
             result = read_event(payload, event, self.settings, trust)
             if isinstance(result, Document):
-                self._hold(len(event.message))
-                self._documents.append(result)
-                if result.notice is not None and not payload.is_replay:
-                    self._add_notice(payload, trust, result.notice, source)
+                self._hold_line(_HeldLine(result, len(event.message), event.timestamp))
+                if not payload.is_replay:
+                    self._add_notice(payload, trust, result, source)
             elif isinstance(result, FailedItem):
                 self._keep(result)
             elif isinstance(result, UntrustedLine):
@@ -234,20 +255,47 @@ class LineForwarder(Struct):
                 self._counts.skipped += 1
 
     def _add_notice(
-        self, payload: Payload, trust: StreamTrust, notice: NoticeLine, source: str | None
+        self, payload: Payload, trust: StreamTrust, document: Document, source: str | None
     ) -> None:
-        """Hold a notice of a task that its place vouches for.
+        """Hold a notice of a task that its place vouches for, or a checkpoint that may be one.
 
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
-        verdict = trust.judge(claim_of(notice), None)
-        if not verdict.is_confirmed:
+        line = document.notice or document.near_full
+        if line is None:
+            return
+        verdict = trust.judge(claim_of(line), None)
+        is_of_instance = verdict.voucher == INSTANCE_MONITOR
+        if not (verdict.is_confirmed or (is_of_instance and self._is_on_ec2(trust, line))):
             return
         # Accounts that share the table may have groups and streams of the same names.
         place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
-        if verdict.voucher == "instance-monitor":
-            place = f"{place} {notice.record.task_id}"
-        self.notices.add(notice, place, source)
+        if is_of_instance:
+            place = f"{place} {line.record.task_id}"
+        if isinstance(line, NoticeLine):
+            self.notices.add(line, place, source)
+        else:
+            self.notices.add_checkpoint(line, place, source)
+
+    def _index_news(self) -> None:
+        """Index the notices that no monitor has printed."""
+        documents = []
+        for line in self.notices.judge_memory():
+            document = notice_document(line, encode_notice(line).decode(), self.settings)
+            if isinstance(document, Document):
+                documents.append(document)
+        if documents:
+            rejected = self.deliver(documents).rejected
+            if rejected:
+                self.keep_failures(rejected)
+
+    def _is_on_ec2(self, trust: StreamTrust, line: NoticeLine | Report) -> bool:
+        """Whether ECS says that a task is on an instance, whose monitor speaks for it."""
+        tasks = self.settings.trusted_groups.tasks
+        monitor = trust.instance_monitor
+        if tasks is None or monitor is None:
+            return False
+        return tasks.is_on_ec2(monitor, line.record.task_id)
 
     def _warn_of_untrusted(self) -> None:
         """Log once that there were untrusted lines, with the first of their log streams."""
@@ -267,6 +315,21 @@ class LineForwarder(Struct):
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
 
+    def _hold_line(self, line: _HeldLine) -> None:
+        """Hold a line, the newest one of its document: each further one would be a request of its
+        own, because it completes what the one before has written.
+        """
+        key = line.key
+        held = self._lines.get(key)
+        if held is None:
+            self._hold(line.message_bytes)
+            self._lines[key] = line
+            return
+        self._counts.skipped += 1
+        if line.timestamp_ms >= held.timestamp_ms:
+            self._held_bytes += line.message_bytes - held.message_bytes
+            self._lines[key] = line
+
     def _hold(self, message_bytes: int) -> None:
         """Make room for another message."""
         added_bytes = message_bytes + _DOCUMENT_BYTES
@@ -276,14 +339,14 @@ class LineForwarder(Struct):
 
     def _deliver(self) -> None:
         delivered = DeliveryResult(indexed=0)
-        if self._documents:
-            delivered = self.deliver(self._documents)
+        if self._lines:
+            delivered = self.deliver([line.document for line in self._lines.values()])
         failures = [*self._failures, *delivered.rejected]
         if failures:
             self.keep_failures(failures)
         self._counts.indexed += delivered.indexed
         self._counts.failed += len(failures)
-        self._documents = []
+        self._lines = {}
         self._failures = []
         self._held_bytes = 0
 
@@ -329,12 +392,26 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
-    if isinstance(document, Document) and verdict.voucher is not None and not verdict.is_confirmed:
+        if isinstance(document, Document) and is_near_full(line):
+            document = replace(document, near_full=replace(line, record=record))
+    if (
+        isinstance(document, Document)
+        and verdict.voucher is not None
+        and _needs_event(line, verdict)
+    ):
         claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
         document = unconfirmed(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document
+
+
+def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
+    """Whether only the task's event can confirm a line: of a report in the stream of the task's
+    monitor, whether there is such a container.
+    """
+    is_final = isinstance(line, Report) and line.type != CHECKPOINT
+    return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
