@@ -186,7 +186,7 @@ def _comparison(
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
     """Show the batch's last lines before each moment. Raises TaskProfilerError."""
-    if record.launch_type == "LOCAL" and record.log_group is None:
+    if record.launch_type == LOCAL and record.log_group is None:
         raise TaskProfilerError(
             "The output of local runs is not kept: use --logs for batches in ECS."
         )

@@ -33,7 +33,7 @@ from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.record_model import Report
-from profiler.record.stop_causes import determine_outcome
+from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
@@ -99,8 +99,8 @@ def _documents_of_others(
         place = _run_place(task, container, settings)
         if place is None:
             continue
-        outcome = replace(determine_outcome(task, container), status="unknown")
-        event = run_event(task, outcome, name, monitor=ended.monitor)
+        end = replace(end_of_event(task, container), cause="unknown", exit_code=None)
+        event = run_event(task, end, name, monitor=ended.monitor)
         documents.append(
             Document(
                 index=place[0],
@@ -173,7 +173,7 @@ def find_indexed_report(
         return None
     left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
     source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
-    event = run_event(task, determine_outcome(task, batch), batch.name)
+    event = run_event(task, end_of_event(task, batch), batch.name)
     claim = read_claim(source)
     report_account = text(mapping(source.get("task")).get("report_account"))
     if claim is not None and not event.vouches_for(claim):

@@ -13,7 +13,9 @@ from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import RunEvent, StreamClaim
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.record_model import CHECKPOINT, Cost, Metrics, Record, Report
+from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import cost_on
+from profiler.record.stop_causes import outcome_of
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -30,6 +32,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     """
 
     record: Record
+    outcome: Outcome
     report: Report | None
     event: RunEvent | None
     is_complete: bool
@@ -86,7 +89,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         return replace(
             whole,
             container=completed(record.container, event.alone.container),
-            likely_out_of_memory=event.out_of_memory or record.likely_out_of_memory,
+            likely_out_of_memory=self.outcome.ran_out_of_memory or record.likely_out_of_memory,
             finished_at=self.finished_at,
             metrics=self.metrics,
         )
@@ -108,9 +111,9 @@ def merge(
     container id, image, digest              event    as above
     start and end of the container           report   it is exact; kept within the task's life, from
                                                       ``created_at`` to ``stopped_at``, a minute off
-    status                                   event    it saw the end; an unknown one is the report's
-    exit code                                event    as above
-    stop code, category, reason, starter     event    no report has them
+    outcome: status and cause                 both     :func:`~profiler.record.stop_causes.outcome_of`
+    exit code                                event    the report's, if ECS does not know it
+    stop code, reason, starter               event    no report has them
     cost                                     report   on Fargate Spot, which the event alone knows,
                                                       a fraction of it
     all other numbers                        report   only the monitor measures; the task's size
@@ -139,16 +142,28 @@ def merge(
         record = _of_checkpoint(report.record, event)
     if event is not None:
         record = _with_event(record, event, is_complete=is_complete)
+    outcome = _outcome(report, event, claim, record.container.name)
     is_confirmed = None if claim is None else False
     if event is not None:
         is_confirmed = event.vouches_for(claim, account_id)
     return MergedRun(
-        record=record,
+        record=replace(record, status=outcome.status, exit_code=outcome.exit_code),
+        outcome=outcome,
         report=report,
         event=event,
         is_complete=is_complete,
         is_confirmed=is_confirmed,
     )
+
+
+def _outcome(
+    report: Report | None, event: RunEvent | None, claim: StreamClaim | None, container: str
+) -> Outcome:
+    """How the run ended. A report that the event does not vouch for overrules none of its words."""
+    if event is None:
+        return outcome_of(report, None)
+    is_proven = claim is None or event.vouches_for(claim)
+    return outcome_of(report if is_proven else None, event.end, container=container)
 
 
 def _alone(event: RunEvent | None) -> Record:
@@ -209,8 +224,6 @@ def _with_event(record: Record, event: RunEvent, *, is_complete: bool) -> Record
         container=container,
         started_at=started_at,
         finished_at=finished_at,
-        status=event.status or record.status,
-        exit_code=record.exit_code if event.exit_code is None else event.exit_code,
         cost=cost_on(event.capacity_provider, record.cost),
     )
 

@@ -4,21 +4,20 @@ A document keeps all of it, so that a report that comes later is merged as one t
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import integer, mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
-from profiler.record.stop_causes import Outcome
+from profiler.record.run_outcome import Cause
+from profiler.record.stop_causes import EventEnd, earlier_event_end
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
-# The statuses of an event that replace a report's status.
-KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
 # What vouches for a report whose log stream does not name its task.
 CONTAINER_ID = "container-id"
 
@@ -40,7 +39,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     It is made from the event, or read back from the document that has it (:data:`EVENT_FIELDS`).
     Times are RFC 3339 texts. ``created_at`` and ``stopped_at`` are the task's: the bounds of the
     container's start and end. ``runtime_ids`` are Docker's ids of the container and of the task's
-    monitor, which name their log streams. ``status`` is None if ECS does not report the end.
+    monitor, which name their log streams. ``cause`` is the event's own word for the end, and
+    ``first_end`` how another container ended (:class:`~profiler.record.stop_causes.EventEnd`).
     ``is_identified``: account, Region and family are the event's own.
     """
 
@@ -58,10 +58,10 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     runtime_ids: tuple[str, ...] = ()
     created_at: str | None = None
     stopped_at: str | None = None
-    status: str | None = None
+    cause: Cause = "unknown"
     exit_code: int | None = None
+    first_end: str | None = None
     stop_code: str | None = None
-    stop_category: str | None = None
     stopped_reason: str | None = None
     started_by: str | None = None
     capacity_provider: str | None = None
@@ -72,6 +72,17 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     is_identified: bool = False
     # The run as the event alone shows it. None if the event was read back from a document.
     alone: Record | None = None
+
+    @property
+    def end(self) -> EventEnd:
+        """How the run ended by the event alone."""
+        return EventEnd(
+            cause=self.cause,
+            exit_code=self.exit_code,
+            reason=self.stopped_reason,
+            out_of_memory=bool(self.out_of_memory),
+            first_end=self.first_end,
+        )
 
     def is_of_other_account(self, report_account: str | None) -> bool:
         """Whether the log group of a report is of another account than the task; None: unknown."""
@@ -113,10 +124,10 @@ EVENT_FIELDS: Mapping[str, str] = {
     "task.runtime_ids": "runtime_ids",
     "task.created_at": "created_at",
     "task.stopped_at": "stopped_at",
-    "task.status": "status",
+    "task.event_outcome": "cause",
     "task.exit_code": "exit_code",
+    "task.first_end": "first_end",
     "task.stop_code": "stop_code",
-    "task.stop_category": "stop_category",
     "task.stopped_reason": "stopped_reason",
     "task.started_by": "started_by",
     "task.capacity_provider": "capacity_provider",
@@ -129,7 +140,7 @@ EVENT_FIELDS: Mapping[str, str] = {
 
 def run_event(
     task: StoppedTask,
-    outcome: Outcome,
+    end: EventEnd,
     container: str | None,
     *,
     log: LogTarget | None = None,
@@ -146,7 +157,6 @@ def run_event(
         batch = EventContainer(name="")
     else:
         batch = task.container(container)
-    is_known = outcome.status in KNOWN_END_STATUSES
     return RunEvent(
         account_id=task.account_id,
         region=task.region,
@@ -162,14 +172,14 @@ def run_event(
         runtime_ids=_runtime_ids(task, batch, monitor),
         created_at=known(format_datetime, task.created_at),
         stopped_at=known(format_datetime, task.stopped_at),
-        status=outcome.status if is_known else None,
-        exit_code=outcome.exit_code if is_known else None,
+        cause=end.cause,
+        exit_code=end.exit_code,
+        first_end=end.first_end,
         stop_code=task.stop_code,
-        stop_category=outcome.category,
-        stopped_reason=outcome.reason,
+        stopped_reason=end.reason,
         started_by=task.started_by,
         capacity_provider=task.capacity_provider,
-        out_of_memory=outcome.out_of_memory,
+        out_of_memory=end.out_of_memory,
         retry_of=retry_of,
         retried_as=retried_as,
         resized_from=resized_from,
@@ -223,7 +233,7 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     the event was identified: it is not confirmed, or only because of the report's log stream.
     """
     task = mapping(fields.get("task"))
-    if task.get("stop_category") is None:
+    if task.get("event_outcome") is None and task.get("stop_category") is None:
         return None
     values: dict[str, Any] = {}
     for path, name in EVENT_FIELDS.items():
@@ -232,11 +242,23 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
             value = mapping(value).get(part)
         if value is not None:
             values[name] = value
-    if values.get("status") not in KNOWN_END_STATUSES:
-        values.pop("status", None)
+    if values.get("cause") not in get_args(Cause):
+        values["cause"] = _earlier_cause(task)
     is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
+
+
+def _earlier_cause(task: Mapping[str, Any]) -> Cause:
+    """The event's cause in a document from before ``task.event_outcome``."""
+    return earlier_event_end(
+        text(task.get("stop_category")),
+        stop_code=text(task.get("stop_code")),
+        reason=text(task.get("stopped_reason")),
+        exit_code=integer(task.get("exit_code")),
+        capacity_provider=text(task.get("capacity_provider")),
+        out_of_memory=task.get("out_of_memory") is True,
+    ).cause
 
 
 def read_claim(fields: Mapping[str, Any]) -> StreamClaim | None:

@@ -325,7 +325,7 @@ def _base_record(
     return Record(
         task_id=identity.task_id,
         family=identity.family,
-        launch_type="LOCAL",
+        launch_type=LOCAL,
         cpu_architecture=identity.host.cpu_architecture,
         processor=processor_of(identity.host),
         visible=visible_of(identity.host),

@@ -28,7 +28,6 @@ from profiler.runs.past_runs.moments import find_moments
 
 _Known = str | int | float | bool | Sequence[str]
 Value = _Known | None
-_LOCAL = "LOCAL"
 _MAX_TEXT = 4096
 _MAX_LABELS = 64
 # https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
@@ -128,7 +127,7 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
         "service.name": service_name(record),
         "service.version": record.revision,
     }
-    if record.task_arn is not None or record.launch_type not in (None, _LOCAL):
+    if record.task_arn is not None or record.launch_type not in (None, LOCAL):
         values |= _ecs_attributes(record)
     values |= {
         "aws.log.group.names": _listed(record.log_group),

@@ -18,6 +18,7 @@ CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
+LOCAL: Final = "LOCAL"  # the launch type of `run`
 """The source of records that are made of Container Insights' log events, one a minute."""
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as

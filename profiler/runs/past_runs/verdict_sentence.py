@@ -7,6 +7,7 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import (
     CHECKPOINT,
+    LOCAL,
     Metrics,
     Record,
     is_sampled_each_minute,
@@ -18,7 +19,6 @@ from profiler.record.units import format_duration, format_memory, format_percent
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 
-_LOCAL = "LOCAL"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
             tone="warning",
         )
     # The command may have run on when its profiler was killed, and the task after its last minute.
-    may_run = record.launch_type == _LOCAL or (
+    may_run = record.launch_type == LOCAL or (
         is_sampled_each_minute(record) and record.finished_at is None
     )
     if may_run:
@@ -138,7 +138,7 @@ def _stop(record: Record, event: TaskEvent) -> str:
         return known
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
-    if record.launch_type == _LOCAL:
+    if record.launch_type == LOCAL:
         return (
             "A signal asked it to stop, and it ended with exit code "
             f"{describe_exit_code(record.exit_code)}."
@@ -166,7 +166,7 @@ def _lost(run: PastRun) -> str | None:
         return "The run left no report: only what ECS reported is known."
     if run.report.type == CHECKPOINT:
         return "The run left no report: the numbers come from its last checkpoint."
-    if run.report.record.launch_type == _LOCAL:
+    if run.report.record.launch_type == LOCAL:
         return "The profiler did not see the end of the command."
     return "The monitor did not see the end of the batch."
 
