@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from profiler.core.aws_clients import bounded_client, open_session
+from profiler.core.completeness import joined
 from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
@@ -262,12 +263,15 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
             timeout_seconds=InvocationTime(context).remaining_seconds() / 5,
         )
         runs = cluster.runs(night).selected(settings.families)
+        found_missed = cluster.missed(night)
         missed = [
             due_time
-            for due_time in cluster.missed(night)
+            for due_time in found_missed.times
             if matches_any(due_time.family, settings.families)
         ]
         history = cluster.history(runs.families)
+        read = joined((runs.completeness, found_missed.completeness, history.completeness))
+        runs = replace(runs, completeness=read)
     place = DigestPlace(
         region=searched.region,
         source=searched.source,

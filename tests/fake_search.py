@@ -101,10 +101,9 @@ class AnsweringSearch(FakeSearchCluster):
         self.answer, self.error = answer or {}, error
         self.bodies: list[Mapping[str, Any]] = []
 
-    def search(
-        self, index: str, body: Mapping[str, Any], timeout_seconds: float
-    ) -> Mapping[str, Any]:
-        assert index == "task-reports-*"
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+        assert path == "/task-reports-*/_search"
+        assert isinstance(body, Mapping)
         assert timeout_seconds == 5
         self.bodies.append(body)
         if self.error is not None:

@@ -32,6 +32,7 @@ REGION = "us-east-1"
 ARN = f"arn:aws:ecs:{REGION}:{ACCOUNT}"
 STACK = "task-profiler"
 FUNCTION_GROUP = f"/aws/lambda/{STACK}-task-stopped"
+FUNCTION_STREAM = "2026/11/25/[$LATEST]7b3f0c2d9e1a4855b6d0aa41c7f2e893"
 MIB = 1 << 20
 _NEEDED_MB = 160.0
 _MEMBERS = {
@@ -258,7 +259,7 @@ class ProofAccount(Account):
             stream = f"ecs/{container}/{task.id}"
             put_lines(logs, options["awslogs-group"], stream, *map(json.dumps, lines))
         if task.ended is not None:
-            put_lines(logs, FUNCTION_GROUP, "2026/11/25", json.dumps(task.ended))
+            put_lines(logs, FUNCTION_GROUP, FUNCTION_STREAM, json.dumps(task.ended))
         return {"tasks": [{**task.described, "lastStatus": "PROVISIONING"}], "failures": []}
 
     def describe_tasks(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ filters they pass.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -187,10 +187,6 @@ class ListedRuns(RunSource):
     def __init__(self, runs: Iterable[PastRun]) -> None:
         self._runs = newest_first(runs)
         self.read = 0
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         for run in self._runs:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
 NOT_APPLIED = "Nothing was changed; --yes carries this out."
+_WARNED = "profiler.warned"  # the sentences, in the meta of click's context
 STDOUT = 1
 STDERR = 2
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥×…", "_.:-=+*#%=-=-.^*>>x~")
@@ -77,6 +78,9 @@ def warn(sentence: str) -> None:
     import click  # not for `run`
 
     click.echo(fitting(f"task-profiler: {printable(sentence)}"), err=True)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta.setdefault(_WARNED, set()).add(sentence)
 
 
 def fitting(text: str, descriptor: int = STDERR) -> str:
@@ -87,6 +91,23 @@ def fitting(text: str, descriptor: int = STDERR) -> str:
     import textwrap  # most errors go to a pipe or are short
 
     return "\n".join(textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False))
+
+
+def warn_if_partial(source: "RunSource") -> None:
+    """Say at the end of the command why the source's runs are only a part, unless it was said."""
+    import click  # not for `run`
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    meta = context.meta
+
+    def warn_of_rest() -> None:
+        for sentence in source.completeness.sentences:
+            if sentence not in meta.get(_WARNED, ()):
+                warn(sentence)
+
+    context.call_on_close(warn_of_rest)
 
 
 @contextmanager

@@ -147,7 +147,9 @@ def recommend(
     elif advices:
         explained = advices if options.families or with_sizes else ()
         write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
-    return 3 if check and _has_problem(advices, min_saving_percent, min_saving_usd) else 0
+    if check and _has_problem(advices, min_saving_percent, min_saving_usd):
+        return 3
+    return 1 if check and not read.completeness.is_whole else 0
 
 
 def _has_problem(

@@ -69,10 +69,10 @@ from profiler.cli.wiring.open_past_runs import (
     price_overrides,
 )
 from profiler.core.clock import SystemClock
+from profiler.core.completeness import UnreadGroup
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
-from profiler.runs.past_runs.run_source import UnreadGroup
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import ResizePolicy

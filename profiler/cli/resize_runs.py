@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.cli.options import SourceOptions
-from profiler.cli.printing import warned_notes
+from profiler.cli.printing import warn_if_partial, warned_notes
 from profiler.cli.wiring.open_log_groups import open_defined_groups
 from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source, show_progress
+from profiler.core.completeness import UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
@@ -20,7 +21,6 @@ from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_op
 from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,
-    UnreadGroup,
     pattern_of,
 )
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
@@ -126,6 +126,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         source = open_defined_groups(
             self.options, readable or families, definitions.read, show_progress
         )
+        warn_if_partial(source)
         return self._read(source, families, definitions.places, reads_older=False)
 
     def _read(
@@ -141,9 +142,10 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
             windows = read_windows(
                 source, selection, self.span, reads_older=reads_older, places=places
             )
-        if self.is_for_act and source.unread_sources:
+        completeness = source.completeness
+        if self.is_for_act and completeness.places:
             raise TaskProfilerError(
-                f"{first_names(source.unread_sources)} could not be read, so nothing was changed: "
-                "call it again, or leave this source out."
+                f"{first_names(completeness.places)} could not be read as a whole, so nothing was "
+                "changed: call it again, or leave this source out."
             )
-        return FoundRuns(windows=windows, unread_groups=source.unread_groups)
+        return FoundRuns(windows=windows, unread_groups=completeness.groups)

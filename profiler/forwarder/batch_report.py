@@ -45,7 +45,10 @@ _FIRST_PAUSE_SECONDS = 2.0
 _PAUSE_GROWTH = 3
 _RETRY_PAUSE_SECONDS = 4.0
 _MIN_PAUSE_SHARE = 0.2  # of the whole wait
+# Lines of a stream in each attempt; once the time is up, or without a monitor, so many more.
 _NEWEST_LINES = 200
+_MAX_LINES = 20_000
+_MAX_LINES_UNEXPECTED = 2_000
 # The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
 _MAX_PAGES = 100
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
@@ -188,13 +191,24 @@ class StreamLine(Struct, frozen=True):
     timestamp_ms: int
 
 
+class _Tail(Struct):
+    """What was read of a log stream, the newest line first, and the pages that follow."""
+
+    pages: Iterator[Sequence[StreamLine]]
+    lines: list[StreamLine] = []
+    is_whole: bool = False
+    has_failed: bool = False  # the pages that follow are lost
+
+
 class ReportFinder(Struct):
     """Finds the report of one task's run, as long as the document and the notice still have
     their time.
 
     A line counts if its log stream is the task's: see :mod:`profiler.record.line_trust`. A report
-    of a trusted log group, whose stream names no task, counts if there is no other one. The newest
-    page of a stream with lines counts. DeliveryError: a stream could not be read.
+    of a trusted log group, whose stream names no task, counts if there is no other one. CloudWatch
+    Logs may answer with a page of any length that is not the end: the pages of a stream are read
+    until the report is found or the stream begins; in the first attempts, for the newest lines
+    alone. DeliveryError: a stream could not be read.
     """
 
     # The pages of a log stream, the newest line first; none if it does not exist or may not be
@@ -209,8 +223,9 @@ class ReportFinder(Struct):
     _slowest_read_seconds: float = 0
     _end_seconds: float = math.inf  # of the invocation, left when the wait is over
     _wait_seconds: float = 0
-    _lines: dict[LogTarget, Sequence[StreamLine]] = {}
+    _tails: dict[LogTarget, _Tail] = {}
     _checkpoint: ReportLine | None = None
+    _answered: set[LogTarget] = set()  # the streams with a report or checkpoint of the batch
     # The names of the monitor, by its log stream.
     _monitors: dict[LogTarget, str] = {}
 
@@ -246,6 +261,7 @@ class ReportFinder(Struct):
                 report = self._repeat(
                     partial(self._look, streams), self._end_seconds, is_expected=is_expected
                 )
+                report = report or self._look_further(streams, is_expected=is_expected)
             except ThrottledError:
                 self.has_time = False
         return report or self._checkpoint
@@ -261,21 +277,42 @@ class ReportFinder(Struct):
                 return report
             pause_seconds *= _PAUSE_GROWTH
 
-    def _look(self, streams: Sequence[LogTarget]) -> ReportLine | None:
-        """Look for the report in each stream, and keep the last checkpoint."""
+    def _look(
+        self, streams: Sequence[LogTarget], most: int = _NEWEST_LINES, *, again: bool = True
+    ) -> ReportLine | None:
+        """Look for the report in the newest lines of each stream, and keep the last checkpoint."""
         unproven = None
         for stream in streams:
-            of_batch = [
-                line
-                for line in self._reports(stream)
-                if self.container in (None, line.report.record.container.name)
-            ]
-            report = next((line for line in of_batch if line.is_final), None)
-            if report is not None and not _is_unproven(report):
-                return report
-            unproven = unproven or report
-            self._checkpoint = next(iter(of_batch), self._checkpoint)
+            newest = None
+            for page in self._pages(stream, most, again=again):
+                of_batch = [
+                    line
+                    for line in self._reports(stream, page)
+                    if self.container in (None, line.report.record.container.name)
+                ]
+                newest = newest or next(iter(of_batch), None)
+                report = next((line for line in of_batch if line.is_final), None)
+                if report is not None and not _is_unproven(report):
+                    return report
+                unproven = unproven or report
+                if newest is not None:  # no older page has a report of the same run
+                    self._answered.add(stream)
+                    break
+            self._checkpoint = newest or self._checkpoint
         return unproven
+
+    def _look_further(
+        self, streams: Sequence[LogTarget], *, is_expected: bool
+    ) -> ReportLine | None:
+        """Look for the report in what the attempts have not read of the streams."""
+        unread = [
+            stream
+            for stream in streams
+            if stream in self._tails
+            and stream not in self._answered
+            and not self._tails[stream].is_whole
+        ]
+        return self._look(unread, _MAX_LINES if is_expected else _MAX_LINES_UNEXPECTED, again=False)
 
     def _pause(self, seconds: float, end_seconds: float) -> bool:
         """Wait before another attempt.
@@ -292,26 +329,27 @@ class ReportFinder(Struct):
         """Return the cost of the task from the report of any of its containers; None if no
         stream has one.
         """
-        for line in chain.from_iterable(map(self._reports, streams)):
-            cost = line.report.record.cost
-            if cost is not None and line.is_final and not _is_unproven(line):
-                return cost
+        for stream in streams:
+            for page in self._pages(stream, _NEWEST_LINES):
+                for line in self._reports(stream, page):
+                    cost = line.report.record.cost
+                    if cost is not None and line.is_final and not _is_unproven(line):
+                        return cost
         return None
 
     def last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
             return ()
-        lines = (
-            line.text
-            for line in self._lines.get(stream) or self._read(stream)
-            if not _is_profiler_line(line.text)
-        )
+        tail = self._tails.get(stream)
+        pages = self._pages(stream, _NEWEST_LINES, again=tail is None or not tail.lines)
+        newest = (line.text for line in chain.from_iterable(pages))
+        lines = (text for text in newest if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
-    def _reports(self, stream: LogTarget) -> Iterator[ReportLine]:
-        """The reports and checkpoints of the task's containers, the newest one first."""
-        for line in self._read(stream):
+    def _reports(self, stream: LogTarget, lines: Iterable[StreamLine]) -> Iterator[ReportLine]:
+        """The reports and checkpoints of the task's containers in lines of a stream."""
+        for line in lines:
             report = read_line(line.text)
             if not isinstance(report, Report):
                 continue
@@ -350,29 +388,80 @@ class ReportFinder(Struct):
             return named.container
         return container_names(self.task).get(stream.stream)
 
-    def _read(self, stream: LogTarget) -> Sequence[StreamLine]:
-        """The newest lines.
+    def _pages(
+        self, stream: LogTarget, most: int, *, again: bool = True
+    ) -> Iterator[Sequence[StreamLine]]:
+        """The newest lines of a stream, the newest first, in parts that are read as they are
+        needed, until there are ``most``.
+
+        ``again``: begin with what was written since it was read before.
+        """
+        tail = self._read(stream) if again else self._tails[stream]
+        position = 0
+        while True:
+            yield tail.lines[position:]
+            position = len(tail.lines)
+            if position >= most or not self._read_on(tail):
+                return
+
+    def _read(self, stream: LogTarget) -> _Tail:
+        """The newest lines, and those that were read before.
 
         A first read that fails is repeated until the wait is over, while a slow page would fit.
         """
-        pages = self.newest_pages(stream)
-        while True:
-            before_seconds = self.budget.remaining_seconds()
-            self.has_time = before_seconds - self._slowest_read_seconds >= self._reserved_seconds
+        before = self._tails.get(stream)
+        tail = _Tail(self.newest_pages(stream))
+        while not tail.lines:
             try:
-                page = next(pages, None) if self.has_time else None
+                if not self._next_page(tail):
+                    break
             except DeliveryError:
-                if stream in self._lines:
-                    return self._lines[stream]
+                if before is not None:
+                    return before
                 if not self._pause(_RETRY_PAUSE_SECONDS, self._end_seconds):
                     raise
-                pages = self.newest_pages(stream)
-                continue
-            read_seconds = before_seconds - self.budget.remaining_seconds()
-            self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
-            if page is None or page:
-                self._lines[stream] = page or ()
-                return self._lines[stream]
+                tail = _Tail(self.newest_pages(stream))
+        if before is not None:
+            tail = self._joined(tail, before)
+        self._tails[stream] = tail
+        return tail
+
+    def _joined(self, tail: _Tail, before: _Tail) -> _Tail:
+        """The lines since the last attempt in front of those that it has read."""
+        if not tail.lines:
+            return before
+        if before.has_failed:
+            return tail
+        known_line = next(iter(before.lines), None)
+        while known_line not in tail.lines:
+            if len(tail.lines) >= _NEWEST_LINES or not self._read_on(tail):
+                return tail
+        new = tail.lines[: tail.lines.index(known_line)]
+        return replace(before, lines=[*new, *before.lines])
+
+    def _read_on(self, tail: _Tail) -> bool:
+        """Read another page of a stream. False at its beginning, without time, or if it fails."""
+        try:
+            return self._next_page(tail)
+        except DeliveryError:
+            tail.has_failed = True
+            self.has_time = False
+            return False
+
+    def _next_page(self, tail: _Tail) -> bool:
+        """Read a page, if there is one and a slow page would fit."""
+        if tail.is_whole or tail.has_failed:
+            return False
+        before_seconds = self.budget.remaining_seconds()
+        self.has_time = before_seconds - self._slowest_read_seconds >= self._reserved_seconds
+        if not self.has_time:
+            return False
+        page = next(tail.pages, None)
+        read_seconds = before_seconds - self.budget.remaining_seconds()
+        self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
+        tail.is_whole = page is None
+        tail.lines += page or ()
+        return page is not None
 
 
 def _is_unproven(line: ReportLine) -> bool:
@@ -432,14 +521,9 @@ class CloudWatchTail(Struct, frozen=True):
 
     def newest(self, stream: LogTarget) -> Iterator[Sequence[StreamLine]]:
         """See ``ReportFinder``. A warning contains the name of a stream that cannot be read."""
-        left = _NEWEST_LINES
         for page in pages_backwards(partial(self._page, stream), _MAX_PAGES):
             events = page.get("events", ())
-            lines = [StreamLine(event["message"], event["timestamp"]) for event in events][-left:]
-            yield lines[::-1]
-            left -= len(lines)
-            if left <= 0:
-                return
+            yield [StreamLine(event["message"], event["timestamp"]) for event in events][::-1]
 
     def _page(self, stream: LogTarget, **position: str) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError  # as above

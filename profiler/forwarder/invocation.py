@@ -5,12 +5,13 @@ the libraries' logs.
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.search_answers import missing_shards
 
 _Result = TypeVar("_Result")
 NO_TIME_TO_NOTIFY = (
@@ -62,6 +63,19 @@ class SearchClusterError(DeliveryError):
     @property
     def is_retryable(self) -> bool:
         return self.status in {None, 429, 502, 503, 504}
+
+
+class PartialAnswerError(SearchClusterError):
+    """The search cluster has answered with a part of the documents; ``why`` is a clause.
+
+    Another search can be whole unless shards are lost.
+    """
+
+    def __init__(self, answer: Mapping[str, object], why: str) -> None:
+        is_lost = missing_shards(answer) > 0
+        super().__init__(f"A search is not whole: {why}.", status=200 if is_lost else 503)
+        self.answer = answer
+        self.why = why
 
 
 class NoticeError(DeliveryError):

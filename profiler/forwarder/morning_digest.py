@@ -12,7 +12,6 @@ from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTime,
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
 from profiler.record.last_night import MISSED, Night, count_runs, night_sentence
 from profiler.record.units import (
-    format_count,
     format_duration,
     format_memory,
     format_percent,
@@ -60,17 +59,12 @@ def summarize(
     ]
     sentence = night_sentence(night, counts, runs.cost)
     if not runs.families:
-        known = "is known" if runs.missing_shards else "has left a report"
+        known = "has left a report" if runs.completeness.is_whole else "is known"
         sentence = f"{night.title}: no run {known}."
-    if runs.missing_shards:
-        shards = format_count(runs.missing_shards, "shard")
-        lines.append(
-            SummaryLine(
-                text=f"{shards} of the search cluster did not answer, so runs are missing here: "
-                "check the health of its indices"
-            )
-        )
-    elif not runs.reports:
+    for why in runs.completeness.sentences:
+        text = f"{why}, so runs are missing here: check the health of its indices"
+        lines.append(SummaryLine(text=text[0].upper() + text[1:]))
+    if runs.completeness.is_whole and not runs.reports:
         command = command_line("doctor", "--deployed", place.stack, region=place.region)
         lines.append(
             SummaryLine(

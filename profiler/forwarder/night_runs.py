@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.json_fields import (
     Json,
     decoded,
@@ -21,13 +22,13 @@ from profiler.core.json_fields import (
     number,
     text,
 )
-from profiler.core.search_shards import missing_shards
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
-from profiler.forwarder.invocation import ReadError
+from profiler.forwarder.invocation import PartialAnswerError, ReadError
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.last_night import OUT_OF_MEMORY, Night, NightCost, count_runs
+from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import describe_cause
 from profiler.record.spot_price import FARGATE_SPOT, is_on_spot
@@ -70,14 +71,14 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     """The runs of a night by outcome and family, the newest family first.
 
     ``costs`` are those of the families with a known cost. ``reports`` is the number of runs with a
-    report, None if it is unknown. Runs in the ``missing_shards`` of the cluster are not among them.
+    report, None if it is unknown.
     """
 
     counts: Mapping[str, Mapping[str, int]]
     failed: tuple[FailedRun, ...] = ()
     costs: Mapping[str, NightCost] = {}
     reports: int | None = None
-    missing_shards: int = 0
+    completeness: Completeness = WHOLE
 
     @property
     def cost(self) -> NightCost | None:
@@ -113,6 +114,13 @@ class MissedTime(Struct, frozen=True, kw_only=True):
     message: str
 
 
+class MissedTimes(Struct, frozen=True, kw_only=True):
+    """The missed due times of a night."""
+
+    times: tuple[MissedTime, ...] = ()
+    completeness: Completeness = WHOLE
+
+
 class EarlierRun(Struct, frozen=True, kw_only=True):
     """A run of a family's history. ``peak_mb`` and ``size_mb`` are the container's memory."""
 
@@ -135,10 +143,13 @@ class ResizedCost(Struct, frozen=True, kw_only=True):
 
 
 class FamilyHistory(Struct, frozen=True, kw_only=True):
-    """The earlier runs of the night's families, the oldest first, and the costs of resized ones."""
+    """The earlier runs of the night's families, the oldest first, and the costs of resized ones;
+    none of a part of them.
+    """
 
     runs: Mapping[str, Sequence[EarlierRun]] = {}
     resized: tuple[ResizedCost, ...] = ()
+    completeness: Completeness = WHOLE
 
 
 class ClusterNight(Struct, frozen=True, kw_only=True):
@@ -160,11 +171,11 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         }
         in_night = {"bool": {"should": [_within("event.start", night), did_not_start]}}
         body = {"size": 0, "aggs": {"outcomes": _runs_by_outcome()}}
-        response = self._search("reports", body, in_night)
+        response, completeness = self._search("reports", body, in_night)
         runs = _night_runs(mapping(field_at(response, "aggregations.outcomes.buckets")))
-        return replace(runs, missing_shards=missing_shards(response))
+        return replace(runs, completeness=completeness)
 
-    def missed(self, night: Night) -> tuple[MissedTime, ...]:
+    def missed(self, night: Night) -> MissedTimes:
         """The due times that were missed, and whose task did not come late."""
         body = {
             "size": _MAX_MISSED,
@@ -172,7 +183,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             "_source": ["notice", "schedule", "task.family"],
         }
         kinds = {"terms": {"notice.kind": ["missed", "late"]}}
-        response = self._search("notices", body, kinds, _within("notice.due_at", night))
+        response, completeness = self._search(
+            "notices", body, kinds, _within("notice.due_at", night)
+        )
         missed: dict[tuple[Json, ...], MissedTime] = {}
         late: set[tuple[Json, ...]] = set()
         for source in hit_sources(response):
@@ -186,19 +199,22 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                     family=text(field_at(source, "task.family")) or str(schedule.get("name")),
                     message=text(notice.get("message")) or "",
                 )
-        return tuple(missed[due_time] for due_time in missed if due_time not in late)
+        times = tuple(missed[due_time] for due_time in missed if due_time not in late)
+        return MissedTimes(times=times, completeness=completeness)
 
     def history(self, families: Iterable[str]) -> FamilyHistory:
         """The families' confirmed runs of 35 days, and what resized ones have cost in 30."""
         names = sorted(families)
         if not names:
             return FamilyHistory()
-        response = self._search(
+        response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"families": _earlier_by_family(len(names))}},
             {"terms": {"task.family": names}},
             {"range": {"@timestamp": {"gte": f"now-{_HISTORY_DAYS}d"}}},
         )
+        if not completeness.is_whole:
+            return FamilyHistory(completeness=completeness)
         runs: dict[str, Sequence[EarlierRun]] = {}
         costs: list[ResizedCost] = []
         for family in mappings(field_at(response, "aggregations.families.buckets")):
@@ -210,7 +226,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
 
     def _search(
         self, index: str, body: Mapping[str, Json], *conditions: Json
-    ) -> Mapping[str, Json]:
+    ) -> tuple[Mapping[str, Json], Completeness]:
         required = list(conditions)
         if index == "reports":
             required.append({"term": {"task.confirmed": True}})
@@ -220,9 +236,12 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             required.append({"term": {"cloud.region": self.region}})
         proof = {"term": {"task.family": PROOF_FAMILY}}
         query = {"bool": {"filter": required, "must_not": [proof]}}
-        return self.cluster.search(
-            f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds
-        )
+        searched = f"{self.prefix}-{index}-*"
+        try:
+            answer = self.cluster.search(searched, {**body, "query": query}, self.timeout_seconds)
+        except PartialAnswerError as error:
+            return error.answer, Completeness((Gap(place=searched, reason=error.why),))
+        return answer, WHOLE
 
 
 def _within(field: str, night: Night) -> Json:
@@ -353,7 +372,7 @@ def _resized_costs(buckets: Json) -> Iterable[ResizedCost]:
 def ended_lines(client: AwsClient, group: str, night: Night) -> Iterator[tuple[int, str]]:
     """The ``task.ended`` lines since the night began, with the time in milliseconds of each.
 
-    Raises ReadError.
+    Lines in streams that are not the function's do not count. Raises ReadError.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
@@ -365,7 +384,8 @@ def ended_lines(client: AwsClient, group: str, night: Night) -> Iterator[tuple[i
     try:
         for page in pages:
             for event in page.get("events", ()):
-                yield event["timestamp"], event["message"]
+                if is_lambda_stream(group, event["logStreamName"]):
+                    yield event["timestamp"], event["message"]
     except (ClientError, BotoCoreError) as error:
         raise ReadError(
             f"The log group {group} of task_stopped cannot be read ({error_code(error)}): check "

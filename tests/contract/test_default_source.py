@@ -164,7 +164,7 @@ def test_nothing_is_registered_while_one_of_two_sources_cannot_be_read(
     assert account.command(*words).returncode == 1
     done = account.command(*words, "--register")
     assert done.returncode == 1
-    assert "could not be read, so nothing was changed" in done.stderr
+    assert "could not be read as a whole, so nothing was changed" in done.stderr
     assert account.newest("a") == [1]
 
 
@@ -239,7 +239,7 @@ def test_without_a_known_account_nothing_is_changed_and_the_sentence_says_why(
     done = account.command("taskdef", "resize", "a", "--register")
     assert done.returncode == 1
     assert "so no run is confirmed: AWS refused" in done.stderr
-    assert "/ecs/a could not be read, so nothing was changed" in done.stderr
+    assert "/ecs/a could not be read as a whole, so nothing was changed" in done.stderr
     assert account.newest("a") == [1]
 
 

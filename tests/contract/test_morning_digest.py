@@ -43,7 +43,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[N
         yield
 
 
-def put_ended(*runs: dict[str, Any]) -> None:
+def put_ended(*runs: dict[str, Any], stream: str = "2026/11/25/[$LATEST]0") -> None:
     """The lines of runs that started an hour after the last night's noon, between other lines."""
     night = last_night(datetime.now(UTC))
     began_ns = min(night.start_ns + 3600 * NS_PER_SECOND, time.time_ns())
@@ -57,10 +57,10 @@ def put_ended(*runs: dict[str, Any]) -> None:
     }
     messages = [json.dumps({**usual, "taskId": f"{at}", **run}) for at, run in enumerate(runs)]
     logs = boto3.client("logs")
-    logs.create_log_stream(logGroupName=GROUP, logStreamName="2026/11/25/[$LATEST]0")
+    logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
     logs.put_log_events(
         logGroupName=GROUP,
-        logStreamName="2026/11/25/[$LATEST]0",
+        logStreamName=stream,
         logEvents=[
             {"timestamp": time.time_ns() // NS_PER_MS, "message": message}
             for message in ("START RequestId: 0", *messages, '{"type": "other"}')
@@ -78,6 +78,18 @@ def test_one_message_says_what_the_lines_of_the_night_say(slack: FakeSlack) -> N
     assert message["text"].startswith(
         f"{night.title}: 3 runs, 1 killed for memory (nightly-etl), 2 succeeded."
     )
+
+
+def test_lines_of_tasks_in_the_functions_group_do_not_count(slack: FakeSlack) -> None:
+    """A task definition can name every log group."""
+    task = "158d1c8083dd49d6b527399fd6414f5c"
+    killed = {"status": "failure", "stopCategory": "oom", "taskId": task}
+    put_ended({"taskId": "honest"}, stream="2026/11/25/profiler-task-stopped[$LATEST][7b3f0c2d]")
+    put_ended(killed, stream=f"ecs/batch/{task}")
+    put_ended(killed, stream=f"2026/11/25/[$LATEST]0/batch/{task}")
+    handler.morning_digest({}, DigestContext())
+    (message,) = slack.messages
+    assert "1 run, 1 succeeded" in message["text"]
 
 
 def test_a_night_is_sent_once_however_often_the_function_runs(slack: FakeSlack) -> None:

@@ -16,10 +16,42 @@ LOST = [
     {"total": 2, "successful": 1, "skipped": 0, "failed": 1},
     {"total": 2, "successful": 1, "skipped": 0, "failed": 0},
 ]
-SENTENCE = (
-    "task-profiler: the indices task-reports-*: 1 shard of the search cluster did not answer, so "
-    "runs are missing: check the health of its indices.\n"
-)
+WHOLE = {"total": 2, "successful": 2, "skipped": 0, "failed": 0}
+# An answer with HTTP 200 that lacks runs, and what it says.
+PARTS: list[tuple[dict[str, Any], str]] = [
+    *(({"_shards": shards}, "1 shard of the search cluster did not answer") for shards in LOST),
+    (
+        {"_shards": WHOLE, "timed_out": True},
+        "the search cluster ran out of time in a search (timed_out)",
+    ),
+    (
+        {"_shards": WHOLE, "terminated_early": True},
+        "the search cluster ended a search early (terminated_early)",
+    ),
+]
+RUN = {
+    "task": {"id": "a", "family": "nightly", "status": "success", "complete": True},
+    "event": {"start": "2026-11-01T00:00:00Z"},
+}
+
+
+ONE_FAMILY = {
+    "families": {
+        "buckets": [
+            {
+                "key": {"name": "nightly", "account": None, "region": None},
+                "starts": {"buckets": [{"key": 0}]},
+            }
+        ]
+    }
+}
+
+
+def sentence(why: str) -> str:
+    return (
+        f"task-profiler: the indices task-reports-*: {why}, so runs are missing: check the health "
+        "of its indices.\n"
+    )
 
 
 def answer(hits: list[Any], **more: Any) -> bytes:
@@ -30,24 +62,43 @@ def hit(**source: Any) -> dict[str, Any]:
     return {"_source": source, "sort": [0, "a", "b"]}
 
 
-@pytest.mark.parametrize("shards", LOST)
-def test_shards_that_did_not_answer_are_said(shards: dict[str, int]) -> None:
-    with OneAnswer(200, answer([hit(task={"id": "a"})], _shards=shards)) as server:
-        done = run_here({}, "history", "--from", server.url)
-    assert done.returncode == 0, done.stderr
-    assert SENTENCE in done.stderr
+COMMANDS = {
+    "history": (),
+    "show": (),
+    "show a": ("--json",),
+    "report": ("-o", "-"),
+    "report --run a": ("-o", "-"),
+    "recommend": ("--json",),
+    "compare a b": (),
+}
 
 
-@pytest.mark.parametrize("shards", LOST)
-def test_shards_that_did_not_answer_are_no_evidence_to_act_on(
-    shards: dict[str, int], tmp_path: Path
+@pytest.mark.parametrize(("part", "why"), PARTS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_once_that_an_answer_is_a_part(
+    command: str, part: dict[str, Any], why: str
 ) -> None:
+    with OneAnswer(200, answer([hit(**RUN)], **part)) as server:
+        done = run_here({}, *command.split(), *COMMANDS[command], "--from", server.url)
+    assert done.stderr.count(sentence(why)) == 1, done.stderr
+
+
+@pytest.mark.parametrize("part", [part for part, _ in PARTS] + [{"_shards": WHOLE}])
+def test_a_check_of_a_part_is_not_passed(part: dict[str, Any]) -> None:
+    with OneAnswer(200, answer([hit(**RUN)], **part, aggregations=ONE_FAMILY)) as server:
+        done = run_here({}, "recommend", "--check", "--from", server.url)
+    assert done.returncode == (0 if part == {"_shards": WHOLE} else 1), done.stderr
+
+
+@pytest.mark.parametrize(("part", "why"), PARTS)
+def test_a_part_is_no_evidence_to_act_on(part: dict[str, Any], why: str, tmp_path: Path) -> None:
     file = tmp_path / "nightly.json"
     file.write_text('{"family": "nightly", "containerDefinitions": [{"name": "batch"}]}')
-    with OneAnswer(200, answer([], _shards=shards)) as server:
+    with OneAnswer(200, answer([], **part)) as server:
         done = run_here({}, "taskdef", "resize", "--from", server.url, "--apply", str(file))
     assert done.returncode == 1
-    assert "could not be read, so nothing was changed" in done.stderr
+    assert done.stderr.count(sentence(why)) == 1
+    assert "could not be read as a whole, so nothing was changed" in done.stderr
 
 
 def test_shards_that_were_skipped_are_not_missing() -> None:

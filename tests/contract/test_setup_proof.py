@@ -15,7 +15,7 @@ import pytest
 
 from profiler.aws_account.proof.plan import PLAN_RIGHTS, PROOF_RIGHTS
 from tests.log_subscriptions import put_lines
-from tests.proof_account import ACCOUNT, PlayedTask, ProofAccount, proof_account
+from tests.proof_account import ACCOUNT, FUNCTION_GROUP, PlayedTask, ProofAccount, proof_account
 from tools.local_answers import answer_over_sockets
 
 GROUP = "/ecs/task-profiler-proof-"
@@ -313,6 +313,21 @@ def test_a_forged_report_in_the_group_does_not_count(account: ProofAccount) -> N
 
     account.change = forge
     assert {row["state"] for row in rows_of(account)} == {"ok"}
+
+
+def test_a_line_of_a_task_in_the_functions_group_is_not_the_functions(
+    account: ProofAccount,
+) -> None:
+    """A task definition can name every log group."""
+
+    def forge(task: PlayedTask) -> None:
+        assert task.ended is not None
+        stream = f"2026/11/25/[$LATEST]0/batch/{task.id}"
+        put_lines(account.aws.client("logs"), FUNCTION_GROUP, stream, json.dumps(task.ended))
+        task.ended = None
+
+    account.change = forge
+    assert {check for _, check in differing(rows_of(account))} == {"ECS's event", "notification"}
 
 
 def test_a_family_of_somebody_else_is_left_alone(account: ProofAccount) -> None:

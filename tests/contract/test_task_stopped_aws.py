@@ -178,7 +178,7 @@ def test_the_newest_lines_come_first(warnings: list[str]) -> None:
     now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch rejects old log events
     events = [{"timestamp": now_ms + number, "message": f"line {number}"} for number in range(300)]
     client.put_log_events(logGroupName=PLACE.group, logStreamName=PLACE.stream, logEvents=events)
-    assert lines(tail) == [f"line {number}" for number in range(299, 99, -1)]
+    assert lines(tail) == [f"line {number}" for number in range(299, -1, -1)]
     assert len(warnings) == 1
 
 
@@ -194,6 +194,98 @@ def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     tail = CloudWatchTail(lambda _region: client, print)
     assert lines(tail) == ["three", "two", "one"]
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
+
+
+REPORT = json.dumps(
+    {
+        "type": "task.report",
+        "time": "2026-03-01T10:12:33Z",
+        "record": {"taskId": TASK.id, "container": {"name": "batch"}},
+    }
+)
+OLD = [f"line {number}" for number in range(199)]
+
+
+class Pages:
+    """CloudWatch Logs with one stream in pages, the newest one first, of its oldest line first."""
+
+    def __init__(self, *pages: list[str], time: FakeInvocationTime, seconds: float = 0.05) -> None:
+        self.pages, self.time, self.seconds = pages, time, seconds
+        self.calls = 0
+        self.fails_at = 0
+
+    def get_log_events(self, **asked: Any) -> dict[str, Any]:
+        self.calls += 1
+        self.time.left -= self.seconds
+        if self.calls == self.fails_at:
+            raise ClientError({"Error": {"Code": "ServerException", "Message": "no"}}, "Call")
+        number = int(asked.get("nextToken", "0"))
+        if number >= len(self.pages):
+            return page(str(number))
+        return page(str(number + 1), *self.pages[number])
+
+    def finder(self) -> ReportFinder:
+        tail = CloudWatchTail(lambda _region: self, print)
+        return ReportFinder(tail.newest, self.time, TASK, "batch")
+
+
+@pytest.mark.parametrize(
+    ("pages", "calls"),
+    [
+        ([["one", "two", "three", REPORT, "last"]], 1),
+        ([[], ["one", "two", "three", REPORT, "last"]], 2),
+        ([["last"], ["one", "two", "three", REPORT]], 2),
+        ([["last"], [], [], [REPORT], ["three"], ["two"], ["one"]], 7),
+        ([["last"], ["three"], ["two"], ["one", REPORT]], 4),
+    ],
+    ids=["one page", "an empty one first", "one line first", "single lines", "the oldest page"],
+)
+def test_pages_are_read_until_the_report_is_found(pages: list[list[str]], calls: int) -> None:
+    """At once, and the notice's lines are the newest ones of the stream, whatever their pages."""
+    logs = Pages(*pages, time=FakeInvocationTime(120))
+    finder = logs.finder()
+    found = finder.find([PLACE], 20)
+    assert found is not None
+    assert found.is_final
+    assert finder.has_time
+    assert logs.time.pauses == []
+    assert finder.last_lines(PLACE, 4) == ("one", "two", "three", "last")
+    assert logs.calls == calls
+
+
+def test_a_report_below_many_lines_is_found_once_the_wait_is_over() -> None:
+    """The attempts read only what is new, so that tasks that stop together are not throttled."""
+    logs = Pages(OLD, OLD, [], [REPORT, *OLD], OLD, time=FakeInvocationTime(120))
+    found = logs.finder().find([PLACE], 20)
+    assert found is not None
+    assert logs.calls <= 2 + len(logs.time.pauses) + 3
+    assert 80 < logs.time.left < 120 - 10
+
+
+def test_without_a_monitor_fewer_lines_are_looked_through() -> None:
+    pages = [OLD] * 50
+    logs = Pages(*pages, [REPORT], time=FakeInvocationTime(120))
+    assert logs.finder().find([PLACE], 20, is_expected=False) is None
+    assert logs.calls == 11
+    assert logs.time.pauses == []
+    expected = Pages(*pages, [REPORT], time=FakeInvocationTime(120))
+    assert expected.finder().find([PLACE], 20) is not None
+
+
+def test_reading_all_pages_leaves_the_time_of_the_document_and_the_notice() -> None:
+    logs = Pages(*[OLD] * 90, [REPORT], time=FakeInvocationTime(60), seconds=1.5)
+    finder = logs.finder()
+    assert finder.find([PLACE], 20) is None
+    assert not finder.has_time
+    assert 10 <= logs.time.left < 13
+
+
+def test_a_page_that_cannot_be_read_does_not_hide_the_others() -> None:
+    logs = Pages(["last"], ["one", REPORT], time=FakeInvocationTime(120))
+    logs.fails_at = 2
+    finder = logs.finder()
+    assert finder.find([PLACE], 20) is not None
+    assert finder.last_lines(PLACE, 5) == ("one", "last")
 
 
 @pytest.mark.parametrize(

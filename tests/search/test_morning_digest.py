@@ -175,7 +175,7 @@ def test_a_due_time_is_missed_unless_its_task_came_late(
     cluster = handler._cluster(handler._settings())
     assert deliver(cluster, InvocationTime(Context()), documents).indexed == 3
     search(search_server, "task-notices-*")
-    (missed,) = cluster_night().missed(night())
+    (missed,) = cluster_night().missed(night()).times
     assert missed.family == "load"
     assert missed.message == "load is missed"
 
@@ -184,9 +184,10 @@ def test_the_shards_of_an_index_without_a_node_are_counted(
     forward: Forward, search_server: SearchServer
 ) -> None:
     forward(event(run_at("a1", night().start_ns)), Context())
-    assert cluster_night().runs(night()).missing_shards == 0
+    assert cluster_night().runs(night()).completeness.is_whole
     index_without_a_node(search_server)
-    assert cluster_night().runs(night()).missing_shards == 1
+    completeness = cluster_night().runs(night()).completeness
+    assert completeness.sentences == ("1 shard of the search cluster did not answer",)
 
 
 def test_a_cluster_without_an_index_has_an_empty_night(
@@ -195,5 +196,5 @@ def test_a_cluster_without_an_index_has_an_empty_night(
     assert forward is not None
     assert search_server.url
     assert cluster_night().runs(night()).families == ()
-    assert cluster_night().missed(night()) == ()
+    assert cluster_night().missed(night()).times == ()
     assert cluster_night().history([]).runs == {}

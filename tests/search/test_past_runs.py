@@ -309,7 +309,7 @@ def test_an_index_without_a_node_is_said(forward: Forward, search_server: Search
     source = source_of(search_server)
     assert len(list(source.runs(RunFilter(reads_checkpoints=True)))) > 1
     assert source.notes[-1].startswith("the indices task-reports-*: 1 shard of the search cluster")
-    assert source.unread_sources == (source.place,)
+    assert source.completeness.places == (source.place,)
 
 
 def test_runs_of_several_search_pages_are_listed(

@@ -11,6 +11,7 @@ import pytest
 import requests
 from msgspec.structs import replace
 
+from profiler.core.completeness import Completeness
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -53,8 +54,12 @@ class EachRun(RunSource):
         self.remedy = source.remedy
 
     @property
-    def notes(self) -> Sequence[str]:
-        return self.source.notes
+    def remarks(self) -> Sequence[str]:
+        return self.source.remarks
+
+    @property
+    def completeness(self) -> Completeness:
+        return self.source.completeness
 
     def runs(self, selection: RunFilter) -> Iterable[PastRun]:  # type: ignore[override]
         return self.source.runs(selection)

@@ -24,7 +24,7 @@ from profiler.core.json_fields import decoded, mapping
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS, format_datetime
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.line_trust import AccountTrust
+from profiler.record.line_trust import AccountTrust, is_lambda_stream
 from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
@@ -175,11 +175,13 @@ class EvidenceReader(Struct, kw_only=True):
         return self.since_ns // NS_PER_MS
 
     def _lines(self, group: str, line_type: str) -> Iterator[str]:
+        """The lines of the proof in a function's own streams."""
         pattern = f'{{ $.type = "{line_type}" && $.family = "{PROOF_FAMILY}" }}'
         pages = self.read_pages(logGroupName=group, startTime=self._since_ms, filterPattern=pattern)
         for page in pages:
             for event in page["events"]:
-                yield event["message"]
+                if is_lambda_stream(group, event["logStreamName"]):
+                    yield event["message"]
 
     @property
     def _queues(self) -> Mapping[str, str]:

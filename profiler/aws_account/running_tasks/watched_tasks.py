@@ -226,12 +226,12 @@ class WatchedTasks(Struct, kw_only=True):
         return bool(self.usual.lacks(family_key(run.report.record) for run in self._found))
 
     def read_usual(self) -> tuple[str, ...]:
-        """Read the usual durations of new families. Returns a sentence if that failed."""
+        """Read the usual durations of new families. Returns why they are unknown, or of a part."""
         try:
             self.usual.read(family_key(run.report.record) for run in self._found)
         except TaskProfilerError as error:
             return (f"The usual durations are unknown. {error}",)
-        return ()
+        return self.usual.completeness.sentences
 
     @property
     def lacks_similar(self) -> bool:

@@ -4,14 +4,14 @@ environment.
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from profiler.aws_account.clusters_and_log_groups import matching_clusters
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
-from profiler.cli.printing import warn
+from profiler.cli.printing import warn, warn_if_partial
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import open_clients, search_session
 from profiler.cli.wiring.open_log_groups import (
@@ -124,9 +124,18 @@ def open_source(
             "--services is for --from insights:CLUSTER: other sources have the tasks of services."
         )
     show = show_progress if shows_progress else no_progress
+    source: RunSource
     if not options.sources and options.clusters:
-        return open_cluster_groups(options, name, show)
-    open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
+        source = open_cluster_groups(options, name, show)
+    else:
+        open_one = partial(_open, options=options, show=show, keeps_stacks=keeps_stacks)
+        source = _open_all(sources, open_one)
+    warn_if_partial(source)
+    return source
+
+
+def _open_all(sources: Sequence[Source], open_one: Callable[[Source], RunSource]) -> RunSource:
+    """Open the sources as one. Raises TaskProfilerError if none can be opened."""
     if len(sources) == 1:
         return open_one(sources[0])
     opened = []

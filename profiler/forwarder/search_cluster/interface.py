@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from profiler.core.json_fields import Json, field_at, mapping, mappings, text
+from profiler.core.search_answers import why_partial
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
-from profiler.forwarder.invocation import SearchClusterError, SettingsError
+from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
 
 _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
@@ -115,8 +116,13 @@ class SearchCluster(ABC):
     def search(
         self, index: str, body: Mapping[str, object], timeout_seconds: float
     ) -> Mapping[str, object]:
+        """The whole answer. Raises PartialAnswerError if a part of the documents is missing."""
         with self._checked_response():
-            return mapping(self.request(f"/{index}/_search", body, timeout_seconds))
+            answer = mapping(self.request(f"/{index}/_search", body, timeout_seconds))
+        why = why_partial(answer)
+        if why is not None:
+            raise PartialAnswerError(answer, why)
+        return answer
 
     def get(
         self, index: str, document_id: str, timeout_seconds: float

@@ -89,7 +89,7 @@ class ContainerInsightsRuns(RunSource):
         return frozenset()
 
     @property
-    def notes(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
         durations_ms = [run.report.record.metrics.duration_ms for run in self._unseen_selected]
         short = sum((duration_ms or 0) < MINUTE_MS for duration_ms in durations_ms)
         longer = len(durations_ms) - short

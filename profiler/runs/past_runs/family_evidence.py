@@ -8,6 +8,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.completeness import WHOLE, Completeness
 from profiler.record.family_identity import (
     MAX_RUNS_OF_A_FAMILY,
     FamilyKey,
@@ -35,12 +36,14 @@ from profiler.sizing.run_facts import facts_of
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
     """The families in order with the evidence of their last runs (None: not measured); sentences
-    about omissions; the tasks that the source gave, which may be more than the last ones.
+    about omissions; the tasks that the source gave, which may be more than the last ones; whether
+    the source gave all runs.
     """
 
     families: Mapping[FamilyKey, Evidence | None]
     notes: Sequence[str]
     tasks_read: Mapping[FamilyKey, TasksRead]
+    completeness: Completeness
 
 
 def read_families(
@@ -66,7 +69,12 @@ def read_families(
             tasks_read[key] = TasksRead(
                 tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns
             )
-    return FoundFamilies(families=evidence, notes=tuple(notes), tasks_read=tasks_read)
+    return FoundFamilies(
+        families=evidence,
+        notes=tuple(notes),
+        tasks_read=tasks_read,
+        completeness=source.completeness,
+    )
 
 
 def read_windows(
@@ -222,6 +230,7 @@ class UsualDurations:
         self._open_source = open_source
         self._since_ns = since_ns
         self._known: dict[FamilyKey, UsualDuration | None] = {}
+        self.completeness = WHOLE
 
     def of(self, family: FamilyKey) -> UsualDuration | None:
         return self._known.get(family)
@@ -249,6 +258,7 @@ class UsualDurations:
         runs = source.last_runs(selection, MAX_RUNS_OF_A_FAMILY)
         for family, durations_ms in _durations_ms(missing, runs).items():
             self._known[family] = usual_duration(durations_ms)
+        self.completeness = source.completeness
 
 
 def _durations_ms(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from typing import TypeVar
 
+from profiler.core.completeness import Completeness, Gap, joined
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -14,7 +15,6 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunKey,
     RunSource,
-    UnreadGroup,
     newest_first,
     run_key,
 )
@@ -48,23 +48,21 @@ class JoinedRuns(RunSource):
         self.leaves_out_older = any(source.leaves_out_older for source in sources)
 
     @property
-    def notes(self) -> Sequence[str]:
-        notes: list[str] = []
+    def remarks(self) -> Sequence[str]:
+        remarks: list[str] = []
         for source in self._sources:
-            notes += source.notes
-        return tuple(notes)
+            remarks += source.remarks
+        return tuple(remarks)
 
     @property
-    def unread_groups(self) -> frozenset[UnreadGroup]:  # type: ignore[override]  # as ``reading``
-        each = (source.unread_groups for source in (*self._sources, *self._failed))
-        return frozenset[UnreadGroup]().union(*each)
-
-    @property
-    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``reading``
+    def completeness(self) -> Completeness:
         unread = [*self._unopened, *(source.place for source in self._failed)]
-        for source in self._sources:
-            unread += source.unread_sources
-        return tuple(unread)
+        return joined(
+            [
+                Completeness(tuple(Gap(place=place) for place in unread)),
+                *(source.completeness for source in (*self._sources, *self._failed)),
+            ]
+        )
 
     @property
     def reading(self) -> str | None:  # type: ignore[override]  # which sources know after the runs

@@ -29,7 +29,7 @@ class LocalRuns(RunSource):
         self.history = history
 
     @property
-    def notes(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
         count = self.history.unreadable_count
         if count:
             return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",)

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.completeness import Completeness, Gap
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
@@ -38,7 +39,6 @@ from profiler.runs.past_runs.run_source import (
     PastRun,
     RunFilter,
     RunSource,
-    UnreadGroup,
     are_of_run,
     no_progress,
     start_ns,
@@ -95,8 +95,7 @@ class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups, with the notices about schedules.
 
     A group that cannot be read is left out, and ``on_unread`` gets it; the last group's error is
-    raised, unless there are others elsewhere (``raises_last``). ``unread_groups`` has those left
-    out.
+    raised, unless there are others elsewhere (``raises_last``).
     """
 
     raises_last = True
@@ -120,7 +119,7 @@ class LogGroupRuns(RunSource):
     ) -> None:
         self._trust = trust
         self._on_unread = on_unread
-        self.unread_groups: frozenset[UnreadGroup] = frozenset()
+        self._gaps: list[Gap] = []
         self._missing: list[str] = []
         self._stream_prefix = stream_prefix
         # Without a time to start from. None: the last 30 days.
@@ -142,7 +141,7 @@ class LogGroupRuns(RunSource):
         self.place = first_names(groups)
 
     @property
-    def notes(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
         notes: list[str] = []
         if self._unvouched is not None:
             notes.append(self._unvouched)
@@ -161,9 +160,15 @@ class LogGroupRuns(RunSource):
         return tuple(notes)
 
     @property
-    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``notes``
-        """All, if nobody can act on the runs because their account is unknown."""
-        return () if self._unvouched is None else (self.place,)
+    def completeness(self) -> Completeness:
+        """Without the account, no run is confirmed, so that nobody can act on them."""
+        if self._unvouched is None:
+            return Completeness(tuple(self._gaps))
+        return Completeness((*self._gaps, Gap(place=self.place)))
+
+    def add_gap(self, gap: Gap) -> None:
+        """The groups are known to lack something."""
+        self._gaps.append(gap)
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs; without a time to start from, those of the last 30 days."""
@@ -334,7 +339,7 @@ class LogGroupRuns(RunSource):
         if isinstance(error, MissingLogGroupError):
             self._missing.append(group)
         else:
-            self.unread_groups |= {(self._trust.region, group)}
+            self._gaps.append(Gap(place=group, group=(self._trust.region, group)))
             self._on_unread(group, error)
 
     def _run_of(

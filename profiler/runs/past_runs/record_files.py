@@ -58,7 +58,7 @@ class FileRuns(RunSource):
         self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
-    def notes(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
         count = len(self._unreadable_numbers) + len(self._invalid_numbers)
         if not count:
             return ()

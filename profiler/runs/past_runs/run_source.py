@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from profiler.core.completeness import WHOLE, Completeness
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
 from profiler.core.timestamps import parse_ns
@@ -24,9 +25,6 @@ from profiler.record.stacks_line import StacksLine, decode_stacks
 if TYPE_CHECKING:
     from profiler.record.notice_model import ScheduleNoticeLine
     from profiler.runs.step_series import StepSeries
-
-# The Region of a log group, None if it is unknown, and its name.
-UnreadGroup: TypeAlias = tuple[str | None, str]
 
 _MAX_RUNS_FOR_NAMES = 500
 _WILDCARDS = frozenset("*?[")
@@ -217,8 +215,6 @@ class RunSource(ABC):
     sentence about the amount and the cost of the reading, which some sources have after the runs.
     ``complete_since_ns``: it has all runs since then, if that is known after the runs.
     ``leaves_out_older``: ``last_runs`` gives hardly more than the last runs.
-    ``unread_groups``: the log groups with their Regions, and ``unread_sources`` the places of
-    other sources, that could not be read.
     """
 
     place: str
@@ -227,13 +223,21 @@ class RunSource(ABC):
     complete_since_ns: int | None = None
     leaves_out_older = False
     is_of_this_machine = False
-    unread_groups: frozenset[UnreadGroup] = frozenset()
-    unread_sources: tuple[str, ...] = ()
 
     @property
-    @abstractmethod
+    def completeness(self) -> Completeness:
+        """Whether what was read so far is all that was asked for."""
+        return WHOLE
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Sentences about limits and omissions so far that leave the runs whole."""
+        return ()
+
+    @property
     def notes(self) -> Sequence[str]:
-        """Sentences about limits and omissions so far; complete after the last run was read."""
+        """The remarks, and why the runs are only a part; complete after the last run was read."""
+        return (*self.remarks, *self.completeness.sentences)
 
     @abstractmethod
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:

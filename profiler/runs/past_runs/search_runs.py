@@ -7,9 +7,10 @@ from typing import Any
 from urllib.parse import quote
 
 from profiler.core.bounded_batches import batches
+from profiler.core.completeness import Completeness, Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
-from profiler.core.search_shards import missing_shards
+from profiler.core.search_answers import why_partial
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -49,6 +50,7 @@ _MAX_CHECKPOINTS = 1_000
 _EMPTY: Mapping[str, Any] = {}
 
 
+_REMEDY = "check the health of its indices"
 # Of a web server that has a page, no page, or no method POST there.
 _NO_API = frozenset({200, 404, 405})
 
@@ -75,12 +77,12 @@ class IndexedRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
-        self._missing_shards = 0  # the most of one search
+        self._gaps: dict[str, Gap] = {}  # by the reasons
         self.read_one_by_one = 0  # documents over which the cluster could not compute
         self.place = f"the indices {prefix}-reports-*"
 
     @property
-    def notes(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
         notes: list[str] = []
         if self._unreadable:
             notes.append(
@@ -97,17 +99,11 @@ class IndexedRuns(RunSource):
                 f"{self.place}: {format_count(self.read_one_by_one, 'document')} had to be read "
                 "one by one: an older forwarder wrote them, or the task's size or end is unknown."
             )
-        if self._missing_shards:
-            notes.append(
-                f"{self.place}: {format_count(self._missing_shards, 'shard')} of the search "
-                "cluster did not answer, so runs are missing: check the health of its indices."
-            )
         return tuple(notes)
 
     @property
-    def unread_sources(self) -> tuple[str, ...]:  # type: ignore[override]  # as ``notes``
-        """All, if a part of the indices did not answer."""
-        return (self.place,) if self._missing_shards else ()
+    def completeness(self) -> Completeness:
+        return Completeness(tuple(self._gaps.values()))
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         is_found = False
@@ -248,7 +244,7 @@ class IndexedRuns(RunSource):
         body = response.body if isinstance(response.body, dict) else {}
         match body:
             case {"hits": {"hits": [*_]}} if response.ok:
-                self._missing_shards = max(self._missing_shards, missing_shards(body))
+                self._note_partial(why_partial(body))
                 return body
         if response.body is None and response.status in _NO_API:
             raise TaskProfilerError(
@@ -260,6 +256,11 @@ class IndexedRuns(RunSource):
             "check the address, its prefix, the sign-in and proxies, and that the index "
             "templates are installed (task-profiler kibana import)."
         )
+
+    def _note_partial(self, why: str | None) -> None:
+        if why is not None:
+            reason = f"{self.place}: {why}, so runs are missing: {_REMEDY}."
+            self._gaps[why] = Gap(place=self.place, reason=reason)
 
     def run_of(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document that a search found."""

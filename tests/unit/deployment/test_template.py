@@ -307,6 +307,27 @@ def test_queries_begin_with_a_type_of_line(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("stream", "is_listed"),
+    [
+        ("2026/11/25/[$LATEST]7b3f0c2d9e1a4855", True),
+        ("2026/11/25/tp-task-stopped[$LATEST][7b3f0c2d-9e1a]", True),
+        ("ecs/batch/7b3f0c2d9e1a4855", False),
+        ("2026/11/25/[$LATEST]/batch/7b3f0c2d9e1a4855", False),
+        ("2026/11/25/[$LATEST]0/batch/7b3f0c2d9e1a4855", False),
+        ("x[$/LATEST/7b3f0c2d9e1a4855", False),
+        ("2026/11/25/$LATEST/b/7b3f0c2d9e1a4855", False),
+    ],
+)
+def test_the_query_of_ended_runs_lists_lines_of_the_function_alone(
+    stream: str, *, is_listed: bool
+) -> None:
+    """Every task can write into the function's log group."""
+    pattern = re.search(r"@logStream like /(.*)/ ", QUERIES[ENDED])
+    assert pattern is not None
+    assert bool(re.search(pattern[1], stream)) == is_listed
+
+
 @pytest.mark.parametrize("name", sorted(QUERIES.keys() - {ENDED}))
 def test_queries_name_fields_of_the_record(name: str) -> None:
     fields = re.findall(r"\b(?:record|type)\b[\w.]*", re.sub(r"'[^']*'", "", QUERIES[name]))

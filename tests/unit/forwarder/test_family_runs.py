@@ -18,11 +18,18 @@ from profiler.forwarder.family_runs import (
     Measures,
     find_unusual,
 )
-from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
 from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.record.family_identity import UsualDuration
 from profiler.record.model_base import json_name
-from profiler.record.record_model import Container, Metrics, Processor, Record, Sampling
+from profiler.record.record_model import (
+    Container,
+    Metrics,
+    Processor,
+    Record,
+    Sampling,
+    TaskSize,
+)
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.unusual import MIN_FAR_RUNS
 from tests.ended_runs import NOTICE, ended, in_task, report_line
@@ -303,6 +310,32 @@ def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
     assert len(search.bodies) == 5
     for body in search.bodies:
         assert {"term": {"task.confirmed": True}} in body["query"]["bool"]["filter"]
+
+
+LOST = {"_shards": {"total": 2, "successful": 1, "skipped": 0, "failed": 1}}
+CUT_OFF = {"timed_out": True}
+
+
+@pytest.mark.parametrize("part", [LOST, CUT_OFF])
+def test_a_part_of_a_familys_runs_is_no_answer(part: dict[str, Any]) -> None:
+    search = AnsweringSearch(
+        {**part, "hits": {"hits": [{"_source": {"task": {"id": "4dd5853f-whole"}}}]}}
+    )
+    memory = memory_of(search)
+    assert memory.compare(success()) is None
+    assert memory.killed_run(success(), "4dd5853f") == (None, TaskSize())
+    for read in (memory.durations, memory.runs_per_month):
+        with pytest.raises(PartialAnswerError, match="A search is not whole"):
+            read({"etl"}, success().task.arn)
+
+
+def test_a_peak_of_a_part_is_asked_again_unless_shards_are_lost() -> None:
+    peak = {"aggregations": {"peak": {"value": 300.0}}}
+    assert memory_of(AnsweringSearch(peak)).highest_peak_mb(success()) == 300
+    assert memory_of(AnsweringSearch({**peak, **LOST})).highest_peak_mb(success()) is None
+    with pytest.raises(PartialAnswerError) as raised:
+        memory_of(AnsweringSearch({**peak, **CUT_OFF})).highest_peak_mb(success())
+    assert raised.value.is_retryable
 
 
 DAY_MS = 86_400_000

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_runs import (
@@ -173,7 +174,9 @@ def test_a_night_without_a_report_names_the_command_that_finds_the_reason(
 
 
 def test_a_part_of_the_search_cluster_that_did_not_answer_is_said() -> None:
-    summary = summary_of(NightRuns(counts={}, reports=0, missing_shards=2))
+    why = "2 shards of the search cluster did not answer"
+    part = Completeness((Gap(place="task-reports-*", reason=why),))
+    summary = summary_of(NightRuns(counts={}, reports=0, completeness=part))
     assert summary.sentence == "Last night (24 November): no run is known."
     (line,) = summary.lines
     assert line.text == (
