@@ -14,6 +14,7 @@ from profiler.forwarder.document_fields import (
     Fields,
     event_fields,
     merge_fields,
+    outcome_fields,
     record_cost_fields,
     run_fields,
 )
@@ -28,7 +29,7 @@ from profiler.forwarder.documents import (
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
-from profiler.forwarder.merged_run import merge
+from profiler.forwarder.merged_run import MergedRun, merge
 from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
@@ -73,7 +74,7 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     document = Document(
         index=place[0],
         id=place[1],
-        fields=merge_fields(_own_fields(event), _cost_fields(numbers, ended)),
+        fields=merge_fields(_own_fields(ended.run, event), _cost_fields(numbers, ended)),
         upsert=everything,
         event=EventPart(event=event, task_id=task.id),
         kibana_url=settings.kibana_url,
@@ -105,7 +106,7 @@ def _documents_of_others(
             Document(
                 index=place[0],
                 id=place[1],
-                fields=_own_fields(event),
+                fields=_own_fields(merge(None, event), event),
                 upsert=run_fields(merge(None, event), None, settings.kibana_url, moment=moment),
                 event=EventPart(event=event, task_id=task.id),
                 kibana_url=settings.kibana_url,
@@ -126,8 +127,11 @@ def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -
     return replace(document, is_of_event=True)
 
 
-def _own_fields(event: RunEvent) -> Fields:
+def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
+    """What the event says, in a document that a report may have written: its end, if it is known."""
     fields = event_fields(event)
+    if run.outcome.status != "unknown":
+        fields = merge_fields(fields, outcome_fields(run))
     fields["task"]["confirmed"] = event.vouches_for(None)
     return fields
 

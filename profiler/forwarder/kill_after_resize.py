@@ -24,8 +24,7 @@ def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) ->
     ``definition`` has its tags, as ECS returns them. None: the run was not killed for memory, or at
     a size that is not the definition's, or the definition's memory was not reduced by its tag.
     """
-    reported = ended.record is not None and bool(ended.record.likely_out_of_memory)
-    if definition is None or not (reported or ended.outcome.out_of_memory):
+    if definition is None or not ended.outcome.ran_out_of_memory:
         return None
     before = size_before(resized_from(definition))
     memory_mb = task_memory_mb(definition)

@@ -142,10 +142,15 @@ def merge(
         record = _of_checkpoint(report.record, event)
     if event is not None:
         record = _with_event(record, event, is_complete=is_complete)
-    outcome = _outcome(report, event, claim, record.container.name)
     is_confirmed = None if claim is None else False
     if event is not None:
         is_confirmed = event.vouches_for(claim, account_id)
+    outcome = outcome_of(
+        None if report is None else report.record,
+        None if event is None else event.end,
+        is_confirmed=is_confirmed is not False,
+        container=record.container.name,
+    )
     return MergedRun(
         record=replace(record, status=outcome.status, exit_code=outcome.exit_code),
         outcome=outcome,
@@ -154,16 +159,6 @@ def merge(
         is_complete=is_complete,
         is_confirmed=is_confirmed,
     )
-
-
-def _outcome(
-    report: Report | None, event: RunEvent | None, claim: StreamClaim | None, container: str
-) -> Outcome:
-    """How the run ended. A report that the event does not vouch for overrules none of its words."""
-    if event is None:
-        return outcome_of(report, None)
-    is_proven = claim is None or event.vouches_for(claim)
-    return outcome_of(report if is_proven else None, event.end, container=container)
 
 
 def _alone(event: RunEvent | None) -> Record:

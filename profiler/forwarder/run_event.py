@@ -4,18 +4,18 @@ A document keeps all of it, so that a report that comes later is merged as one t
 """
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
-from profiler.core.json_fields import integer, mapping, text
+from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
-from profiler.record.stop_causes import EventEnd, earlier_event_end
+from profiler.record.stop_causes import EventEnd, written_event_end
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 # What vouches for a report whose log stream does not name its task.
@@ -233,7 +233,8 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     the event was identified: it is not confirmed, or only because of the report's log stream.
     """
     task = mapping(fields.get("task"))
-    if task.get("event_outcome") is None and task.get("stop_category") is None:
+    end = written_event_end(task)
+    if end is None:
         return None
     values: dict[str, Any] = {}
     for path, name in EVENT_FIELDS.items():
@@ -242,23 +243,10 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
             value = mapping(value).get(part)
         if value is not None:
             values[name] = value
-    if values.get("cause") not in get_args(Cause):
-        values["cause"] = _earlier_cause(task)
+    values["cause"] = end.cause
     is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
-
-
-def _earlier_cause(task: Mapping[str, Any]) -> Cause:
-    """The event's cause in a document from before ``task.event_outcome``."""
-    return earlier_event_end(
-        text(task.get("stop_category")),
-        stop_code=text(task.get("stop_code")),
-        reason=text(task.get("stopped_reason")),
-        exit_code=integer(task.get("exit_code")),
-        capacity_provider=text(task.get("capacity_provider")),
-        out_of_memory=task.get("out_of_memory") is True,
-    ).cause
 
 
 def read_claim(fields: Mapping[str, Any]) -> StreamClaim | None:

@@ -40,7 +40,7 @@ from profiler.forwarder.notifications.notification import (
     notify,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
-from profiler.record.run_outcome import EndStatus
+from profiler.record.run_outcome import Status
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -66,7 +66,7 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     every channel has.
     """
 
-    status: EndStatus | None = None
+    status: Status | None = None
     indexed: bool = False
     notified: ChannelKind | None = None
 
@@ -126,7 +126,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     ) -> tuple[EndedTask, TaskContainers]:
         """How the task ended, by its event and its definition, and its containers."""
         identified = identify_containers(definition, task)
-        outcome, batch = judge(task, identified)
+        end, batch = judge(task, identified)
         if len(identified.candidates) > 1:
             self.warn(
                 f"Task {task.id} has several possible batch containers "
@@ -136,7 +136,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         containers = replace(identified, batch=batch)
         ended = EndedTask(
             task=task,
-            outcome=outcome,
+            end=end,
             container=batch,
             monitor=containers.monitor or MONITOR_NAME,
             log=containers.batch_log,

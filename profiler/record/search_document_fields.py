@@ -133,6 +133,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
         get=lambda run: integer(run.record.exit_code),
         record_path="exitCode",
     ),
+    # How the run ended in one word, and the event's own word; how another container ended first.
+    *keywords("task.outcome task.event_outcome task.first_end"),
     *keywords(
         "task.stop_code task.stop_category task.stopped_reason task.started_by "
         "task.capacity_provider"

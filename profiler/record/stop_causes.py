@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch
-from profiler.record.record_model import LOCAL, Record, Report, known_status
+from profiler.core.json_fields import integer, text
+from profiler.record.record_model import LOCAL, Record, known_status
 from profiler.record.run_outcome import (
     SIGKILL_EXIT_CODE,
     SIGTERM_EXIT_CODE,
@@ -19,7 +20,6 @@ from profiler.record.run_outcome import (
     MemoryEvidence,
     Outcome,
     Status,
-    StopCategory,
     describe_exit_code,
     end_status,
 )
@@ -306,7 +306,7 @@ TABLE: Final = (
 )
 _ROWS: Final[Mapping[Cause, _Row]] = {row.cause: row for row in TABLE}
 # For the words before ``task.outcome``.
-_CAUSES: Final[Mapping[StopCategory, Cause]] = {
+_CAUSES: Final[Mapping[str, Cause]] = {
     "oom": "oom",
     "spot": "spot",
     "user": "user",
@@ -341,14 +341,21 @@ _KILLED_IN_SUCCESS = (
 
 
 def outcome_of(
-    report: Report | None, event: EventEnd | None, *, container: str | None = None
+    record: Record | None,
+    event: EventEnd | None,
+    *,
+    is_confirmed: bool = True,
+    container: str | None = None,
 ) -> Outcome:
-    """How a run ended, by its report or last checkpoint and its task's event.
+    """How a run ended, by the record of its report or last checkpoint and its task's event.
 
     ECS's own word on a stop or a kill comes first, then the monitor's, which alone saw the order
-    of the ends, then the exit code. ``container``: the batch's name, if no report has it.
+    of the ends, then the exit code. A report that is not confirmed counts only where ECS does not
+    know the end. ``container``: the batch's name, if no report has it.
     """
-    record = None if report is None else report.record
+    container = container or (None if record is None else record.container.name)
+    if event is not None and event.cause != "unknown" and not is_confirmed:
+        record = None
     exit_code = None if event is None else event.exit_code
     evidence: MemoryEvidence | None = None if event is None or not event.out_of_memory else "ecs"
     status: Status = "unknown"
@@ -358,7 +365,6 @@ def outcome_of(
         status = known_status(record)
         if event is not None and status == "running":
             status = "unknown"  # a checkpoint, which is older than the event
-        container = container or record.container.name
     was_stopped = status == "stopped"
     cause = _cause(event, record, status, evidence)
     return _worded(
@@ -488,7 +494,7 @@ def end_of_event(
     own_failures = _failures_of_others(task, batch, monitor)
     said = _Said(
         code=(task.stop_code or "").lower(),
-        stated=(task.stopped_reason or "").strip().rstrip(".").lower(),
+        stated=_stated(task.stopped_reason),
         reasons="\n".join(reasons).lower(),
         texts=_without_spaces(*reasons, task.stop_code or ""),
         exit_code=exit_code,
@@ -507,39 +513,41 @@ def end_of_event(
     )
 
 
-def earlier_event_end(
-    category: str | None,
-    *,
-    stop_code: str | None = None,
-    reason: str | None = None,
-    exit_code: int | None = None,
-    capacity_provider: str | None = None,
-    out_of_memory: bool = False,
-) -> EventEnd:
-    """The event's end in a document or line from before ``task.outcome``, whose word was the
-    category.
+def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
+    """The event's end in the ``task`` of a document; None if no event was written.
+
+    Before ``task.event_outcome``, the word was ``task.stop_category``.
     """
-    said = _Said(
-        code=(stop_code or "").lower(),
-        stated=(reason or "").strip().rstrip(".").lower(),
-        reasons=(reason or "").lower(),
-        texts=_without_spaces(reason or "", stop_code or ""),
-        exit_code=exit_code,
-        is_out_of_memory=out_of_memory or category == "oom",
-        has_started=True,
-        is_on_fargate_spot=capacity_provider == FARGATE_SPOT,
-        is_of_aws_batch=False,
-        has_failed_container=False,
-    )
-    cause = _cause_in(said)
-    known = next((old for name, old in _CAUSES.items() if name == category), None)
-    if known is not None and cause in ("success", "failure", "unknown", "not-started"):
-        cause = known
+    cause = next((row.cause for row in TABLE if row.cause == task.get("event_outcome")), None)
+    category = text(task.get("stop_category"))
+    if cause is None and category is None:
+        return None
+    exit_code = integer(task.get("exit_code"))
+    is_out_of_memory = task.get("out_of_memory") is True
+    stop_code = text(task.get("stop_code"))
+    reason = text(task.get("stopped_reason"))
+    if cause is None:
+        said = _Said(
+            code=(stop_code or "").lower(),
+            stated=_stated(reason),
+            reasons=(reason or "").lower(),
+            texts=_without_spaces(reason or "", stop_code or ""),
+            exit_code=exit_code,
+            is_out_of_memory=is_out_of_memory,
+            has_started=True,
+            is_on_fargate_spot=task.get("capacity_provider") == FARGATE_SPOT,
+            is_of_aws_batch=False,
+            has_failed_container=False,
+        )
+        cause = _cause_in(said)
+        if cause in ("success", "failure", "unknown", "not-started"):
+            cause = _CAUSES.get(category or "", cause)
     return EventEnd(
         cause=cause,
         exit_code=exit_code,
         reason=reason,
-        out_of_memory=said.is_out_of_memory,
+        out_of_memory=is_out_of_memory,
+        first_end=text(task.get("first_end")),
     )
 
 
@@ -667,4 +675,8 @@ def _specific_reason(
 
 
 def _is_only(reason: str | None, sentence: str) -> bool:
-    return (reason or "").strip().rstrip(".").lower() == sentence
+    return _stated(reason) == sentence
+
+
+def _stated(reason: str | None) -> str:
+    return (reason or "").strip().rstrip(".").lower()

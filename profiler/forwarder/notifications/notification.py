@@ -21,7 +21,8 @@ from profiler.forwarder.run_event import run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Cost, Metrics, Number, Record
-from profiler.record.stop_causes import Outcome
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 
@@ -64,7 +65,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     task: StoppedTask
-    outcome: Outcome
+    end: EventEnd
     container: str | None = None
     also_reported: tuple[str, ...] = ()
     monitor: str = MONITOR_NAME
@@ -96,7 +97,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
         """The run, merged of the report or checkpoint and the event."""
         event = run_event(
             self.task,
-            self.outcome,
+            self.end,
             self.container,
             log=self.log,
             monitor=self.monitor,
@@ -107,6 +108,11 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
         if self.report_line is None:
             return merge(None, event)
         return merge(self.report_line.report, event, self.report_line.claim)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended, by its report and its event."""
+        return self.run.outcome
 
     @property
     def confirmed(self) -> "EndedTask":
@@ -153,7 +159,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def reason(self) -> str | None:
         """The text from ECS; None for a success, unless memory ran out."""
-        is_plain_success = self.outcome.status == "success" and not self.outcome.out_of_memory
+        is_plain_success = self.outcome.cause == "success"
         return None if is_plain_success else self.outcome.reason
 
     @property
