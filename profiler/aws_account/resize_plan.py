@@ -184,7 +184,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     @property
     def has_run_of_newest(self) -> bool:
         number = self.revisions.number
-        return any(number in runs.revisions for runs in self.window.sizes.values())
+        return any(number in runs.revisions for _, runs in self.window.everywhere())
 
     @property
     def killed_limits(self) -> Sequence[str]:
@@ -245,9 +245,8 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
 
 
 def _left_out(decision: Resize) -> tuple[str, ...]:
-    """A sentence on the runs that do not count, if there are any."""
-    sentence = None if decision.evidence is None else decision.evidence.left_out
-    return () if sentence is None else (sentence,)
+    """Sentences on the runs that do not count, if there are any."""
+    return () if decision.evidence is None else decision.evidence.left_out
 
 
 def _is_left_to_others(circumstances: Circumstances) -> bool:
@@ -287,7 +286,7 @@ def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) ->
     factor = 1 + margin_percent / 100
     needs_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
-    for runs_size, runs in window.sizes.items():
+    for runs_size, runs in window.everywhere():
         reporting = runs.counts.containers
         for name, memory in runs.containers.items():
             is_known = name in reporting or not window.is_counted
@@ -295,7 +294,7 @@ def _seen_memory(window: FamilyWindow, size: TaskSize, margin_percent: float) ->
                 needs_mb[name] = max(needs_mb.get(name, 0), memory.used_mb * factor)
             limit_mb = memory.killed_limit_mb
             if limit_mb is not None and runs_size == size:
-                killed_mb[name] = limit_mb
+                killed_mb[name] = max(killed_mb.get(name, 0), limit_mb)
                 least_mb = max(limit_mb * factor, limit_mb + 1)
                 needs_mb[name] = max(needs_mb.get(name, 0), least_mb)
     return SeenMemory(needs_mb=needs_mb, killed_mb=killed_mb)

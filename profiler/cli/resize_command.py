@@ -40,6 +40,7 @@ from profiler.cli.progress import sign_of_life
 from profiler.cli.resize_files import plan_files
 from profiler.cli.resize_rows import (
     decision_of,
+    needs_more,
     new_revisions,
     print_github_plan,
     print_json_plan,
@@ -71,6 +72,7 @@ from profiler.cli.wiring.open_past_runs import (
 from profiler.core.clock import SystemClock
 from profiler.core.completeness import UnreadGroup
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
 from profiler.sizing.choose_size import Policy
@@ -103,7 +105,10 @@ OutputFormat = Literal["text", "github", "json"]
 )
 @flag("--revert", "Put each FAMILY back to the size before the last change, whatever its runs say.")
 @option(
-    "--first", "N", "Register only the N savings that are largest.", type=WholeNumber(1, 10_000)
+    "--first",
+    "N",
+    "Register only N revisions: the largest savings, then what needs more.",
+    type=WholeNumber(1, 10_000),
 )
 @flag("--yes", "Register more than five families without a question.")
 @option(
@@ -379,11 +384,20 @@ def _finish(
 
 
 def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
-    """The families to carry out: without those savings that are not among the first."""
+    """The families to carry out: of those with a new revision, only the first, which are the
+    largest savings. Those that need more and have to wait are named.
+    """
     if first is None:
         return list(planned)
-    savings = [plan for plan in new_revisions(planned) if saving_of(plan) > 0]
-    left_out = {family_plan.family for family_plan in savings[first:]}
+    waiting = new_revisions(planned)[first:]
+    enlargements = [family_plan.family for family_plan in waiting if needs_more(family_plan)]
+    if enlargements:
+        verb = "needs" if len(enlargements) == 1 else "need"
+        warn(
+            f"--first {first} leaves out {format_count(len(enlargements), 'family')} that {verb} "
+            f"more: {first_names(enlargements)}."
+        )
+    left_out = {family_plan.family for family_plan in waiting}
     return [family_plan for family_plan in planned if family_plan.family not in left_out]
 
 
@@ -402,7 +416,7 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
     if not _is_at_terminal():
         raise UsageError(
             f"{format_count(count, 'family')} would be registered, and nobody can be asked: --yes "
-            f"registers more than {_MAX_UNASKED}, --first N only the N largest savings."
+            f"registers more than {_MAX_UNASKED}, --first N only N of them."
         )
     click.confirm(f"Register {format_count(count, 'family')}?", abort=True, err=True)
 

@@ -112,6 +112,16 @@ def new_revisions(planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
     return [family_plan for family_plan in planned if family_plan.is_new_revision]
 
 
+def needs_more(planned: PlannedFamily) -> bool:
+    """Whether a family has too little now: the new revision has more, or puts an old size back."""
+    decision = decision_of(planned)
+    present = _present(planned)
+    size = decision.size or TaskSize()
+    has_more_memory = (size.memory_mb or 0) > (present.memory_mb or 0)
+    has_more_vcpu = (size.vcpu or 0) > (present.vcpu or 0)
+    return decision.action == "revert" or has_more_memory or has_more_vcpu
+
+
 def decision_of(planned: PlannedFamily) -> Resize:
     """The decision on a family; without one, why there is none."""
     if planned.resize is not None:
@@ -167,6 +177,7 @@ def _evidence_object(seen: ShownEvidence | None) -> Mapping[str, object] | None:
         "runs": seen.runs,
         "days": seen.days,
         "unconfirmed": seen.unconfirmed,
+        "killedAboveMB": known(round, seen.killed_above_mb),
         "durationFactor": known(_bounds, seen.duration),
     }
 
@@ -222,12 +233,20 @@ def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]
         started = format_local(parse_ns(seen.peak_at))
         yield (
             family_plan.family,
-            value_text(seen.peak_mb, format_memory),
+            _peak_text(seen),
             started or UNKNOWN,
             str(seen.runs),
             str(seen.days),
             _duration_text(seen),
         )
+
+
+def _peak_text(seen: ShownEvidence) -> str:
+    """A run that was killed needs more than it could use."""
+    killed_mb = seen.killed_above_mb
+    if killed_mb is not None and killed_mb >= (seen.peak_mb or 0):
+        return f"> {format_memory(killed_mb)}"
+    return value_text(seen.peak_mb, format_memory)
 
 
 def _duration_text(seen: ShownEvidence) -> str:

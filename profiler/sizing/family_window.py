@@ -5,15 +5,15 @@ A run takes 64 bits, by which its repeated line is known; what else is kept is b
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import revision_number
+from profiler.core.ecs_terms import FARGATE, revision_number
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import TaskSize, is_sampled_each_minute
 from profiler.record.task_needs import size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.kept_items import Kept
@@ -48,14 +48,23 @@ class FamilyWindow:
     """The runs of one family within a span of time.
 
     A repeated run is ignored. A run that nobody vouches for is counted in ``unconfirmed``, and
-    changes nothing else. ``is_counted``: only the runs that decide on the task's need were added
-    one by one, so that the largest memory of a container without a report may be missing.
-    ``close`` comes after the last run.
+    changes nothing else. ``sizes`` has the runs on Fargate, which has prices; ``elsewhere`` the
+    others, of which only the needs and the kills count. ``is_counted``: only the runs that decide
+    on the task's need were added one by one, so that the largest memory of a container without a
+    report may be missing. ``close`` comes after the last run.
+
+    The runs of Container Insights are never mixed with those of reports: ``by_minute`` counts those
+    that are left out. ``is_by_minute``: there are no others. Until the end, they are in
+    ``minutes``.
     """
 
     def __init__(self, span: WindowSpan) -> None:
         self.span = span
         self.sizes: dict[TaskSize, RunsAtSize] = {}
+        self.elsewhere: dict[TaskSize, RunsAtSize] = {}
+        self.by_minute = 0
+        self.is_by_minute = False
+        self.minutes: FamilyWindow | None = None
         self.older: Kept[RunFacts] = Kept(span.min_runs)
         self.identities: set[int] = set()
         self.unconfirmed = 0
@@ -65,16 +74,31 @@ class FamilyWindow:
 
     @property
     def counts(self) -> RunCounts:
-        """The counts of all runs that count."""
+        """The counts of the runs on Fargate; of the others if there is none."""
         total = RunCounts()
-        for runs in self.sizes.values():
+        for runs in (self.sizes or self.elsewhere).values():
             total.merge(runs.counts)
         return total
+
+    @property
+    def tasks_elsewhere(self) -> int:
+        """The tasks outside Fargate, beside those on Fargate."""
+        if not self.sizes:
+            return 0
+        return sum(runs.counts.tasks for runs in self.elsewhere.values())
+
+    def everywhere(self) -> Iterator[tuple[TaskSize, RunsAtSize]]:
+        """The runs at each size, on Fargate and elsewhere."""
+        yield from self.sizes.items()
+        yield from self.elsewhere.items()
 
     def add(self, run: RunFacts) -> None:
         """Add a run, in any order."""
         if not run.is_confirmed:
             self.unconfirmed += run.began_ns >= self.span.since_ns
+            return
+        if is_sampled_each_minute(run.record) and not self.is_by_minute:
+            self._of_minutes().add(run)
             return
         identity = _identity(run)
         if run.began_ns < self.span.since_ns:
@@ -90,63 +114,105 @@ class FamilyWindow:
 
         ``is_sampled``: it was not chosen for its values.
         """
-        self._at_size(size_of(run.record)).keep(_identity(run), run, is_sampled=is_sampled)
+        self._of_run(run).keep(_identity(run), run, is_sampled=is_sampled)
 
-    def add_slowdowns(self, size: TaskSize, bounds: Factors) -> None:
+    def add_slowdowns(
+        self, size: TaskSize, bounds: Factors, *, launch_type: str | None = FARGATE
+    ) -> None:
         """Add the largest slowdowns of the runs at a size that :meth:`add_counts` counts."""
         if size.vcpu is not None:
-            self._at_size(size).add_bounds(size.vcpu, bounds)
+            self._at_size(size, launch_type).add_bounds(size.vcpu, bounds)
 
     def add_counts(
-        self, revision: str, size: TaskSize, counts: RunCounts, durations_ms: Iterable[float] = ()
+        self,
+        revision: str,
+        size: TaskSize,
+        counts: RunCounts,
+        durations_ms: Iterable[float] = (),
+        *,
+        launch_type: str | None = FARGATE,
     ) -> None:
         """Add counts of runs that are not added one by one.
 
         ``durations_ms`` is a sample of the successes' durations, or their percentiles.
         """
         self.is_counted = True
-        runs = self._at_size(size).of_revision(self._known_revision(revision))
+        runs = self._at_size(size, launch_type).of_revision(self._known_revision(revision))
         runs.counts.merge(counts)
         for number, duration_ms in enumerate(durations_ms):
             runs.durations_ms.add(number, number, duration_ms)
 
     def merge(self, other: "FamilyWindow") -> None:
         """Add the runs of another window of the same span, which has other runs."""
-        for size, runs in other.sizes.items():
-            for revision in runs.revisions:
-                self._known_revision(revision)
-            self._at_size(size).merge(runs)
+        if other.is_by_minute is not self.is_by_minute and not other.is_empty:
+            if not self.is_empty and other.is_by_minute:
+                self.by_minute += other.counts.tasks
+                return
+            if not self.is_empty:
+                self.by_minute += self.counts.tasks
+                self.sizes = {}
+                self.elsewhere = {}
+            self.is_by_minute = other.is_by_minute
+        for mine, others in ((self.sizes, other.sizes), (self.elsewhere, other.elsewhere)):
+            for size, runs in others.items():
+                for revision in runs.revisions:
+                    self._known_revision(revision)
+                mine.setdefault(size, RunsAtSize()).merge(runs)
         self._fold_revisions()
         self.older.merge(other.older)
         self.identities |= other.identities
         self.unconfirmed += other.unconfirmed
+        self.by_minute += other.by_minute
         self.is_counted = self.is_counted or other.is_counted
+        if other.minutes is not None:
+            self._of_minutes().merge(other.minutes)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.sizes or self.elsewhere)
 
     def close(self) -> None:
-        """Add the newest runs from before the span, if it has fewer than ``min_runs``."""
+        """Add the newest runs from before the span, if it has fewer than ``min_runs``. Without a
+        run of a report, those of Container Insights are the window.
+        """
         missing = self.span.min_runs - self.counts.tasks
         older = sorted(self.older, key=lambda item: (item[1].began_ns, item[0]))
         if missing > 0:
             for identity, run in older[-missing:]:
                 self._count(identity, run)
         self.older = Kept(self.span.min_runs)
+        minutes = self.minutes
+        self.minutes = None
+        if minutes is not None:
+            minutes.close()
+            self.merge(minutes)
+
+    def _of_minutes(self) -> "FamilyWindow":
+        if self.minutes is None:
+            self.minutes = FamilyWindow(self.span)
+            self.minutes.is_by_minute = True
+        return self.minutes
 
     def _count(self, identity: int, run: RunFacts) -> None:
         record = run.record
-        at_size = self._at_size(size_of(record))
+        at_size = self._of_run(run)
         of_revision = at_size.of_revision(self._known_revision(record.revision or ""))
         of_revision.counts.add(run)
         of_revision.add_duration(identity, record)
         at_size.keep(identity, run)
 
-    def _at_size(self, size: TaskSize) -> RunsAtSize:
+    def _of_run(self, run: RunFacts) -> RunsAtSize:
+        return self._at_size(size_of(run.record), run.record.launch_type)
+
+    def _at_size(self, size: TaskSize, launch_type: str | None) -> RunsAtSize:
         """The runs at a size; those at sizes that Fargate does not have are together."""
         is_legal = (
             size.vcpu is not None
             and size.memory_mb is not None
             and Size(size.vcpu, size.memory_mb) in _LEGAL_SIZES
         )
-        return self.sizes.setdefault(size if is_legal else TaskSize(), RunsAtSize())
+        sizes = self.sizes if launch_type == FARGATE else self.elsewhere
+        return sizes.setdefault(size if is_legal else TaskSize(), RunsAtSize())
 
     def _known_revision(self, revision: str) -> str:
         """The revision, if it is one of the newest."""
@@ -167,7 +233,7 @@ class FamilyWindow:
     def _fold_revisions(self) -> None:
         """Count the revisions that are no longer among the newest together."""
         kept = {str(number) for number in self._revisions}
-        for runs in self.sizes.values():
+        for _, runs in self.everywhere():
             for revision in list(runs.revisions):
                 if revision not in kept and revision != OLDER_REVISIONS:
                     runs.of_revision(OLDER_REVISIONS).merge(runs.revisions.pop(revision))

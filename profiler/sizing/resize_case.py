@@ -18,7 +18,13 @@ from profiler.sizing.advice import Advice, advise
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_effect import MIN_FAILURES, Judged, runs_since, runs_until
+from profiler.sizing.resize_effect import (
+    MIN_FAILURES,
+    Judged,
+    killed_elsewhere_since,
+    runs_since,
+    runs_until,
+)
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_counts import RevisionRuns
 from profiler.sizing.run_facts import RunFacts, in_order
@@ -77,9 +83,11 @@ class ResizeCase:
 
     @cached_property
     def newest(self) -> list[RunFacts]:
-        """The newest runs of each size, in the order of time."""
+        """The newest runs of each size on Fargate, in the order of time; without any, those
+        elsewhere.
+        """
         newest: list[RunFacts] = []
-        for runs in self.window.sizes.values():
+        for runs in (self.window.sizes or self.window.elsewhere).values():
             newest += runs.newest.items()
         return in_order(newest)
 
@@ -101,7 +109,7 @@ class ResizeCase:
 
     @cached_property
     def runs(self) -> RunsAtSize:
-        """The runs at the definition's size, which alone judge it."""
+        """The runs at the definition's size on Fargate, which alone judge it."""
         return self.window.sizes.get(self.size) or RunsAtSize()
 
     @cached_property
@@ -132,9 +140,18 @@ class ResizeCase:
     def newest_record(self) -> Record | None:
         return self.newest[-1].record if self.newest else None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the newest revision, of a file any, has runs outside Fargate."""
+        revision = self.revision.revision
+        return any(
+            revision is None or revision in runs.revisions
+            for runs in self.window.elsewhere.values()
+        )
+
     @cached_property
     def sizes_of_revision(self) -> list[TaskSize]:
-        """The sizes of the newest revision's runs, of a file's all."""
+        """The sizes of the newest revision's runs on Fargate, of a file's all."""
         revision = self.revision.revision
         return [
             size
@@ -206,7 +223,7 @@ class ResizeCase:
         """Whether a run was killed at the definition's size, or at a container's limit."""
         if self.revision.killed_limit is not None:
             return True
-        if self.evidence is None or not self.runs.counts.outcomes["killed"]:
+        if self.evidence is None or not self.evidence.outcomes.out_of_memory:
             return False
         killed_at_mb = self.evidence.needs.oom_size_mb
         return killed_at_mb is None or killed_at_mb >= (self.size.memory_mb or 0)
@@ -217,15 +234,15 @@ class ResizeCase:
 
     @property
     def days_seen(self) -> int:
-        """The days between the first success and now."""
-        first_ns = self.window.counts.first_success_ns
+        """The days between the first success at the definition's size and now."""
+        first_ns = self.runs.counts.first_success_ns
         if first_ns is None:
             return 0
         return max((self.window.span.now_ns - first_ns) // NS_PER_DAY, 0)
 
     @property
     def has_few_days(self) -> bool:
-        counts = self.window.counts
+        counts = self.runs.counts
         between_ns = (counts.last_success_ns or 0) - (counts.first_success_ns or 0)
         return self.days_seen < MIN_DAYS and between_ns < _MIN_DAYS_BETWEEN * NS_PER_DAY
 
@@ -240,6 +257,7 @@ class ResizeCase:
         return Judged(
             own=self.own,
             before=runs_until(self.window, before),
+            killed_elsewhere=killed_elsewhere_since(self.window, self.size, before),
             max_slowdown_percent=self.policy.size.max_slowdown_percent,
         )
 

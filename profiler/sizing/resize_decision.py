@@ -117,9 +117,15 @@ def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
     return usd_per_month(before_usd - now_usd, evidence)
 
 
+def _killed_above_mb(case: ResizeCase) -> float | None:
+    """The size at which a run was killed, if that is all that is known of the largest need."""
+    advice = case.advice_of_all
+    return None if advice is None else advice.evidence.needs.oom_size_mb
+
+
 def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
     largest = None
-    for runs in case.window.sizes.values():
+    for _, runs in case.window.everywhere():
         run = runs.largest_need
         if run is None or run.needed_memory_mb is None:
             continue
@@ -137,4 +143,7 @@ def _shown(case: ResizeCase, decision: Resize) -> ShownEvidence:
         peak_at=None if largest is None else largest.began,
         duration=duration,
         unconfirmed=case.window.unconfirmed,
+        elsewhere=case.window.tasks_elsewhere,
+        by_minute=case.window.by_minute,
+        killed_above_mb=_killed_above_mb(case),
     )

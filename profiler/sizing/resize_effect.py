@@ -9,6 +9,7 @@ from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.run_counts import RevisionRuns
+from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import SizeBefore
 
 MIN_RUNS_OF_DURATION = 5
@@ -21,16 +22,18 @@ class Judged(Struct, frozen=True, kw_only=True):
     """The runs of a revision at its size, and those before the change at the old size. A task of
     several containers with reports is one run.
 
-    ``max_slowdown_percent`` is how much longer runs may take.
+    ``max_slowdown_percent`` is how much longer runs may take. ``killed_elsewhere``: runs outside
+    Fargate that were killed at the new size.
     """
 
     own: RevisionRuns
     before: RevisionRuns
     max_slowdown_percent: float
+    killed_elsewhere: int = 0
 
     @property
     def killed(self) -> int:
-        return self.own.counts.tasks_with("killed")
+        return self.own.counts.tasks_with("killed") + self.killed_elsewhere
 
     @property
     def failed(self) -> int:
@@ -89,20 +92,23 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
     """The runs at a size, of revisions later than the one before a change."""
-    return _merged_runs(window, size, change, is_after=True)
+    return _merged_runs(window.sizes.get(size), change, is_after=True)
+
+
+def killed_elsewhere_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> int:
+    """The runs outside Fargate that were killed at a size since a change."""
+    since = _merged_runs(window.elsewhere.get(size), change, is_after=True)
+    return since.counts.tasks_with("killed")
 
 
 def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
     """The runs at the size before a change, of its revision and earlier ones."""
-    return _merged_runs(window, change.size, change, is_after=False)
+    return _merged_runs(window.sizes.get(change.size), change, is_after=False)
 
 
-def _merged_runs(
-    window: FamilyWindow, size: TaskSize, change: SizeBefore, *, is_after: bool
-) -> RevisionRuns:
+def _merged_runs(runs: RunsAtSize | None, change: SizeBefore, *, is_after: bool) -> RevisionRuns:
     """The runs at a size, of the revisions that came after a change, or of the others."""
     total = RevisionRuns()
-    runs = window.sizes.get(size)
     if runs is None:
         return total
     for revision, of_revision in runs.revisions.items():

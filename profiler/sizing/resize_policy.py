@@ -35,7 +35,9 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     ``peak_mb`` is the largest need of a run, which began at ``peak_at``. ``runs`` began on the last
     ``days``. ``duration`` has the bounds of the duration at the new size. ``unconfirmed`` runs do
     not count: nobody vouches for their task, or their report is not in the log group and under
-    the prefix of the definition.
+    the prefix of the definition. Of the runs ``elsewhere`` than on Fargate, only the needs count;
+    ``by_minute`` are Container Insights' beside reports, and do not count. ``killed_above_mb`` is
+    the largest size at which a run was killed: it needs more than that.
     """
 
     runs: int
@@ -44,18 +46,35 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     peak_at: str | None = None
     duration: SlowdownBounds | None = None
     unconfirmed: int = 0
+    elsewhere: int = 0
+    by_minute: int = 0
+    killed_above_mb: float | None = None
 
     @property
-    def left_out(self) -> str | None:
-        """A sentence on the runs that do not count; None without any."""
-        if not self.unconfirmed:
-            return None
-        runs = format_count(self.unconfirmed, "run")
-        verb = "does" if self.unconfirmed == 1 else "do"
-        return (
-            f"{runs} {verb} not count: the task was not confirmed, or the report is not where the "
-            "definition sends it."
-        )
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences on the runs that do not count, or of which only a part counts."""
+        sentences = []
+        if self.unconfirmed:
+            sentences.append(
+                f"{_not_counted(self.unconfirmed, 'run')}: the task was not confirmed, or the "
+                "report is not where the definition sends it."
+            )
+        if self.by_minute:
+            sentences.append(
+                f"{_not_counted(self.by_minute, 'run')}: Container Insights knows neither the "
+                "peaks nor the ends."
+            )
+        if self.elsewhere:
+            sentences.append(
+                f"Of {format_count(self.elsewhere, 'run')} outside Fargate only the needs count, "
+                "not the cost."
+            )
+        return tuple(sentences)
+
+
+def _not_counted(count: int, what: str) -> str:
+    verb = "does" if count == 1 else "do"
+    return f"{format_count(count, what)} {verb} not count"
 
 
 class Resize(Struct, frozen=True, kw_only=True):

@@ -74,6 +74,7 @@ def _may_be_owned(case: ResizeCase) -> str | None:
 
 
 def _is_not_on_fargate(case: ResizeCase) -> str | None:
+    """A family that also runs on Fargate is judged by its runs there, whichever came last."""
     record = case.newest_record
     if record is None or record.launch_type == FARGATE:
         return None
@@ -118,7 +119,8 @@ def _has_no_run(case: ResizeCase) -> str | None:
         of_revision = ""
     else:
         of_revision = f" of revision {revision}"
-    return f"no run{of_revision} is known yet"
+    on_fargate = " on Fargate" if case.is_elsewhere else ""
+    return f"no run{of_revision}{on_fargate} is known yet"
 
 
 def _has_no_effect(case: ResizeCase) -> str | None:
@@ -140,8 +142,7 @@ def _is_not_measured(case: ResizeCase) -> str | None:
 
 
 def _is_from_insights(case: ResizeCase) -> str | None:
-    outcomes = case.runs.counts.outcomes
-    if outcomes["success"] or not outcomes["not known"]:
+    if not case.window.is_by_minute:
         return None
     return "Container Insights knows neither the peaks nor the ends of its runs"
 
@@ -230,9 +231,10 @@ def _fits(case: ResizeCase) -> str | None:
 
 
 def _has_few_days(case: ResizeCase) -> str | None:
-    if case.has_few_days:
-        return f"{case.days_seen} of {MIN_DAYS} days seen"
-    return None
+    if not case.has_few_days:
+        return None
+    at_size = " at this size" if len(case.window.sizes) > 1 else ""
+    return f"{case.days_seen} of {MIN_DAYS} days seen{at_size}"
 
 
 def _may_not_be_taken(case: ResizeCase) -> str | None:

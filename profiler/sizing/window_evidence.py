@@ -24,7 +24,9 @@ from profiler.sizing.slowdown_factors import Factors, larger_factors
 
 
 def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
-    """What the runs at a size show; None if none of them was measured."""
+    """What the runs on Fargate at a size show, with the needs and the kills of those elsewhere;
+    None if none on Fargate was measured.
+    """
     runs = window.sizes.get(size)
     if runs is None:
         return None
@@ -32,22 +34,32 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     if not measured:
         return None
     newest = measured[-1]
+    outcomes = _outcomes(runs.counts)
+    needs = _needs_at(runs, size.vcpu)
+    elsewhere = window.elsewhere.get(size)
+    if elsewhere is not None:
+        killed = elsewhere.counts.outcomes["killed"]
+        outcomes = replace(outcomes, out_of_memory=outcomes.out_of_memory + killed)
+        needs = _with_course(
+            _larger_needs(needs, _needs_at(elsewhere, size.vcpu)),
+            [*runs.newest.items(), *elsewhere.newest.items()],
+        )
     return Evidence(
         family=newest.family,
         latest=newest.record,
-        outcomes=_outcomes(runs.counts),
-        needs=_needs_at(runs, size.vcpu),
+        outcomes=outcomes,
+        needs=needs,
         usage=_usage(runs, size.vcpu),
         precision=precision_of(measured),
     )
 
 
 def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
-    """The evidence, with the largest needs of the runs at any size."""
+    """The evidence, with the largest needs of the runs at any size, wherever they were."""
     vcpu = evidence.size.vcpu
     needs = evidence.needs
     newest: list[RunFacts] = []
-    for runs in window.sizes.values():
+    for _, runs in window.everywhere():
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
         newest += runs.newest.items()
     return replace(evidence, needs=_with_course(needs, newest))

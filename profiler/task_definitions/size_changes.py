@@ -171,7 +171,7 @@ def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple
             present[container.name] = container.cpu_units
     least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in present.items()}
     _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
-    for name, amount in _fitting(present, least, units - of_monitor).items():
+    for name, amount in _in_proportion(present, least, units - of_monitor).items():
         if amount != present[name]:
             yield name, amount
 
@@ -239,6 +239,31 @@ def _fitting(
         key=lambda limit: sum(limited(limit).values()),
     )
     return limited(limit - 1)
+
+
+def _in_proportion(
+    amounts: Mapping[str, int], least: Mapping[str, int], available: int
+) -> Mapping[str, int]:
+    """The amounts, all lowered by the same factor if their sum is not available: shares of the CPU
+    count only in relation to each other.
+
+    The least ones fit, and no amount is lowered further.
+    """
+    lowered = dict(amounts)
+    at_least: set[str] = set()
+    while True:
+        rest = sum(amount for name, amount in amounts.items() if name not in at_least)
+        fixed = sum(least[name] for name in at_least)
+        if rest + fixed <= available:
+            return lowered
+        for name, amount in amounts.items():
+            if name not in at_least:
+                lowered[name] = amount * (available - fixed) // rest
+        too_low = {name for name in amounts.keys() - at_least if lowered[name] < least[name]}
+        if not too_low:
+            return lowered
+        at_least |= too_low
+        lowered.update({name: least[name] for name in too_low})
 
 
 def with_size_of(

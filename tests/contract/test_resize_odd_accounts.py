@@ -538,6 +538,22 @@ def test_the_first_are_those_with_the_largest_savings(account: Account) -> None:
     assert account.newest("large", "small", "control") == [2, 1, 1]
 
 
+def test_the_first_count_everything_and_name_the_families_that_need_more(account: Account) -> None:
+    names = [f"killed-{number}" for number in range(6)]
+    for name in names:
+        account.family(name)
+        account.runs(name, 3)
+        account.runs(name, 1, **KILLED)
+    done = account.resize("--register", "--first", "1")
+    assert done.returncode == 0, done.stderr
+    assert account.newest("control", *names) == [2, *([1] * 6)]
+    assert "task-profiler: 1 registered." in done.stderr
+    assert "--first 1 leaves out 6 families that need more: killed-0, killed-1," in done.stderr
+    done = account.resize("--register", "--first", "3")
+    assert sum(account.newest(*names)) == 6 + 3
+    assert "--first 3 leaves out 3 families that need more: killed-3," in done.stderr
+
+
 def test_the_total_counts_what_was_registered_and_a_refusal_is_a_sentence(
     account: Account, proxy: AwsProxy
 ) -> None:

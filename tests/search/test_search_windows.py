@@ -89,6 +89,7 @@ def made(family: str, number: int, rng: random.Random, sizes: Sequence[Any]) -> 
         size=size,
         peak_mb=peak_mb,
         p95=None if is_unmeasured else round(rng.uniform(0.05, 0.9) * size[0], 3),
+        launch_type=rng.choices(("FARGATE", "EC2"), (9, 1))[0],
         others={"proxy": Metrics(max_memory_used_mb=round(rng.uniform(10, 90), 1),
                                  vcpu_used=Distribution(p95=0.01))},
         metrics=metrics,
@@ -137,6 +138,9 @@ def assert_alike(
         computed = there[family]
         assert computed.unconfirmed == window.unconfirmed
         assert set(computed.sizes) == set(window.sizes)
+        assert set(computed.elsewhere) == set(window.elsewhere)
+        for size, runs in window.elsewhere.items():
+            assert computed.elsewhere[size].counts == runs.counts
         for size, runs in window.sizes.items():
             for revision, of_revision in runs.revisions.items():
                 assert computed.sizes[size].revisions[revision].counts == of_revision.counts

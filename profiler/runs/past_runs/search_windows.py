@@ -44,6 +44,7 @@ from profiler.sizing.slowdown_factors import Factors
 _DURATION: Final = "usage.duration_ms"
 _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
+_LAUNCH_TYPE: Final = "task.launch_type"
 _CONFIRMED: Final = "task.confirmed"
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": "success",
@@ -54,6 +55,7 @@ _RUN_FIELDS: Final = {
     "revision": "task.revision",
     "vcpu": _VCPU,
     "memory": _MEMORY,
+    "launch": _LAUNCH_TYPE,
     "status": STATUS,
     "container": CONTAINER,
 }
@@ -80,10 +82,11 @@ _PERCENTS: Final = tuple(range(1, 100, 2))
 
 
 class _SizeGroup(Struct, frozen=True):
-    """The runs of a family at one size of the task."""
+    """The runs of a family at one size of the task, of one launch type."""
 
     family: FamilyKey
     size: TaskSize
+    launch_type: str | None
 
 
 class IndexedWindows:
@@ -138,10 +141,11 @@ class IndexedWindows:
                 continue
             key = bucket["key"]
             size = TaskSize(vcpu=float(key["vcpu"]), memory_mb=float(key["memory"]))
-            group = _SizeGroup(family, size)
+            group = _SizeGroup(family, size, key["launch"])
             outcome: Outcome = "killed" if is_killed else _OUTCOMES[key["status"]]
             revision = key["revision"] or ""
-            self._window(family).add_counts(revision, size, _counts(bucket, outcome))
+            counts = _counts(bucket, outcome)
+            self._window(family).add_counts(revision, size, counts, launch_type=group.launch_type)
             if outcome == "success":
                 percentiles = bucket["timed"]["durations"]["values"].values()
                 known_ms = [value for value in percentiles if isinstance(value, int | float)]
@@ -153,7 +157,9 @@ class IndexedWindows:
             step = -(-len(durations_ms) // SAMPLED_DURATIONS) or 1
             sample = sorted(durations_ms)[::step]
             window = self._window(group.family)
-            window.add_counts(revision, group.size, RunCounts(), sample)
+            window.add_counts(
+                revision, group.size, RunCounts(), sample, launch_type=group.launch_type
+            )
 
     def _fetch_deciding(self, group: _SizeGroup) -> None:
         """Add the runs of a group that may decide."""
@@ -171,7 +177,7 @@ class IndexedWindows:
                 self._add_hits(window, _top_hits(result), is_sampled=False)
         bounds = _slowdown_bounds(extremes)
         if bounds:
-            window.add_slowdowns(group.size, _slower(bounds))
+            window.add_slowdowns(group.size, _slower(bounds), launch_type=group.launch_type)
 
     def _add_hits(
         self, window: FamilyWindow, hits: Sequence[Mapping[str, Any]], *, is_sampled: bool
@@ -246,6 +252,7 @@ def _same_group(group: _SizeGroup) -> list[JsonObject]:
         *family_conditions(group.family),
         has_value(_VCPU, group.size.vcpu),
         has_value(_MEMORY, group.size.memory_mb),
+        has_value(_LAUNCH_TYPE, group.launch_type),
     ]
 
 

@@ -189,6 +189,73 @@ def test_runs_at_another_size_are_no_successes_of_the_new_one() -> None:
     assert decide([*before, *own, *retries], resized()).action == "keep"
 
 
+def test_a_persons_emergency_enlargement_is_not_undone_before_14_days() -> None:
+    """A run of 02:00 needs 7 GB, and a person has registered 8 GB without a tag."""
+    small = runs(96 * 20, minutes=15)
+    nights = runs(3, start=17.08, **KILLED)
+    enlarged = revision((1, 8192), 2)
+    since = runs(24, revision=2, start=20, minutes=15, size=(1, 8192))
+    found = decide([*small, *nights, *since], enlarged)
+    assert found.action == "none"
+    assert found.reason == "0 of 14 days seen at this size"
+    assert found.saving_usd_per_month is None
+    assert present(found.evidence).killed_above_mb == 2048
+    assert (present(found.size).memory_mb or 0) > 2048
+    two_weeks = runs(96 * 14 + 1, revision=2, start=20, minutes=15, size=(1, 8192))
+    later = decide([*small, *nights, *two_weeks], enlarged)
+    assert later.action == "resize"
+    assert (present(later.size).memory_mb or 0) > 2048
+    large = runs(14, revision=2, start=20.08, size=(1, 8192), peak_mb=7000)
+    seen = decide([*small, *nights, *two_weeks, *large], enlarged)
+    assert (present(seen.size or enlarged.size).memory_mb or 0) >= 7000 * 1.15
+
+
+# --- Fargate and EC2 -----------------------------------------------------------------------------
+
+
+def hours_on_ec2(start: float = 0.01, **more: Any) -> list[Report]:
+    return runs(34 * 24, start=start, minutes=60, launch_type="EC2", **more)
+
+
+@pytest.mark.parametrize("start", [-0.01, 0.51], ids=["fargate last", "ec2 last"])
+def test_of_a_family_on_fargate_and_ec2_only_fargates_runs_are_priced(start: float) -> None:
+    nights = runs(34)
+    found = decide([*nights, *hours_on_ec2(start)])
+    assert_resized(found)
+    alone = decide(nights)
+    assert found.saving_usd_per_month == alone.saving_usd_per_month
+    assert found.usd_per_month == alone.usd_per_month
+    assert found.runs == 34
+    assert present(found.evidence).left_out == (
+        "Of 816 runs outside Fargate only the needs count, not the cost.",
+    )
+
+
+def test_what_runs_on_ec2_need_counts_for_a_family_that_is_also_on_fargate() -> None:
+    nights = runs(34)
+    needy = decide([*nights, *hours_on_ec2(), *runs(1, start=9.3, launch_type="EC2", peak_mb=1600)])
+    assert needy.size is None or (needy.size.memory_mb or 0) >= 1600 * 1.2
+    killed = runs(1, start=30.3, launch_type="EC2", **KILLED)
+    found = decide([*nights, *killed])
+    assert found.action == "resize"
+    assert (present(found.size).memory_mb or 0) > 2048
+    few = decide([*runs(3), *hours_on_ec2()])
+    assert few.reason == "3 of 20 runs seen"
+
+
+def test_a_kill_on_ec2_at_the_new_size_puts_the_old_one_back() -> None:
+    good = [*runs(20), *runs(12, revision=2, start=21, size=NEW)]
+    killed = runs(1, revision=2, start=30.5, size=NEW, launch_type="EC2", **KILLED)
+    assert decide([*good, *killed], resized()).action == "revert"
+    assert decide(good, resized()).action == "keep"
+
+
+def test_a_revision_that_ran_only_on_ec2_is_not_judged() -> None:
+    moved = runs(20, revision=2, start=35, launch_type="EC2")
+    found = decide([*runs(35), *moved], revision(number=2))
+    assert found.reason == "no run of revision 2 on Fargate is known yet"
+
+
 # --- how runs end -------------------------------------------------------------------------------
 
 
@@ -212,18 +279,37 @@ def test_stopped_runs_are_neither_successes_nor_failures() -> None:
 
 
 def test_what_only_container_insights_knows_is_shown_and_not_registered() -> None:
-    by_minute = runs(
-        30,
-        status="unknown",
-        sampling=Sampling(interval_ms=60_000, samples=20, sources=(CONTAINER_INSIGHTS,)),
-        metrics={"duration_ms": 1_200_000, "memory_peak_source": None},
-    )
-    found = decide(by_minute)
+    found = decide(by_minutes(30))
     assert found.reason == "Container Insights knows neither the peaks nor the ends of its runs"
     assert found.action == "none"
     assert found.saving_usd_per_month is None
     assert (present(found.size).memory_mb or 0) < 2048
-    assert_resized(decide([*by_minute, *runs(20, start=5.5)]), (0.25, 1024))
+
+
+def by_minutes(count: int, **more: Any) -> list[Report]:
+    """Runs that only Container Insights knows."""
+    return runs(
+        count,
+        status="unknown",
+        sampling=Sampling(interval_ms=60_000, samples=20, sources=(CONTAINER_INSIGHTS,)),
+        metrics={"duration_ms": 1_200_000, "memory_peak_source": None},
+        **more,
+    )
+
+
+def test_runs_of_container_insights_never_count_beside_reports() -> None:
+    means = by_minutes(30)
+    found = decide([*means, *runs(2, start=5.5)])
+    assert found.action == "none"
+    assert found.reason == "2 of 20 runs seen"
+    assert present(found.evidence).left_out == (
+        "30 runs do not count: Container Insights knows neither the peaks nor the ends.",
+    )
+    large = by_minutes(30, peak_mb=1900)
+    resized_by_reports = decide([*large, *runs(20, start=5.5)])
+    assert_resized(resized_by_reports)
+    assert resized_by_reports.runs == 20
+    assert decide([*runs(2, start=5.5), *means]) == found
 
 
 # --- whose word ---------------------------------------------------------------------------------
@@ -236,7 +322,7 @@ def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
     assert_resized(found)
     shown = present(found.evidence)
     assert shown.unconfirmed == 60
-    assert present(shown.left_out).startswith("60 runs do not count: the task was not confirmed")
+    assert shown.left_out[0].startswith("60 runs do not count: the task was not confirmed")
     confirmed = [facts_of(one) for one in runs(1, start=34.5, **KILLED)]
     found = decision_on(window_of_runs([*usual, *confirmed], days=400), revision())
     assert (present(found.size).memory_mb or 0) > 2048

@@ -143,6 +143,23 @@ def test_a_limit_at_which_a_run_was_killed_is_raised_above_it() -> None:
     assert with_size(found.definition, TaskSize(), seen).definition == found.definition
 
 
+@pytest.mark.parametrize(
+    ("units", "expected"),
+    [
+        ({"batch": 900, "log_router": 100}, {"batch": 230, "log_router": 25}),
+        ({"batch": 1000, "a": 22, "b": 2}, {"batch": 248, "a": 5, "b": 2}),
+        ({"batch": 200, "log_router": 50}, {"batch": 200, "log_router": 50}),
+    ],
+    ids=["in proportion", "not below the least", "what fits stays"],
+)
+def test_shares_of_the_cpu_keep_their_proportions(
+    units: dict[str, int], expected: dict[str, int]
+) -> None:
+    containers = [{"name": name, "cpu": amount} for name, amount in units.items()]
+    found = sizes(with_size(definition(*containers), SMALL))
+    assert {name: limits["cpu"] for name, limits in found.items()} == expected
+
+
 memories = st.fixed_dictionaries(
     {},
     optional={
