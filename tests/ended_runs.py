@@ -13,7 +13,7 @@ from profiler.forwarder.notifications.slack_messages import SlackMessage, messag
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 
@@ -48,7 +48,7 @@ def report_line(record: model.Record, kind: model.RecordType = "task.report") ->
 LOG = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123")
 NOTICE = EndedTask(
     task=TASK,
-    outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
+    end=EventEnd(cause="success", exit_code=0),
     container="batch",
     report_line=report_line(RECORD),
     report_log=LOG,
@@ -62,8 +62,8 @@ def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
 
 
 def ended(notice: EndedTask, **changes: Any) -> EndedTask:
-    """The notice with another outcome."""
-    return replace(notice, outcome=replace(notice.outcome, **changes))
+    """The notice with another end in its event."""
+    return replace(notice, end=replace(notice.end, **changes))
 
 
 def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
@@ -73,8 +73,7 @@ def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
 OOM = recorded(
     ended(
         NOTICE,
-        status="failure",
-        category="oom",
+        cause="oom",
         out_of_memory=True,
         exit_code=137,
         reason="OutOfMemoryError: Container killed due to memory usage",

@@ -32,8 +32,9 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone, parse_ns
 from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import family_key, place_columns
-from profiler.record.record_model import Distribution, outcome
+from profiler.record.record_model import Distribution
 from profiler.record.units import format_count, format_duration, format_percent
+from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun
 
@@ -125,23 +126,21 @@ def table_lines(
 
     ``retries`` are the task ids of retries.
     """
-    listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
-    places = place_columns([family for _, family, _ in listed])
+    families = [family_key(run.report.record) for run in runs]
+    commands = [run.command or "" for run in runs]
+    places = place_columns(families)
     columns = [Column("Run"), Column(f"Started ({local_zone()})"), Column("Family", is_cut=True)]
     columns += [Column(title, rank=3) for title, _ in places]
     values: Sequence[Column] = _COLUMNS
-    if not any(command for *_, command in listed):
+    if not any(commands):
         values = _COLUMNS[:-1]
     columns += values
     rows: list[tuple[str | Span, ...]] = []
-    for record, family, command in listed:
+    for run, family, command in zip(runs, families, commands, strict=True):
+        record = run.report.record
         metrics = record.metrics
         cpu = record.metrics.cpu_utilization_percent or Distribution()
-        result = str(record.status)
-        if record.exit_code:
-            result += f" {record.exit_code}"
-        if record.likely_out_of_memory:
-            result += " OOM"
+        result = _result(run)
         if record.task_id in retries:
             result += " retry"
         peak_mb = metrics.max_memory_used_mb
@@ -150,7 +149,7 @@ def table_lines(
         if peak_mb is not None and size_mb:
             share = format_percent(100 * peak_mb / size_mb)
         cells = (
-            Span(result, OUTCOME_STYLES.get(outcome(record), "")),
+            Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,
@@ -167,3 +166,17 @@ def table_lines(
             )
         )
     return table(columns, rows, gap=1, width=width)
+
+
+def _result(run: PastRun) -> str:
+    """How the run ended: its status, its exit code, and another cause than these."""
+    outcome = run.outcome
+    record = run.report.record
+    words = [record.status if record.status == LOST else outcome.status]
+    if outcome.exit_code:
+        words.append(str(outcome.exit_code))
+    if outcome.cause == "oom":
+        words.append("OOM")
+    elif outcome.cause not in (outcome.status, "unknown"):
+        words.append(outcome.cause)
+    return " ".join(words)

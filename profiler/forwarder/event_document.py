@@ -128,7 +128,7 @@ def _numbers(line: ReportLine, task: StoppedTask, settings: ForwarderSettings) -
 
 
 def _own_fields(run: MergedRun, event: RunEvent) -> Fields:
-    """What the event says, in a document that a report may have written: its end, if it is known."""
+    """What the event says, in a document that a report may have written."""
     fields = event_fields(event)
     if run.outcome.status != "unknown":
         fields = merge_fields(fields, outcome_fields(run))

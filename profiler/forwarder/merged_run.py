@@ -111,7 +111,7 @@ def merge(
     container id, image, digest              event    as above
     start and end of the container           report   it is exact; kept within the task's life, from
                                                       ``created_at`` to ``stopped_at``, a minute off
-    outcome: status and cause                 both     :func:`~profiler.record.stop_causes.outcome_of`
+    outcome: status and cause                both     :mod:`profiler.record.stop_causes`
     exit code                                event    the report's, if ECS does not know it
     stop code, reason, starter               event    no report has them
     cost                                     report   on Fargate Spot, which the event alone knows,

@@ -42,6 +42,7 @@ from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
+    LOCAL,
     Container,
     Distribution,
     MemoryKills,

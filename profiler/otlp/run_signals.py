@@ -24,6 +24,7 @@ from profiler.record.family_identity import family_key
 from profiler.record.metric_catalogue import RunView, reader, view_of
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import outcome_of
 from profiler.runs.past_runs.moments import find_moments
 
 _Known = str | int | float | bool | Sequence[str]
@@ -233,13 +234,17 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     pull_started_ns: int | None = None
     pull_stopped_ns: int | None = None
     reason: str | None = None
-    outcome: Outcome
+    judged: Outcome | None = None  # None: the record alone says how the run ended
     is_complete: bool = True  # the record covers the whole run
     # The batch's labels or a command's environment: may have a TRACEPARENT.
     context: Mapping[str, str] | None = None
     resource: Mapping[str, str] = {}  # the user's attributes, which take precedence
     part: str = ""  # distinguishes the runs of one task
     observed_ns: int
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.judged or outcome_of(self.record, None)
 
     @property
     def started_ns(self) -> int | None:

@@ -461,13 +461,6 @@ def parse_status(word: str) -> Status:
     return "unknown"
 
 
-def outcome(record: Record) -> str:
-    """Return the status, or ``out of memory`` for a run that was probably killed for it."""
-    if record.likely_out_of_memory:
-        return "out of memory"
-    return known_status(record)
-
-
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
     """How the memory peak was measured; None if unknown, or for a word that only a newer version
     knows.

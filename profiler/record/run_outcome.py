@@ -43,6 +43,7 @@ FIRST_SIGNAL_EXIT_CODE = 128
 SIGKILL_EXIT_CODE = 137  # from the kernel's OOM killer, or from ECS after the stop timeout
 SIGTERM_EXIT_CODE = 143  # from ECS, to stop a container
 
+OUT_OF_MEMORY = "out of memory"
 PREDICATES: Mapping[Status, str] = {
     "success": "succeeded",
     "failure": "failed",
@@ -72,8 +73,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     :mod:`profiler.record.stop_causes` decides it. ``cause`` is ``task.outcome`` of the document.
     ``title`` says why in a few words, ``sentence`` in one without its full stop, None if there is
     nothing to add to the status. ``reason``: ECS's text, the batch's own, else the task's, else
-    another container's, after its name. ``memory_evidence``: what shows that memory ran out, ``ecs``
-    for ECS's own word; it may stand beside another cause.
+    another container's, after its name. ``memory_evidence``: what shows that memory ran out,
+    ``ecs`` for ECS's own word; it may stand beside another cause.
     """
 
     status: Status
@@ -88,6 +89,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def ran_out_of_memory(self) -> bool:
         """Whether it is the cause of the end, or a process was killed for it beside a success."""
         return self.cause == "oom"
+
+    @property
+    def group(self) -> str:
+        """Under which word lists count and colour the run: its status, or out of memory."""
+        return OUT_OF_MEMORY if self.cause == "oom" else self.status
 
     @property
     def category(self) -> StopCategory:

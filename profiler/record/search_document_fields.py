@@ -158,6 +158,25 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     *keywords("task.report_account"),
     DocumentField(name="tags", get=_tags),
 )
+# The condition of a search. A document from before ``task.outcome`` has only the flags.
+RAN_OUT_OF_MEMORY: dict[str, Any] = {
+    "bool": {
+        "should": [
+            {"term": {"task.outcome": "oom"}},
+            {
+                "bool": {
+                    "must_not": [{"exists": {"field": "task.outcome"}}],
+                    "should": [
+                        {"term": {"task.out_of_memory": True}},
+                        {"term": {"task.likely_out_of_memory": True}},
+                    ],
+                    "minimum_should_match": 1,
+                }
+            },
+        ],
+        "minimum_should_match": 1,
+    }
+}
 # The forwarder adds the whole line as text.
 FIELDS = (
     *IDENTITY_FIELDS,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch
 from profiler.core.json_fields import integer, text
-from profiler.record.record_model import LOCAL, Record, known_status
+from profiler.record.record_model import LOCAL, Record, known_status, parse_status
 from profiler.record.run_outcome import (
     SIGKILL_EXIT_CODE,
     SIGTERM_EXIT_CODE,
@@ -128,8 +128,9 @@ def _is_spot(said: _Said) -> bool:
 
 
 def _names_host(said: _Said) -> bool:
-    """A failing or retired host:
-    https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html
+    """Whether a host fails or is retired.
+
+    https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html.
     """
     return said.has("infrastructure health", "underlying infrastructure", "host ec2 (instance")
 
@@ -228,7 +229,7 @@ TABLE: Final = (
     _Row(
         cause="oom",
         title="Out of memory",
-        sentence="Out of memory: the container was killed because it exceeded its memory limit",
+        sentence="Out of memory: a process of the container was killed at its memory limit",
         event=lambda said: said.is_out_of_memory,
         report=lambda seen: seen.memory_evidence is not None,
     ),
@@ -329,11 +330,6 @@ _TITLES: Final[Mapping[Status, str]] = {
     "running": "Running",
     "unknown": "Outcome unknown",
 }
-_MEMORY_SENTENCES: Final[Mapping[MemoryEvidence, str]] = {
-    "kernel-counter": "Out of memory: the kernel killed a process of the container",
-    "exit-137-at-limit": "Probably out of memory: the container was killed near its memory limit",
-    "memory-at-limit": "Probably out of memory: the container ended near its memory limit",
-}
 _KILLED_IN_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited "
     "successfully"
@@ -398,12 +394,13 @@ def _reported_evidence(record: Record, event: EventEnd | None) -> MemoryEvidence
     """The report's evidence of a kill for memory; an inference only if the end is the event's."""
     if not record.likely_out_of_memory:
         return None
-    known = record.out_of_memory_evidence
-    if known == "kernel-counter":
-        return known
+    if record.out_of_memory_evidence == "kernel-counter":
+        return "kernel-counter"
     if event is not None and event.exit_code not in (None, record.exit_code):
         return None
-    return "exit-137-at-limit" if known == "exit-137-at-limit" else "memory-at-limit"
+    if record.out_of_memory_evidence == "exit-137-at-limit":
+        return "exit-137-at-limit"
+    return "memory-at-limit"
 
 
 def _status(cause: Cause, exit_code: int | None, *, was_stopped: bool) -> Status:
@@ -426,17 +423,15 @@ def _worded(
     end: str | None,
     batch: str | None,
 ) -> Outcome:
-    """The outcome with its words: the table's, but for a kill within a success, for an inferred
-    kill, and without an exit code.
+    """The outcome with its words: the table's, but for a kill within a success, and without an
+    exit code.
     """
     row = _ROWS[cause]
     title = row.title
     sentence = row.sentence
-    if cause == "oom":
-        sentence = _MEMORY_SENTENCES.get(evidence or "ecs", sentence)
-        if status == "success":
-            title = "Success, but out of memory"
-            sentence = _KILLED_IN_SUCCESS
+    if cause == "oom" and status == "success":
+        title = "Success, but out of memory"
+        sentence = _KILLED_IN_SUCCESS
     if cause == "unknown" or (cause == "failure" and exit_code is None):
         title = _TITLES[status]
         sentence = "The task was stopped before {batch} ended" if status == "stopped" else None
@@ -466,17 +461,34 @@ def written_outcome(
     container: str | None = None,
 ) -> Outcome:
     """The outcome that a document or line has. A newer version's cause is read as its status."""
-    known = next((row.cause for row in TABLE if row.cause == cause), None)
-    if known is None:
-        known = next((row.cause for row in TABLE if row.cause == status), "unknown")
+    known = [row.cause for row in TABLE if row.cause in (cause, status)]
+    exact = [each for each in known if each == cause]
     return _worded(
-        known,
+        next(iter([*exact, *known]), "unknown"),
         status,
         exit_code=exit_code,
         evidence=None,
         reason=reason,
         end=first_end,
         batch=container,
+    )
+
+
+def document_outcome(task: Mapping[str, object], container: str | None = None) -> Outcome:
+    """The outcome in the ``task`` of a document, also of one from before ``task.outcome``."""
+    cause = text(task.get("outcome"))
+    end = written_event_end(task)
+    if cause is None and end is not None:
+        return outcome_of(None, end, container=container)
+    if cause is None and task.get("likely_out_of_memory") is True:
+        cause = "oom"
+    return written_outcome(
+        cause,
+        parse_status(text(task.get("status")) or "unknown"),
+        exit_code=integer(task.get("exit_code")),
+        reason=text(task.get("stopped_reason")),
+        first_end=text(task.get("first_end")),
+        container=container,
     )
 
 

@@ -198,7 +198,7 @@ class FamilyWindow:
         at_size = self._of_run(run)
         of_revision = at_size.of_revision(self._known_revision(record.revision or ""))
         of_revision.counts.add(run)
-        of_revision.add_duration(identity, record)
+        of_revision.add_duration(identity, run)
         at_size.keep(identity, run)
 
     def _of_run(self, run: RunFacts) -> RunsAtSize:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import max_known
-from profiler.record.record_model import Record
 from profiler.record.task_needs import size_of
 from profiler.sizing.kept_items import Kept
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
@@ -49,7 +48,7 @@ def _vcpu_without_slowdown(run: RunFacts) -> float | None:
 
 
 def _killed_at_mb(run: RunFacts) -> float | None:
-    if run.record.likely_out_of_memory:
+    if run.outcome.ran_out_of_memory:
         return oom_size_mb(run.record)
     return None
 
@@ -130,7 +129,7 @@ class RunsAtSize:
         if run.slowdown:
             for vcpu in VCPU_SIZES:
                 self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
-        for name, memory in _memory_by_container(run.record):
+        for name, memory in _memory_by_container(run):
             self._add_container(name, memory)
 
     def add_bounds(self, own_vcpu: float, bounds: Factors) -> None:
@@ -170,12 +169,13 @@ class RunsAtSize:
         self.containers[name] = memory.with_larger(self.containers.get(name, ContainerMemory()))
 
 
-def _memory_by_container(record: Record) -> Iterator[tuple[str, ContainerMemory]]:
+def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]:
+    record = run.record
     metrics = record.metrics
     name = record.container.name
     limit_mb = metrics.memory_size_mb
     is_killed_at_own_limit = (
-        bool(record.likely_out_of_memory)
+        run.outcome.ran_out_of_memory
         and limit_mb is not None
         and limit_mb < (size_of(record).memory_mb or 0)
     )

@@ -27,7 +27,6 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
         run = ExportedRun(
             record=record,
-            outcome=outcome_of(record, None),
             context=environment,
             resource=user_attributes(environment),
             part=record.started_at or "",  # in ECS, all commands of a task have its id

@@ -74,13 +74,13 @@ class EndedRun(_RunDetail, frozen=True, kw_only=True):
     ``text`` is one sentence about the run, or two: the second contains what a failed or slow run
     waited for most of the time. It contains no quotation mark, backslash or control character: the
     input transformers of EventBridge insert texts as they are, so that these would break the JSON
-    of a template. ``container`` is the name of the batch container. ``outcome`` is the cause of
-    the end in one word, ``outcomeSentence`` in a sentence without its full stop, ``stopCategory``
-    in the words before ``outcome``, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and ``recommendation``
-    come from the run's report; without a report, ``metrics`` has the numbers of the last
-    checkpoint, or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes from the
-    report or the checkpoint, with at most three targets. ``unusual`` are the metrics in which a
-    success lies far outside its family, with the median of the family's recent successes.
+    of a template. ``container`` is the name of the batch container. ``outcome`` is the cause of the
+    end in one word, ``outcomeSentence`` in a sentence without its full stop, ``stopCategory`` in
+    the words before ``outcome``, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and
+    ``recommendation`` come from the run's report; without a report, ``metrics`` has the numbers of
+    the last checkpoint, or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes
+    from the report or the checkpoint, with at most three targets. ``unusual`` are the metrics in
+    which a success lies far outside its family, with the median of the family's recent successes.
     """
 
     status: Status

@@ -82,7 +82,7 @@ def headline(notice: EndedTask) -> str:
     if notice.unusual:
         return "⚠️ Success, but unlike its family"
     outcome = notice.outcome
-    text = f"{_SIGNS.get(outcome.status, "❔")} {outcome.title}"
+    text = f"{_SIGNS.get(outcome.status, '❔')} {outcome.title}"
     if notice.duration_ms is not None:
         text += f" after {format_duration(notice.duration_ms)}"
     return text

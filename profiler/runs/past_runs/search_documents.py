@@ -57,9 +57,7 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
         return PastRun(report=report, event=event, is_confirmed=is_confirmed)
     report, line = read
     record = report.record
-    outcome = outcome_of(
-        record, None if event is None else event.end, is_confirmed=is_confirmed
-    )
+    outcome = outcome_of(record, None if event is None else event.end, is_confirmed=is_confirmed)
     corrected = replace(
         _with_identity(record, source),
         status=outcome.status if event is not None else record.status,

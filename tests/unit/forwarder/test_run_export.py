@@ -17,7 +17,7 @@ from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
-from profiler.record.stop_causes import Outcome
+from profiler.record.stop_causes import EventEnd
 from profiler.sinks import LogTarget
 from tests.fakes import FakeClock
 from tests.notices import KeyTable
@@ -25,15 +25,13 @@ from tests.stopped_tasks import report
 from tests.task_events import ARN, task
 
 NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0
-FAILED = Outcome(
-    status="failure", category="exit", out_of_memory=False, exit_code=1, reason="out of disk"
-)
+FAILED = EventEnd(cause="failure", exit_code=1, reason="out of disk")
 
 
-def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) -> EndedTask:
+def ended(line: str | None = None, *, end: EventEnd = FAILED, **detail: Any) -> EndedTask:
     return EndedTask(
         task=task(pullStoppedAt="2026-03-01T10:11:25Z", **detail),
-        outcome=outcome,
+        end=end,
         container="batch",
         report_line=None if line is None else ReportLine(decode(line), line),
         log=LogTarget(group="/ecs/jobs", stream="ecs/batch/4dd5"),

@@ -129,9 +129,7 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
         on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets
     )
     record = replace(RECORD, time_breakdown=breakdown)
-    run = detail(
-        ended(replace(RUN, report_line=report_line(record)), status="failure", exit_code=1)
-    )
+    run = detail(ended(replace(RUN, report_line=report_line(record)), cause="failure", exit_code=1))
     assert run["text"].startswith(
         "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the net"
     )
@@ -165,8 +163,14 @@ def test_the_line_is_the_detail_with_its_type() -> None:
             ),
         ),
         ({"exit_code": None, "reason": None}, "failed."),
-        ({"status": "stopped", "exit_code": None, "reason": "by user."}, "was stopped: by user."),
-        ({"status": "unknown", "exit_code": None, "reason": ""}, "ended with an unknown result."),
+        (
+            {"cause": "user", "out_of_memory": False, "exit_code": None, "reason": "by user."},
+            "was stopped: by user.",
+        ),
+        (
+            {"cause": "unknown", "out_of_memory": False, "exit_code": None, "reason": ""},
+            "ended with an unknown result.",
+        ),
         (
             {"exit_code": 1, "reason": 'exec: "C:\\etl": \n x'},
             "failed with exit code 1: exec: 'C:/etl':   x.",
