@@ -32,12 +32,7 @@ from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.spot_price import FARGATE_SPOT, is_on_spot
-from profiler.record.stop_causes import (
-    document_outcome,
-    outcome_of,
-    written_event_end,
-    written_outcome,
-)
+from profiler.record.stop_causes import document_outcome
 
 _MAX_FAMILIES = 200
 _MAX_MISSED = 50
@@ -442,15 +437,17 @@ def _failed_line(outcome: str, run: EndedRun) -> FailedRun:
 
 
 def _line_outcome(run: EndedRun) -> Outcome:
-    """How the run of a line ended; of a line without ``outcome``, by its earlier words."""
-    if run.outcome is not None:
-        return written_outcome(run.outcome, run.status, exit_code=run.exit_code)
-    words = {
-        "stop_category": run.stop_category,
-        "stopped_reason": run.stopped_reason,
-        "exit_code": run.exit_code,
-    }
-    return outcome_of(None, written_event_end(words))
+    """How the run of a line ended."""
+    return document_outcome(
+        {
+            "outcome": run.outcome,
+            "status": run.status,
+            "exit_code": run.exit_code,
+            "stop_category": run.stop_category,
+            "stopped_reason": run.stopped_reason,
+        },
+        run.container,
+    )
 
 
 def _has_report(run: EndedRun) -> bool:

@@ -30,6 +30,8 @@ _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 _OUT_OF_MEMORY = ("out of memory", "killed due to memory usage")
+# Of a container that handles SIGTERM, and that does not, or not in time.
+_STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
 # The codes of Docker for a command that could not be started.
 _EXEC = re.compile(r"\bexec:? ")
 _COMMAND_EXIT_CODES = (None, 126, 127, 128)
@@ -361,16 +363,26 @@ def outcome_of(
         status = known_status(record)
         if event is not None and status == "running":
             status = "unknown"  # a checkpoint, which is older than the event
-    was_stopped = status == "stopped"
+    if status == "stopped" and _ended_by_itself(event):
+        status = "unknown"
     cause = _cause(event, record, status, evidence)
     return _worded(
         cause,
-        _status(cause, exit_code, was_stopped=was_stopped),
+        _status(cause, exit_code, event, status),
         exit_code=exit_code,
         evidence=evidence,
         reason=None if event is None else event.reason,
         end=None if event is None else event.first_end,
         batch=container,
+    )
+
+
+def _ended_by_itself(event: EventEnd | None) -> bool:
+    """Whether the exit code is none with which a container ends that ECS stops."""
+    return (
+        event is not None
+        and event.cause == "failure"
+        and event.exit_code not in _STOPPED_EXIT_CODES
     )
 
 
@@ -383,7 +395,7 @@ def _cause(
         seen = _Seen(record=record, event=event, status=status, memory_evidence=evidence)
     of_event = None if event is None else event.cause
     if status == "stopped" and of_event in ("success", "failure"):
-        of_event = None  # an exit code does not tell who ended first
+        of_event = None  # the exit code does not tell who ended first
     for row in TABLE:
         if row.cause == of_event or (seen is not None and row.report(seen)):
             return row.cause
@@ -392,10 +404,10 @@ def _cause(
 
 def _reported_evidence(record: Record, event: EventEnd | None) -> MemoryEvidence | None:
     """The report's evidence of a kill for memory; an inference only if the end is the event's."""
-    if not record.likely_out_of_memory:
-        return None
     if record.out_of_memory_evidence == "kernel-counter":
         return "kernel-counter"
+    if not record.likely_out_of_memory:
+        return None
     if event is not None and event.exit_code not in (None, record.exit_code):
         return None
     if record.out_of_memory_evidence == "exit-137-at-limit":
@@ -403,14 +415,17 @@ def _reported_evidence(record: Record, event: EventEnd | None) -> MemoryEvidence
     return "memory-at-limit"
 
 
-def _status(cause: Cause, exit_code: int | None, *, was_stopped: bool) -> Status:
+def _status(
+    cause: Cause, exit_code: int | None, event: EventEnd | None, reported: Status
+) -> Status:
+    """The status: the report's where the event does not know the end, or the batch was stopped."""
     if cause in _STATUSES:
         return _STATUSES[cause]
-    return end_status(
-        exit_code,
-        was_stopped=was_stopped or cause in _STOPS,
-        has_failed=cause != "unknown",
-    )
+    if cause in _STOPS or reported == "stopped":
+        return "stopped"
+    if cause == "unknown" or (event is None and reported in ("success", "failure")):
+        return reported
+    return end_status(exit_code, was_stopped=False, has_failed=True)
 
 
 def _worded(
@@ -478,8 +493,8 @@ def document_outcome(task: Mapping[str, object], container: str | None = None) -
     """The outcome in the ``task`` of a document, also of one from before ``task.outcome``."""
     cause = text(task.get("outcome"))
     end = written_event_end(task)
-    if cause is None and end is not None:
-        return outcome_of(None, end, container=container)
+    if cause is None and end is not None and end.cause != "unknown":
+        cause = end.cause
     if cause is None and task.get("likely_out_of_memory") is True:
         cause = "oom"
     return written_outcome(

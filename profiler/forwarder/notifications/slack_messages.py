@@ -311,7 +311,7 @@ def _cause_lines(notice: EndedTask) -> list[str]:
     unusual = value_formats.unusual(notice)
     if unusual is not None:
         lines.append(f"Success, but {unusual}.")
-    lines.append(value_formats.cause(outcome))
+    lines.append(escape_text(value_formats.cause(outcome) or "", MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
         lines.append(_memory_line(notice.metrics))
     if outcome.status == "failure" and notice.record is not None:

@@ -114,6 +114,7 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "arn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
             "family": "nightly",
             "status": "failure",
+            "outcome": "failure",
             "exit_code": 137,
             "complete": True,
             "report_account": "111122223333",

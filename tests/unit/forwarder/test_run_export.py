@@ -186,7 +186,7 @@ def test_without_a_report_the_event_is_the_record() -> None:
     root, pull, init = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert int(root["startTimeUnixNano"]) == parse_ns("2026-03-01T10:11:19.058Z")
     assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:32.316Z")
-    assert root["status"] == {"code": 2, "message": "out of disk"}
+    assert root["status"] == {"code": 2, "message": "Exit code 1: out of disk"}
     assert pull["name"] == "pull"
     assert int(pull["endTimeUnixNano"]) == parse_ns("2026-03-01T10:11:25Z")
     assert init["name"] == "init"

@@ -101,7 +101,12 @@ def test_the_detail_of_a_run_with_a_report() -> None:
         "revision": "7",
         "container": "batch",
         "status": "success",
-        "stopCategory": "exit",
+        "outcome": "oom",
+        "outcomeSentence": (
+            "A process in the container was killed because memory ran out, but the container "
+            "exited successfully"
+        ),
+        "stopCategory": "oom",
         "stoppedReason": "why",
         "exitCode": 0,
         "startedAt": "2026-03-01T10:00:03.000Z",
@@ -178,7 +183,8 @@ def test_the_line_is_the_detail_with_its_type() -> None:
     ],
 )
 def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
-    assert detail(ended(OOM, **changes))["text"] == f"etl_daily:7 {text}"
+    run = replace(OOM, report_line=report_line(RECORD))
+    assert detail(ended(run, **changes))["text"] == f"etl_daily:7 {text}"
 
 
 def embedded(value: Any, path: str = "") -> dict[str, str]:
