@@ -19,8 +19,14 @@ from profiler.core.completeness import joined
 from profiler.core.ecs_terms import arn_account
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.forwarder import function_settings
-from profiler.forwarder.batch_report import CloudWatchTail, EcsDefinitions, ReportFinder
+from profiler.forwarder.batch_report import (
+    CloudWatchTail,
+    EcsDefinitions,
+    ReportFinder,
+    ReportLine,
+)
 from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.ended_run import Comparison, EndedTask, MemoryRetry
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import (
     COMPARISON_SECONDS,
@@ -43,25 +49,24 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.notifications.idempotency import run_idempotently
-from profiler.forwarder.notifications.notification import (
-    Comparison,
-    EndedTask,
-    MemoryRetry,
-    NoticeChannel,
-    notify,
-)
+from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
-from profiler.forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
-from profiler.record.stopped_task import parse_stopped_task, unusable_values
+from profiler.record.stopped_task import (
+    EventContainer,
+    StoppedTask,
+    parse_stopped_task,
+    unusable_values,
+)
 
 if TYPE_CHECKING:  # imported for the events that need them
-    from profiler.aws_account.instance_monitors import InstanceMonitors
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
 
@@ -92,7 +97,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if payload is not None and not payload.has_lines:
         return asdict(Counts())
     notices = _task_notices(context)
-    settings = _settings()
+    settings = _with_monitor_tasks(_settings())
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     lines = LineForwarder(
         settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
@@ -116,49 +121,97 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     configure_library_logging()
     if unusable := unusable_values(event):
         _warn(f"The event of task {task.id} has values that cannot be used: {', '.join(unusable)}.")
-    budget = InvocationTime(context)
-    handler = TaskStoppedHandler(
-        lambda: function_settings.read_notice_settings(os.environ),
-        describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
-        run_log=lambda task, container: ReportFinder(
-            _log_tail().newest,
-            budget,
-            task,
-            container,
-            TrustedGroups(globs=read_trusted_globs(os.environ)),
-        ),
-        index=lambda: _index(context),
-        channels=lambda settings: _channels(settings, _notice_budget(context)),
-        print_line=_print_line,
-        once=_once(context),
-        is_on_instance=lambda task: _instance_monitors(
-            time.time_ns() // _MONITORS_KEPT_NS
-        ).reports_task(task),
-        export=lambda ended: _export(ended, context),
-        warn=_warn,
-    )
-    retries = bool(os.environ.get("RETRY_OUT_OF_MEMORY", "").strip())
-    return asdict(handler.handle(task, partial(_start_again, context) if retries else None))
+    handler = TaskStoppedHandler(_Account(context), _Outputs(context))
+    return asdict(handler.handle(task))
 
 
-def _start_again(
-    context: Context, ended: EndedTask, definition: Mapping[str, object] | None
-) -> MemoryRetry | None:
-    """Start a run that ran out of memory again, with more; None if it must not be."""
-    from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
+class _Account:
+    """The account of a stopped task, in an invocation."""
 
-    budget = InvocationTime(context)
-    retries = MemoryRetries(
-        *function_settings.read_retry_settings(os.environ),
-        aws=lambda: (_client("ecs"), _schedules()),
-        family=lambda: (
-            None if _settings().url is None else _families(budget.remaining_seconds() / 4)
-        ),
-        remember=_once(context),
-        now=lambda: datetime.now(UTC),
-        warn=_warn,
-    )
-    return retries.handle(ended, definition)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._budget = InvocationTime(context)
+
+    def describe(self, definition_arn: str) -> Mapping[str, object] | None:
+        return _definitions().describe(definition_arn, _definition_wait(self._context))
+
+    def reports(self, task: StoppedTask, container: str | None) -> ReportFinder:
+        trusted = TrustedGroups(globs=read_trusted_globs(os.environ))
+        return ReportFinder(_log_tail().newest, self._budget, task, container, trusted)
+
+    def is_on_instance(self, task: StoppedTask) -> bool:
+        return _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task)
+
+    def start_again(
+        self, ended: EndedTask, definition: Mapping[str, object] | None
+    ) -> MemoryRetry | None:
+        if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
+            return None
+        from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
+
+        retries = MemoryRetries(
+            *function_settings.read_retry_settings(os.environ),
+            aws=lambda: (_client("ecs"), _schedules()),
+            family=lambda: (
+                None if _settings().url is None else _families(self._budget.remaining_seconds() / 4)
+            ),
+            remember=_once(self._context),
+            now=lambda: datetime.now(UTC),
+            warn=_warn,
+        )
+        return retries.handle(ended, definition)
+
+
+class _Index:
+    """The search cluster, in an invocation."""
+
+    def __init__(self, context: Context, settings: ForwarderSettings) -> None:
+        self.settings = settings
+        self._context = context
+        self._cluster = _cluster(settings)
+
+    def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
+        budget = InvocationTime(self._context)
+        return find_indexed_report(self._cluster, budget, self.settings, task, batch)
+
+    def deliver(self, documents: Sequence[Document]) -> delivery.DeliveryResult:
+        with_savings = _with_savings(documents, self._context)
+        return delivery.deliver(self._cluster, _index_budget(self._context), with_savings)
+
+    def compare(self, ended: EndedTask) -> Comparison | None:
+        left_seconds = InvocationTime(self._context).remaining_seconds() / 2 - RESERVED_SECONDS
+        if left_seconds <= 0:
+            return None
+        return _families(left_seconds).compare(ended)
+
+
+class _Outputs:
+    """The channels, the cluster, the export and the function's log, in an invocation."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def settings(self) -> NoticeSettings:
+        return function_settings.read_notice_settings(os.environ)
+
+    def index(self) -> _Index | None:
+        settings = _settings()
+        return None if settings.url is None else _Index(self._context, settings)
+
+    def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
+        return _channels(settings, _notice_budget(self._context))
+
+    def once(self, key: str, work: Callable[[], object]) -> object:
+        return _once(self._context)(key, work)
+
+    def print_line(self, line: str) -> None:
+        _print_line(line)
+
+    def export(self, ended: EndedTask) -> None:
+        _export(ended, self._context)
+
+    def warn(self, sentence: str) -> None:
+        _warn(sentence)
 
 
 def _families(left_seconds: float) -> FamilyMemory:
@@ -350,21 +403,6 @@ def _task_notices(context: Context) -> TaskNotices:
     )
 
 
-def _index(context: Context) -> Index | None:
-    settings = _settings()
-    if settings.url is None:
-        return None
-    cluster = _cluster(settings)
-    return Index(
-        settings=settings,
-        deliver=lambda documents: delivery.deliver(
-            cluster, _index_budget(context), _with_savings(documents, context)
-        ),
-        find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
-        compare=partial(_compare, context),
-    )
-
-
 def _index_budget(context: Context) -> InvocationTime:
     """Return the search cluster's time: without 20 s for the notice, or half if less than 40 s
     are left.
@@ -432,13 +470,6 @@ def _has_cluster() -> bool:
         return True
 
 
-def _compare(context: Context, notice: EndedTask) -> Comparison | None:
-    left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
-    if left_seconds <= 0:
-        return None
-    return _families(left_seconds).compare(notice)
-
-
 def _definition_wait(context: Context) -> Callable[[], bool]:
     """Return the wait for a throttled task definition, which leaves the time for everything
     else.
@@ -478,6 +509,22 @@ def _instance_monitors(_period: int) -> "InstanceMonitors":
     from profiler.aws_account.instance_monitors import InstanceMonitors
 
     return InstanceMonitors(_client("ecs"), _warn_once)
+
+
+def _with_monitor_tasks(settings: ForwarderSettings) -> ForwarderSettings:
+    """Return the settings with ECS's word on instance monitors, if there is one."""
+    groups = settings.trusted_groups
+    if not groups.instance_monitors:
+        return settings
+    return replace(settings, trusted_groups=replace(groups, tasks=_monitor_tasks()))
+
+
+@cache
+def _monitor_tasks() -> "EcsMonitorTasks":
+    # As above.
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks
+
+    return EcsMonitorTasks(_client("ecs"), _warn_once)
 
 
 @cache

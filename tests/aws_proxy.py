@@ -14,7 +14,7 @@ import requests
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 from tools.local_answers import LocalRequest, answer_here, answer_over_sockets, local_answer
-from tools.moto_server import FakeAws
+from tools.moto_server import FakeAws, push_image
 
 Answer = tuple[int, Mapping[str, str], bytes]
 Request = BaseHTTPRequestHandler | LocalRequest
@@ -144,7 +144,9 @@ class AwsProxy(FakeHttpServer):
 
 
 class ProxiedAccount:
-    """An account on moto with the cluster "jobs", behind a proxy, and the commands that use it."""
+    """An account on moto with the cluster "jobs" and the monitor's image, behind a proxy, and the
+    commands that use it.
+    """
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
         self.aws, self.proxy = aws, proxy
@@ -152,6 +154,7 @@ class ProxiedAccount:
             aws.client, ("ecs", "events", "scheduler", "iam")
         )
         self.ecs.create_cluster(clusterName="jobs")
+        push_image(aws)
 
     def command(self, *words: str) -> CompletedProcess[str]:
         return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)

@@ -1,9 +1,7 @@
 """An ended run as EventBridge's event has it."""
 
-from msgspec.structs import replace
-
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
-from tests.ended_runs import NOTICE, ended, report_line
+from tests.ended_runs import NOTICE, changed, ended, report_line
 
 RECORD = Record(
     task_id="0123",
@@ -16,5 +14,5 @@ RECORD = Record(
     finished_at="2026-03-01T12:00:00.000Z",
 )
 RUN = ended(
-    replace(NOTICE, report_line=report_line(RECORD)), cause="oom", out_of_memory=True, reason="why"
+    changed(NOTICE, report_line=report_line(RECORD)), cause="oom", out_of_memory=True, reason="why"
 )

@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.notifications.notification import EndedTask, Notification, UnusualMeasure
+from profiler.forwarder.ended_run import EndedRun, UnusualMeasure, run_of_task
+from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
@@ -16,6 +17,7 @@ from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
+from tests.values import present
 
 KIBANA = "https://kibana.example.com/s/ops"
 TASK = StoppedTask(
@@ -46,28 +48,58 @@ def report_line(record: model.Record, kind: model.RecordType = "task.report") ->
 
 
 LOG = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123")
-NOTICE = EndedTask(
-    task=TASK,
-    end=EventEnd(cause="success", exit_code=0),
-    container="batch",
-    report_line=report_line(RECORD),
+
+
+def run_of(
+    task: StoppedTask,
+    end: EventEnd,
+    container: str | None = None,
+    report_line: ReportLine | None = None,
+    *,
+    resized_from: str | None = None,
+    **more: Any,
+) -> EndedRun:
+    """The run of a stopped task, merged of its event and its report."""
+    run = run_of_task(
+        task, end, container, report_line, log=more.get("log"), resized_from=resized_from
+    )
+    return EndedRun(task=task, run=run, container=container, report_line=report_line, **more)
+
+
+NOTICE = run_of(
+    TASK,
+    EventEnd(cause="success", exit_code=0),
+    "batch",
+    report_line(RECORD),
     report_log=LOG,
     log=LOG,
 )
 
 
-def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
+def end_of(notice: EndedRun) -> EventEnd:
+    """How the run ended by its event alone."""
+    return present(notice.run.event).end
+
+
+def changed(notice: EndedRun, **changes: Any) -> EndedRun:
+    """The notice with other parts, merged again."""
+    parts = {name: value for name, value in asdict(notice).items() if name != "run"}
+    parts["end"] = end_of(notice)
+    return run_of(**(parts | changes))
+
+
+def recorded(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other fields of the record."""
-    return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
+    return changed(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
 
 
-def ended(notice: EndedTask, **changes: Any) -> EndedTask:
+def ended(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with another end in its event."""
-    return replace(notice, end=replace(notice.end, **changes))
+    return changed(notice, end=replace(end_of(notice), **changes))
 
 
-def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
-    return replace(notice, task=replace(notice.task, **changes))
+def in_task(notice: EndedRun, **changes: Any) -> EndedRun:
+    return changed(notice, task=replace(notice.task, **changes))
 
 
 OOM = recorded(
@@ -205,9 +237,15 @@ ANY[StoppedTask] = any_struct(
 ANY[ReportLine] = st.builds(
     report_line, ANY[model.Record], st.sampled_from(["task.report", "task.checkpoint"])
 )
-NOTICES = any_struct(
-    EndedTask, "task outcome container report_line comparison report_log log log_lines"
-)
+_ENDED = "task container report_line comparison report_log log log_lines"
+NOTICES = st.fixed_dictionaries(
+    {"end": any_value(EventEnd)}
+    | {
+        field.name: any_value(field.type)
+        for field in msgspec.structs.fields(EndedRun)
+        if field.name in _ENDED.split()
+    }
+).map(lambda parts: run_of(**parts))
 RUN_NOTICES = any_struct(
     NoticeLine,
     "time notice",

@@ -14,12 +14,14 @@ from botocore.validate import ParamValidator
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.forwarder.batch_report import ReportLine, identify_containers, judge
+from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.memory_retry import MemoryRetries, larger_memory, run_task_request
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
-from tests.fake_search import AnsweringSearch
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.family import MemoryNeed
+from tests.ended_runs import run_of
 from tests.notices import KeyTable
 from tests.stopped_tasks import WITH_MONITOR
 from tests.task_events import ARN, task
@@ -31,10 +33,10 @@ MAX_MB = 61_440
 
 def ended(
     *, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any
-) -> EndedTask:
+) -> EndedRun:
     stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
     end, name = judge(stopped, identify_containers(described, stopped))
-    return EndedTask(task=stopped, end=end, container=name, report_line=line)
+    return run_of(task=stopped, end=end, container=name, report_line=line)
 
 
 def batch(exit_code: int | None, reason: str | None = None) -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ def target(parameters: Any = None, kind: Any = "schedule", **started: Any) -> Sc
 
 def request(one: ScheduledTarget, described: Any = WITH_MONITOR, **detail: Any) -> dict[str, Any]:
     killed = task(**{"cpu": "256", "memory": "512", **detail})
-    memory = larger_memory(killed, described, "batch", None, MAX_MB)
+    memory = larger_memory(killed, described, "batch", MemoryNeed(), MAX_MB)
     made = dict(run_task_request(one, killed, "batch", memory))
     shape = get_session().get_service_model("ecs").operation_model("RunTask").input_shape
     assert ParamValidator().validate(made, shape).generate_report() == ""
@@ -93,6 +95,7 @@ class FakeAws:
         self.lost: str | None = None  # the operation of which the next answer does not arrive
         self.targets: dict[tuple[str, str], dict[str, Any]] = {("default", "nightly"): TARGET}
         self.rules: dict[str, list[dict[str, Any]]] = {}
+        self.settings: dict[str, Any] = {}  # of each schedule and rule
 
     def client(self, service: str) -> Any:
         made = boto3.client(
@@ -158,12 +161,14 @@ class FakeAws:
             return self._error(
                 request, 404, "ResourceNotFoundException", f"Schedule {name} does not exist."
             )
-        return self._json(request, {"Name": name, "Target": target, "State": "ENABLED"})
+        return self._json(
+            request, {"Name": name, "Target": target, "State": "ENABLED"} | self.settings
+        )
 
     def _ListRules(self, request: Any) -> AWSResponse:  # noqa: N802
         prefix = json.loads(self.sent["body"])["NamePrefix"]
         found = [
-            {"Name": name, "EventBusName": "default"}
+            {"Name": name, "EventBusName": "default", "State": "ENABLED"} | self.settings
             for name in self.rules
             if name.startswith(prefix)
         ]
@@ -196,7 +201,7 @@ class FakeAws:
 class RetryAccount:
     """Everything that a retry uses. ``table`` is that of notices."""
 
-    def __init__(self, search: AnsweringSearch | None = None) -> None:
+    def __init__(self, search: SearchCluster | None = None) -> None:
         self.aws = FakeAws()
         self.search = search
         self.table: KeyTable | None = KeyTable()
@@ -218,11 +223,11 @@ class RetryAccount:
         )
 
     def handle(
-        self, run: EndedTask | None = None, described: Any = WITH_MONITOR
+        self, run: EndedRun | None = None, described: Any = WITH_MONITOR
     ) -> MemoryRetry | None:
         return self.retries.handle(ended() if run is None else run, described)
 
-    def refusal(self, run: EndedTask | None = None, described: Any = WITH_MONITOR) -> str:
+    def refusal(self, run: EndedRun | None = None, described: Any = WITH_MONITOR) -> str:
         """What a run that is not started again leaves: the sentence, and the warning with the
         task's id.
         """
@@ -238,3 +243,9 @@ def killed(**detail: Any) -> dict[str, Any]:
     """The document of a killed run that left no report."""
     (document,) = event_documents(ended(**detail), ForwarderSettings())
     return {"_source": document.initial_fields}
+
+
+def need_of(peak_mb: float | None, killed: int = 0) -> dict[str, Any]:
+    """What a search cluster answers of the runs at the definition's size."""
+    need = {"successes": {"peak": {"value": peak_mb or None}}, "killed": {"doc_count": killed}}
+    return {"aggregations": {"families": {"buckets": [{"key": "nightly", **need}]}}}

@@ -8,7 +8,7 @@ from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.line_trust import AccountTrust, TrustedGroups
-from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.family_evidence import KnownFamilies
 from tests.fakes import FakeClock
 from tests.run_sources import log_event
 
@@ -42,8 +42,12 @@ class FakeLogs:
 
 
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
-    usual = UsualDurations(past, 0)
+    families = KnownFamilies(past, 0)
     followed, runs = FollowedLogs(logs.pages, clock, TRUST), RunningRuns()
     return WatchedTasks(
-        collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock
+        collected=runs,
+        logs=followed,
+        families=families,
+        log_groups=groups or (GROUP,),
+        clock=clock,
     )

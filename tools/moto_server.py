@@ -17,6 +17,7 @@ from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.responses import ActionResult
+from moto.ecr.responses import ECRResponse
 from moto.ecs.models import ecs_backends
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import (
@@ -95,6 +96,15 @@ def _of_physical_id(response: Any) -> Any:
     return ActionResult({"StackResources": listed[:100]})
 
 
+_cache_prefixes: list[str] = []
+
+
+def _pull_through_cache_rules(_response: Any) -> str:
+    """The pull through cache rules, which moto's ECR does not know."""
+    rules = [{"ecrRepositoryPrefix": prefix} for prefix in _cache_prefixes]
+    return json.dumps({"pullThroughCacheRules": rules})
+
+
 def _tagged_definitions(response: Any) -> Any:
     """The task definitions with a tag, which moto's GetResources does not know."""
     (wanted,) = response._get_param("TagFilters")  # noqa: SLF001  moto's own
@@ -159,6 +169,10 @@ class FakeAws(Struct, frozen=True, kw_only=True):
     def own(self, *resources: OwnedResource) -> None:
         """Let a stack of CloudFormation own resources."""
         _owned_resources.extend(resources)
+
+    def pull_through(self, prefix: str) -> None:
+        """Let ECR bring the images of a prefix from another registry."""
+        _cache_prefixes.append(prefix)
 
     def client(self, service: str) -> Any:
         return _client(service, self.url, self.region)
@@ -240,14 +254,18 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         # All servers of a process have one state: what the last one was told is still there.
         moto_api_backend.reset()
         _owned_resources.clear()
+        _cache_prefixes.clear()
         by_physical_id = patch.object(
             CloudFormationResponse, "describe_stack_resources", _of_physical_id
         )
         by_tag = patch.object(
             ResourceGroupsTaggingAPIResponse, "get_resources", _tagged_definitions
         )
+        by_prefix = patch.object(
+            ECRResponse, "describe_pull_through_cache_rules", _pull_through_cache_rules, create=True
+        )
         by_start = patch.object(Schedule, "update", _update_as_aws)
-        with patched_moto(), by_physical_id, by_tag, by_start:
+        with patched_moto(), by_physical_id, by_tag, by_prefix, by_start:
             yield FakeAws(url=url)
     finally:
         answer_over_sockets(url)

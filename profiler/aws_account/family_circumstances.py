@@ -2,7 +2,7 @@
 override, what starts it, and who owns it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,10 +14,11 @@ from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.tagged_revisions import TaggedRevisions
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
+from profiler.core.ecs_terms import revision_number
 from profiler.core.json_fields import mapping, text
-from profiler.record.record_model import Record
-from profiler.schedules.due_times import shortest_gap_ms
-from profiler.sizing.family_window import FamilyWindow
+from profiler.core.optional_math import known_values
+from profiler.schedules.due_times import shortest_gaps_ms
+from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
 from profiler.task_definitions.containers import read_containers, roles_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
@@ -74,45 +75,85 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
         return units
 
 
-def override_of_runs(
+# Step Functions and other programs may start a family with other sizes, and say it nowhere.
+_UNKNOWN_STARTER = "what starts its runs"
+
+
+def overrides_of_runs(
     document: TaskDefinitionDocument, window: FamilyWindow, seen: SeenMemory
-) -> TargetOverride | None:
-    """What starts the runs of the newest revision, if it gives containers other limits than the
-    definition: Step Functions and other programs may do so, and say it nowhere.
+) -> tuple[TargetOverride, ...]:
+    """What the runs of the window show of overrides by starters that nobody knows: limits of
+    containers, and a part of the task's size.
+    """
+    limits_mb = _overridden_limits_mb(document, window)
+    overrides = list(_overridden_sizes(document, window))
+    if limits_mb:
+        containers = {name: {"memory": round(limit_mb)} for name, limit_mb in limits_mb.items()}
+        least_mb = SizeOverrides(containers=containers).least_memory_mb(document.definition, seen)
+        overrides.append(TargetOverride(target=_UNKNOWN_STARTER, least_memory_mb=least_mb))
+    return tuple(overrides)
+
+
+def _overridden_limits_mb(
+    document: TaskDefinitionDocument, window: FamilyWindow
+) -> Mapping[str, float]:
+    """The largest limits by the containers' names that the definition did not give them.
+
+    What an older revision defined is not read: one limit of all its runs is its own, and of several
+    each may be an override.
+    """
+    newest = _newest_revision(document, window)
+    overridden: dict[str, float] = {}
+    limits_mb = _limits_by_revision(window)
+    for container in read_containers(document.definition):
+        for revision, by_container in limits_mb.items():
+            of_revision = by_container.get(container.name, set())
+            if revision != newest and len(of_revision) <= 1:
+                continue
+            for limit_mb in known_values(of_revision - {container.memory_mb}):
+                overridden[container.name] = max(overridden.get(container.name, 0), limit_mb)
+    return overridden
+
+
+def _limits_by_revision(window: FamilyWindow) -> Mapping[str, Mapping[str, set[float | None]]]:
+    """The limits of each container, by the revision and the container's name."""
+    limits_mb: dict[str, dict[str, set[float | None]]] = {}
+    for _, runs in window.everywhere():
+        for revision, of_revision in runs.revisions.items():
+            by_container = limits_mb.setdefault(revision, {})
+            for name, counts in of_revision.limits_mb.items():
+                by_container.setdefault(name, set()).update(counts)
+    return limits_mb
+
+
+def _overridden_sizes(
+    document: TaskDefinitionDocument, window: FamilyWindow
+) -> Iterator[TargetOverride]:
+    """Sizes of runs that differ from the definition's in one part: a starter may override that
+    alone, and ECS takes the other one from the definition.
     """
     size = definition_size(document.definition)
-    revision = (document.arn or "").rpartition(":")[2]
-    defined_mb = {
-        container.name: container.memory_mb for container in read_containers(document.definition)
-    }
-    limits_mb: dict[str, float] = {}
+    newest = _newest_revision(document, window)
     at_size = window.sizes.get(size)
-    for run in () if at_size is None else at_size.newest.items():
-        if run.record.revision != revision:
+    revisions = {newest}
+    if at_size is not None:
+        revisions |= at_size.revisions.keys() - {OLDER_REVISIONS}
+    for other, runs in window.sizes.items():
+        if None in (other.vcpu, other.memory_mb) or revisions.isdisjoint(runs.revisions):
             continue
-        for name, limit_mb in _own_limits_mb(run.record, size.memory_mb or 0):
-            if name in defined_mb and defined_mb[name] != limit_mb:
-                limits_mb[name] = max(limits_mb.get(name, 0), limit_mb)
-    if not limits_mb:
-        return None
-    overrides = SizeOverrides(
-        containers={name: {"memory": round(limit_mb)} for name, limit_mb in limits_mb.items()}
-    )
-    least_mb = overrides.least_memory_mb(document.definition, seen)
-    return TargetOverride(target="what starts its runs", least_memory_mb=least_mb)
+        if other.vcpu == size.vcpu and other.memory_mb != size.memory_mb:
+            yield TargetOverride(target=_UNKNOWN_STARTER, memory_mb=other.memory_mb)
+        if other.memory_mb == size.memory_mb and other.vcpu != size.vcpu:
+            yield TargetOverride(target=_UNKNOWN_STARTER, vcpu=other.vcpu)
 
 
-def _own_limits_mb(record: Record, task_mb: float) -> Iterator[tuple[str, float]]:
-    """The limits of a run's containers below the task's memory, which bounds the others: whole
-    MiB, unlike a machine's memory.
-    """
-    limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
-    for container in record.containers:
-        if container.metrics is not None:
-            limits_mb.append((container.name, container.metrics.memory_size_mb))
-    for name, limit_mb in limits_mb:
-        if limit_mb is not None and limit_mb < task_mb and float(limit_mb).is_integer():
-            yield name, limit_mb
+def _newest_revision(document: TaskDefinitionDocument, window: FamilyWindow) -> str:
+    """The definition's; for a file, the newest that has run at its size."""
+    if document.arn is not None:
+        return document.arn.rpartition(":")[2]
+    at_size = window.sizes.get(definition_size(document.definition))
+    revisions = () if at_size is None else at_size.revisions
+    return max(revisions, key=lambda revision: revision_number(revision) or 0, default="")
 
 
 class FamilyAccount(Struct, frozen=True, kw_only=True):
@@ -140,7 +181,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         ]
         return replace(
             circumstances_of(document),
-            shortest_interval_ms=shortest_gap_ms(enabled, self.now_ns),
+            intervals_ms=shortest_gaps_ms(enabled, self.now_ns),
             overrides=tuple(target.as_known(document, seen) for target in overrides),
         )
 

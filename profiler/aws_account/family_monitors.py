@@ -51,16 +51,21 @@ def plan_monitors(
     clusters: tuple[str, ...] = (),
     *,
     scheduled: bool,
+    now_ns: int,
     on_problem: Callable[[str], object],
+    services: bool = False,
+    read_revision: Callable[[str], bytes] | None = None,
 ) -> Rollout:
     """The rollout to the families of clusters (names or ARNs; none: all clusters), which is only
-    planned.
+    planned. ``services``: also to the families that services run.
     """
     return Rollout(
         open_client=open_client,
-        request=RolloutRequest(clusters=clusters, scheduled=scheduled),
+        request=RolloutRequest(clusters=clusters, scheduled=scheduled, services=services),
         plan_change=partial(plan_addition, options=AddMonitorOptions()),
         adds=True,
+        now_ns=now_ns,
+        read_revision=read_revision,
         names_starters=not scheduled,  # a schedule starts them
         on_step=on_problem,
         on_problem=on_problem,

@@ -1,20 +1,25 @@
 """Which tasks an instance monitor reports: those on EC2 in a cluster with a DAEMON service that
-runs the monitor.
+runs the monitor. And which log streams are a monitor's, in ECS's own word.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from profiler.aws_account.aws_errors import noted_errors
 from profiler.aws_account.registered_definitions import read_services
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import EC2, cluster_name
+from profiler.core.bounded_batches import batches
+from profiler.core.ecs_terms import EC2, arn_part, cluster_name, task_id
 from profiler.record.family_identity import matches_any
+from profiler.record.line_trust import InstanceMonitorGroup, is_container_id, task_of_stream
 from profiler.record.stopped_task import StoppedTask
 from profiler.settings import SettingsReader
 from profiler.task_definitions.containers import DefinedContainer, monitor_of
 
 _PERMISSIONS = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
+_TASK_PERMISSIONS = "ecs:ListTasks and ecs:DescribeTasks"
+_MAX_DESCRIBED = 100  # tasks of one call
 
 
 def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | None:
@@ -89,3 +94,75 @@ class InstanceMonitors:
             if monitor is not None:
                 families.append(SettingsReader(monitor.variables).value("families"))
         return tuple(families)
+
+
+class EcsMonitorTasks:
+    """Asks ECS about the tasks of instance monitors, and about those that they report.
+
+    ECS knows a task until an hour after its end. What it said is kept; what it does not know, or
+    what cannot be read, is asked again.
+    """
+
+    def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
+        self._ecs = ecs
+        self._on_problem = on_problem
+        self._streams: dict[tuple[InstanceMonitorGroup, str], bool] = {}
+        self._on_ec2: dict[tuple[str, str], bool] = {}
+
+    def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
+        """Whether a stream is that of a task of the monitor's family; None: ECS does not say."""
+        if monitor.family is None:
+            return None
+        key = monitor, log_stream
+        if key not in self._streams:
+            what = f"It is unknown whose log stream {log_stream} is"
+            with noted_errors(self._on_problem, what, _TASK_PERMISSIONS):
+                is_monitors = self._read_stream(monitor, monitor.family, log_stream)
+                if is_monitors is not None:
+                    self._streams[key] = is_monitors
+        return self._streams.get(key)
+
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
+        """Whether ECS says that a task of the monitor's cluster is on EC2."""
+        key = monitor.cluster, task_id
+        if key not in self._on_ec2:
+            what = f"It is unknown whether task {task_id} is on EC2"
+            with noted_errors(self._on_problem, what, _TASK_PERMISSIONS):
+                for task in self._described(monitor.cluster, [task_id]):
+                    self._on_ec2[key] = task.get("launchType") == EC2
+        return self._on_ec2.get(key, False)
+
+    def _read_stream(
+        self, monitor: InstanceMonitorGroup, family: str, log_stream: str
+    ) -> bool | None:
+        """Raises boto3's errors."""
+        named = task_of_stream(log_stream)
+        if named is not None:
+            for task in self._described(monitor.cluster, [named.task_id]):
+                return _family_of(task) == family
+            return None
+        if is_container_id(log_stream):
+            tasks = list(self._listed(monitor.cluster, family))
+            for task in self._described(monitor.cluster, tasks):
+                if any(each.get("runtimeId") == log_stream for each in task.get("containers", ())):
+                    return True
+        return None
+
+    def _listed(self, cluster: str, family: str) -> Iterator[str]:
+        """The ids of the family's tasks that run, or ended within the last hour."""
+        for status in ("RUNNING", "STOPPED"):
+            pages = self._ecs.get_paginator("list_tasks").paginate(
+                cluster=cluster, family=family, desiredStatus=status
+            )
+            for page in pages:
+                yield from map(task_id, page["taskArns"])
+
+    def _described(self, cluster: str, tasks: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for part in batches(tasks, _MAX_DESCRIBED):
+            yield from self._ecs.describe_tasks(cluster=cluster, tasks=part)["tasks"]
+
+
+def _family_of(task: Mapping[str, Any]) -> str:
+    """The family in the ARN of a task's definition: ``task-definition/FAMILY:REVISION``."""
+    resource = arn_part(task["taskDefinitionArn"], 5) or ""
+    return resource.removeprefix("task-definition/").partition(":")[0]

@@ -16,7 +16,7 @@ import msgspec
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import decoded, mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_SECOND, parse_ns
@@ -217,7 +217,4 @@ def _sentence(what: str, why: str) -> str:
 
 
 def _decode(content: object) -> _Event:
-    try:
-        return mapping(msgspec.json.decode(content)) if isinstance(content, str) else {}
-    except (msgspec.DecodeError, UnicodeError):
-        return {}
+    return mapping(decoded(msgspec.json.decode, content)) if isinstance(content, str) else {}

@@ -10,15 +10,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.gone_revisions import why_gone
+from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, may_start
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
-from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.size_changes import without_size_tags
 
 MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
@@ -32,12 +33,13 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     image: str | None = None  # of the monitor
     owners: CloudFormationOwners | None = None  # asked before a target is moved
     describe: Callable[[str], bytes]
+    now_ns: int  # a target that starts no task later is never dead
     # Many schedules may start one revision, which never changes.
-    revisions: dict[str, Mapping[str, object]] = {}
+    revisions: dict[str, TaskDefinitionDocument] = {}
 
-    def remember(self, revision: str, definition: Mapping[str, object]) -> None:
+    def remember(self, revision: str, document: TaskDefinitionDocument) -> None:
         """Keep a revision that was read, so that it is not read again."""
-        self.revisions[revision] = definition
+        self.revisions[revision] = document
 
     def with_pinned(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
@@ -50,12 +52,14 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         pinned = []
         unmonitored = []
         movable = []
+        dead = []
         for target in targets:
             if not target.is_pin_of(planned.revision_arn):
                 continue
+            death = self._death(target)
             try:
                 pin_difference = self._difference(planned, target)
-                if pin_difference == "none":
+                if pin_difference == "none" and death is None:
                     continue
                 obstacle = self._obstacle(planned, target, pin_difference)
                 starts_monitor = self._starts_monitor(target)
@@ -66,9 +70,11 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             if obstacle is None:
                 movable.append(target)
                 obstacle = self._ownership(target)
-            notes.append(
-                f"The {target.title} is pinned to {target.pinned_revision}{obstacle or '.'}"
-            )
+            pin = f"The {target.title} is pinned to {target.pinned_revision}"
+            if death is not None:
+                dead.append(_dead(target, death, is_movable=obstacle is None))
+                continue
+            notes.append(f"{pin}{obstacle or '.'}")
             if not starts_monitor:
                 unmonitored.append(target)
         return replace(
@@ -77,7 +83,20 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             pinned=tuple(pinned),
             movable=tuple(movable),
             unmonitored=tuple(unmonitored),
+            dead=tuple(dead),
         )
+
+    def with_dead(
+        self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
+    ) -> PlannedFamily:
+        """The plan of a family that is left alone, with those of its targets that start nothing."""
+        dead = []
+        for target in targets:
+            if target.is_pin_of(planned.revision_arn):
+                death = self._death(target)
+                if death is not None:
+                    dead.append(_dead(target, death, is_movable=False))
+        return replace(planned, dead=tuple(dead))
 
     def _ownership(self, target: ScheduledTarget) -> str | None:
         """Why --update-schedules will leave a target to its stack, after its revision's name."""
@@ -91,6 +110,14 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if self.part == "size":
             return True
         return monitor_of(self._pinned_definition(target), self.image) is not None
+
+    def _death(self, target: ScheduledTarget) -> str | None:
+        """Why a target that may still be due starts nothing; None: it starts tasks, or this could
+        not be read.
+        """
+        if self.part == "size" or not may_start(target, self.now_ns):
+            return None
+        return why_gone(self._pinned_document, target.pinned_revision or "")
 
     def _obstacle(
         self, planned: PlannedFamily, target: ScheduledTarget, pin_difference: Difference
@@ -132,14 +159,20 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         """
         if target.pinned_revision == planned.revision:
             return self.part if planned.is_new_revision else "none"
-        return difference(
+        pin_difference = difference(
             self._pinned_definition(target), planned.changed.definition, self.image, part=self.part
         )
+        if pin_difference == "none" and self._death(target) is not None:
+            return self.part  # an equal revision that starts its task
+        return pin_difference
 
     def _pinned_definition(self, target: ScheduledTarget) -> Mapping[str, object]:
-        revision = target.pinned_revision or ""
+        return self._pinned_document(target.pinned_revision or "").definition
+
+    def _pinned_document(self, revision: str) -> TaskDefinitionDocument:
+        """Raises TaskProfilerError."""
         if revision not in self.revisions:
-            self.revisions[revision] = read_document(self.describe(revision), revision).definition
+            self.revisions[revision] = read_document(self.describe(revision), revision)
         return self.revisions[revision]
 
     def move(
@@ -162,3 +195,11 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
         without = schedules.move(current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
+
+
+def _dead(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:
+    sentence = (
+        f"The {target.title} is pinned to {target.pinned_revision}, which {death}, so it starts "
+        "nothing."
+    )
+    return DeadTarget(target=target, sentence=sentence, is_movable=is_movable)

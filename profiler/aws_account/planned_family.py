@@ -29,6 +29,24 @@ Action = Literal[
 ]
 
 
+class DeadTarget(Struct, frozen=True, kw_only=True):
+    """A schedule or a rule that starts nothing, as ``sentence`` says; ``is_movable`` by
+    --update-schedules.
+    """
+
+    target: ScheduledTarget
+    sentence: str
+    is_movable: bool
+
+    @property
+    def problem(self) -> str:
+        """The sentence with what to do, for the plan."""
+        remedy = "Set an active revision there."
+        if self.is_movable:
+            remedy = "--register --update-schedules moves it."
+        return f"{self.sentence} {remedy}"
+
+
 class PlannedFamily(Struct, frozen=True, kw_only=True):
     """One family of the plan, from ``document`` (None if it cannot be read) to ``changed``."""
 
@@ -42,6 +60,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     pinned: tuple[ScheduledTarget, ...] = ()  # they start another revision than the plan's last
     movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
+    dead: tuple[DeadTarget, ...] = ()
     resize: Resize | None = None
     obstacle: str | None = None  # why tasks of the new revision would not start
 

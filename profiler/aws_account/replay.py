@@ -24,6 +24,7 @@ from profiler.core.bounded_batches import divide
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
+from profiler.core.json_levels import within_levels
 from profiler.core.queue_messages import hidden_messages
 
 # Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a
@@ -213,7 +214,7 @@ def redrive(
                     continue
                 try:
                     event = _event_in(message["Body"])
-                except (ValueError, TypeError, RecursionError):
+                except (ValueError, TypeError):
                     refused[number] = f"The message {number} is not an event of Lambda."
                     continue
                 if event is None:
@@ -244,7 +245,7 @@ def _event_in(body: str) -> object:
 
     Raises ValueError or TypeError.
     """
-    document: Any = json.loads(body)
+    document: Any = json.loads(within_levels(body))
     if not isinstance(document, Mapping):
         raise TypeError(body)
     if "KinesisBatchInfo" in document:

@@ -3,7 +3,6 @@ subscription of it.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from itertools import chain
@@ -19,6 +18,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     passes_reports,
     subscription_filters,
 )
+from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry, is_pulled_through
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.setup.repository_policy import may_allow_pull
 from profiler.core.aws_clients import AwsClient
@@ -41,7 +41,6 @@ _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
     "iam:GetPolicyVersion"
 )
-_ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
 
 
 def task_role(definition: Mapping[str, object]) -> str | None:
@@ -119,16 +118,19 @@ class ReportPaths:
         )
         self._policies_of = cache(self._read_policies)
         self._managed_policy = cache(self._read_managed_policy)
+        self._is_missing = cache(self._read_is_missing)
         self.log_group = cache(self._read_log_group)
         self.problems: set[str] = set()
 
     def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
         """Whether the policies of a role, without boundaries, allow the report; None: no stream
-        is written to.
+        is written to. A role that was deleted is none, whatever is written.
         """
-        if not streams or role is None:
+        if role is None:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
+            if not streams:
+                return "no role" if self._policies_of(role) is None else None
             wanted = {"logs:PutLogEvents": streams}
             if _verdict(self._own_policy(role), wanted) == "allowed":
                 return "allowed"
@@ -139,32 +141,62 @@ class ReportPaths:
         """Whether the policies of an execution role allow the pull of an image; None: it is not
         in Amazon ECR. Unknown, if a policy of the repository may allow it instead.
         """
-        image_parts = _ECR_IMAGE.match(image)
-        if image_parts is None:
-            return None
-        account, region, repository = image_parts.groups()
-        arn = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{region}:{account}:repository/{repository}"
+        stored = ecr_image(image)
+        role = role_arn.rpartition("/")[2]
         with noted_errors(
             self.problems.add, "The execution roles could not be read", _READ_POLICIES
         ):
+            if stored is None:
+                return "no role" if self._policies_of(role) is None else None
+            registry = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{stored.region}:{stored.account}"
+            arn = f"{registry}:repository/{stored.repository}"
             token: _Wanted = {"ecr:GetAuthorizationToken": ("*",)}
             layers = dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
-            role = role_arn.rpartition("/")[2]
             permission = self._permission(role, {**token, **layers})
             if permission != "denied" or self._permission(role, token) != "allowed":
                 return permission
-            return "unknown" if self._repository_allows(account, region, repository) else "denied"
+            return "unknown" if self._repository_allows(stored) else "denied"
         return "unknown"
 
-    def _repository_allows(self, account: str, region: str, repository: str) -> bool:
+    def _repository_allows(self, image: EcrImage) -> bool:
         """Whether the policy of a repository may allow the pull; it may if it cannot be read."""
         with noted_errors(
             self.problems.add,
-            f"The policy of the repository {repository} could not be read",
+            f"The policy of the repository {image.repository} could not be read",
             "ecr:GetRepositoryPolicy",
         ):
-            return may_allow_pull(self._open, account, region, repository)
+            return may_allow_pull(self._open, image.account, image.region, image.repository)
         return True
+
+    def _read_is_missing(self, image: EcrImage) -> bool:
+        """Whether an image is certainly not there, as far as the rules that would bring it can be
+        read.
+        """
+        is_stored = None
+        with noted_errors(
+            self.problems.add,
+            f"It is unknown whether the image {image.title} is in ECR",
+            "ecr:DescribeImages",
+        ):
+            is_stored = is_in_registry(self._open, image)
+        if is_stored is not False:
+            return False
+        with noted_errors(
+            self.problems.add,
+            f"It is unknown whether a pull brings the image {image.title} into ECR",
+            "ecr:DescribePullThroughCacheRules",
+        ):
+            return not is_pulled_through(self._open, image)
+        return True
+
+    def missing_image(self, name: str, account: str | None) -> EcrImage | None:
+        """The image with this name if the account's registry lacks it; None if it is there, in
+        another registry, or unknown.
+        """
+        image = ecr_image(name)
+        if image is None or image.account != account or not self._is_missing(image):
+            return None
+        return image
 
     def _permission(self, role: str, wanted: _Wanted) -> Permission:
         """Whether the policies of a role allow all actions. Raises boto3's errors."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.aws_account.family_circumstances import (
     FamilyAccount,
     circumstances_of,
-    override_of_runs,
+    overrides_of_runs,
 )
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.size_before import EarlierRevisions
@@ -117,13 +117,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         circumstances = circumstances_of(document)
         if self.account is not None:
             circumstances = self.account.circumstances(case.family, document, case.seen)
-            of_runs = override_of_runs(document, case.window, case.seen)
-            if of_runs is not None:
-                overrides = (*circumstances.overrides, of_runs)
-                circumstances = replace(circumstances, overrides=overrides)
             if not case.has_run_of_newest:
                 starters = self.account.starters_of_older(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
+        of_runs = overrides_of_runs(document, case.window, case.seen)
+        circumstances = replace(circumstances, overrides=(*circumstances.overrides, *of_runs))
 
         def decide_on(revision: SizedRevision, circumstances: Circumstances) -> Resize:
             return decide(case.window, revision, circumstances, policy, self.price_overrides)

@@ -73,6 +73,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
+    now_ns: int = 0  # when a target must still be due; sizes do not ask
     # Asked before a target is moved, and before a monitor changes; sizes ask for themselves.
     owners: CloudFormationOwners | None = None
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
@@ -98,6 +99,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             image=self.image,
             owners=self.owners,
             describe=self._describe,
+            now_ns=self.now_ns,
         )
 
     @cached_property
@@ -247,8 +249,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         planned = self._left_to_owner(self._changed(family, document), document)
         if planned.action in ("refused", "on instance"):
-            return planned
-        self._pins.remember(planned.revision, document.definition)
+            return self._pins.with_dead(planned, self.targets)
+        self._pins.remember(planned.revision, document)
         planned = self._pins.with_pinned(planned, self.targets)
         if planned.log_group is None or not planned.is_new_revision:
             return planned
@@ -357,6 +359,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
+        moved = []
         for target in self._moves(planned):
             try:
                 outcome, sentence = self._pins.move(self._schedules, planned, target, arn)
@@ -366,7 +369,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             if outcome != "unchanged":
                 self.on_step(sentence)
                 self.counts[outcome] += 1
-        return planned
+            if outcome == "moved":
+                moved.append(target)
+        return replace(
+            planned, dead=tuple(dead for dead in planned.dead if dead.target not in moved)
+        )
 
     def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
         if not self.request.update_schedules:

@@ -19,7 +19,9 @@ from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
+from profiler.core.json_levels import within_levels
 from profiler.core.timestamps import json_moment_ns
+from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
 _PARAMETERS = "EcsParameters"
@@ -315,8 +317,8 @@ def _is_run_task(arn: str) -> bool:
 def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
     """As above, of a universal target. An input that cannot be read starts nothing."""
     try:
-        request = mapping(json.loads(target.get("Input") or "{}"))
-    except (ValueError, RecursionError):
+        request = mapping(json.loads(within_levels(target.get("Input") or "{}")))
+    except ValueError:
         request = {}
     return {
         "cluster_arn": text(request.get("Cluster")) or "default",
@@ -335,6 +337,25 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
 def is_timed(target: ScheduledTarget) -> bool:
     """Whether a schedule starts the target, not an event."""
     return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
+
+
+def why_off(target: ScheduledTarget, now_ns: int) -> str | None:
+    """Why somebody wants no further task of the target, in words: it is disabled, or its end date
+    has passed, which AWS ignores for an ``at``.
+    """
+    settings = target.rule if target.kind == "rule" else target.content
+    if settings.get("State") == "DISABLED":
+        return "is disabled"
+    ends_ns = json_moment_ns(target.content.get("EndDate"))
+    is_once = str(settings.get("ScheduleExpression")).lstrip().startswith("at")
+    return "has ended" if ends_ns is not None and ends_ns < now_ns and not is_once else None
+
+
+def may_start(target: ScheduledTarget, now_ns: int) -> bool:
+    """Whether a schedule or an event may start the target after ``now_ns``."""
+    if is_timed(target):
+        return may_start_again(schedule_of(target), now_ns)
+    return target.rule.get("State") != "DISABLED"
 
 
 def schedule_of(target: ScheduledTarget) -> Schedule:

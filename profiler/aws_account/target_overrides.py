@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
 from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
+from profiler.core.json_levels import within_levels
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -125,8 +126,8 @@ def _of_template(template: str) -> SizeOverrides:
 
 def _of_text(source: str) -> SizeOverrides:
     try:
-        read: Any = json.loads(source)
-    except (ValueError, RecursionError):
+        read: Any = json.loads(within_levels(source))
+    except ValueError:
         return SizeOverrides(unknown="its input cannot be read, so it can override sizes")
     # A text, such as the template of a mail, has no overrides; a variable can be anything.
     if not isinstance(read, dict):

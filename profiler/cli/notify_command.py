@@ -5,6 +5,7 @@ a search cluster.
 import json
 import os
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import BinaryIO
 
@@ -16,9 +17,11 @@ from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
 from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import SENDERS, ChannelKind
 from profiler.core.text import install_hint
 from profiler.forwarder.batch_report import ReportFinder
+from profiler.forwarder.ended_run import EndedTask
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
 from profiler.forwarder.notifications.event_details import bus_event
@@ -27,7 +30,7 @@ from profiler.forwarder.notifications.notification import notify as post_to
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
-from profiler.record.stopped_task import parse_stopped_task
+from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
 
@@ -53,8 +56,8 @@ def notify(
     # The function's code finds the Region and the credentials in the environment, as in AWS.
     os.environ.update(aws_environment(region, profile, os.environ))
     try:
-        document = json.loads(file.read())
-    except (ValueError, RecursionError) as error:
+        document = json.loads(within_levels(file.read()))
+    except ValueError as error:
         raise UsageError(
             f"The event is not valid JSON ({error}): pass it as EventBridge sends it."
         ) from error
@@ -105,24 +108,53 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
             'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor a '
             "notification line: only these cause notifications."
         )
-    posted: list[tuple[Notification, ChannelKind]] = []
-    budget = InvocationTime(_PreviewContext())
-    settings = read_notice_settings(
-        {**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""}
-    )
-    TaskStoppedHandler(
-        lambda: settings,
-        describe=lambda _arn: None,
-        run_log=lambda task, container: ReportFinder(
-            lambda _stream: iter(()), budget, task, container
-        ),
-        index=lambda: None,
-        channels=lambda _settings: [NoticeChannel("preview", lambda *sent: posted.append(sent))],
-        print_line=lambda _line: None,
-    ).handle(task)
-    if not posted:
+    preview = _Preview()
+    TaskStoppedHandler(preview, preview).handle(task)
+    if not preview.posted:
         raise SettingsError("This event causes no notification.")
-    return posted[0]
+    return preview.posted[0]
+
+
+class _Preview:
+    """An account of which nothing is known, and outputs that only keep the notification."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[Notification, ChannelKind]] = []
+        self._budget = InvocationTime(_PreviewContext())
+
+    def describe(self, _definition_arn: str) -> None:
+        return None
+
+    def reports(self, task: StoppedTask, container: str | None) -> ReportFinder:
+        return ReportFinder(lambda _stream: iter(()), self._budget, task, container)
+
+    def is_on_instance(self, _task: StoppedTask) -> bool:
+        return False
+
+    def start_again(self, _ended: EndedTask, _definition: object) -> None:
+        return None
+
+    def settings(self) -> NoticeSettings:
+        everything = {"NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""}
+        return read_notice_settings({**os.environ, **everything})
+
+    def index(self) -> None:
+        return None
+
+    def channels(self, _settings: NoticeSettings) -> list[NoticeChannel]:
+        return [NoticeChannel("preview", lambda *sent: self.posted.append(sent))]
+
+    def once(self, _key: str, work: Callable[[], object]) -> object:
+        return work()
+
+    def print_line(self, line: str) -> None:
+        pass
+
+    def export(self, ended: EndedTask) -> None:
+        pass
+
+    def warn(self, sentence: str) -> None:
+        pass
 
 
 def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:

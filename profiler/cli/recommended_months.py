@@ -11,6 +11,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
+from profiler.record.family import Month, MonthBasis, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import APPROXIMATELY, format_count, format_usd
 from profiler.runs.past_runs.run_source import RunSource
@@ -18,7 +19,7 @@ from profiler.schedules.due_times import due_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence, TasksRead
-from profiler.sizing.runs_a_month import Month, MonthBasis, estimated_month, month_of_tasks
+from profiler.sizing.runs_a_month import estimated_month
 
 _BASES: Mapping[MonthBasis, str] = {
     "schedule": "by the schedules of {}",

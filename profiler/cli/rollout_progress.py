@@ -54,8 +54,8 @@ def with_progress(
 
 
 def exit_code(rollout: Rollout) -> int:
-    """1 if a family failed, or a glob selected none."""
-    return int(bool(rollout.counts["failed"] or rollout.counts["unmatched"]))
+    """1 if a family failed, a glob selected none, or a schedule starts nothing."""
+    return int(any(rollout.counts[problem] for problem in ("failed", "unmatched", "dead")))
 
 
 def done_text(done: Counter[str], actions: Counter[str]) -> str:

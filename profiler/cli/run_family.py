@@ -15,7 +15,7 @@ from profiler.readers.linux.interpreters import is_interpreter
 from profiler.record.record_model import Recommendation, Record, Report
 
 if TYPE_CHECKING:
-    from profiler.record.family_identity import UsualDuration
+    from profiler.record.family import Family, UsualDuration
     from profiler.runs.history.run_database import HistoryStore
     from profiler.sizing.prices import PriceOverrides
 
@@ -75,8 +75,14 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
     """How long the last successes of the family in the local history took; None if that is not
     known.
     """
+    family = known_family_of(options, clock)
+    return None if family is None else family.usual_duration()
+
+
+def known_family_of(options: RunOptions, clock: Clock) -> "Family | None":
+    """The last successes of the family in the local history; None if they are not known."""
     try:
-        from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, usual_duration
+        from profiler.record.family import LAST_SUCCESSES, family_of_reports
         from profiler.runs.history.history_file import history_path
         from profiler.runs.history.run_database import HistoryStore
 
@@ -84,12 +90,7 @@ def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | Non
             return None
         store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")
-        durations_ms = []
-        for success in islice(successes, MAX_RUNS_OF_A_FAMILY):
-            duration_ms = success.record.metrics.duration_ms
-            if duration_ms is not None:
-                durations_ms.append(duration_ms)
-        return usual_duration(durations_ms)
+        return family_of_reports(islice(successes, LAST_SUCCESSES))
     # Whatever is wrong with the history: the end of the run reports it.
     except Exception:  # noqa: BLE001
         return None

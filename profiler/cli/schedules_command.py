@@ -2,7 +2,8 @@
 table and as JSON.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, compress
 
 import click
@@ -10,7 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.options import (
@@ -49,9 +52,10 @@ from profiler.core.timestamps import (
     parse_ns,
     with_local_times,
 )
-from profiler.record.family_identity import FamilyKey, UsualDuration, family_key, matches_any
+from profiler.record.family import UsualDuration
+from profiler.record.family_identity import FamilyKey, family_key, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import (
@@ -61,7 +65,7 @@ from profiler.schedules.due_outcomes import (
     as_refused,
     judge_schedules,
 )
-from profiler.schedules.due_times import next_due, overlap_ahead
+from profiler.schedules.due_times import may_start_again, next_due, overlap_ahead
 from profiler.schedules.schedule_model import (
     SKEW_NS,
     ClusterTasks,
@@ -70,6 +74,7 @@ from profiler.schedules.schedule_model import (
     Schedule,
     StartedTask,
 )
+from profiler.task_definitions.definition_json import read_document
 
 _USUAL_NS = 14 * NS_PER_DAY
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
@@ -104,13 +109,14 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
 @flag("--json as_lines", "Print one JSON object per schedule instead of a table.")
 @past_run_options
 @gathered(SourceOptions, "options")
-def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
+def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) -> int:
     """List the schedules that start ECS tasks, and what became of them.
 
     FAMILY can be a shell pattern; the default is all families. These are the schedules of
     EventBridge Scheduler and the rules of EventBridge in one Region. The usual duration comes from
     the last successes in --from. Only https://HOST there also shows what became of due times of
-    more than an hour ago.
+    more than an hour ago. The exit code is 1 if a schedule starts nothing, because its revision was
+    deregistered or deleted.
     """
     clock = SystemClock()
     past = None
@@ -123,20 +129,44 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     schedules = read_schedules(open_client, cluster, options.families)
     now_ns = clock.wall_ns()
     judged = judge_account(schedules, open_client, events, clock, now_ns)
-    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
+    families_known = KnownFamilies(lambda: past, now_ns - _USUAL_NS)
     try:
-        usual.read(schedule.family_key for schedule in schedules)
+        families_known.read(schedule.family_key for schedule in schedules)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
+    definitions = TaskDefinitions(open_client("ecs"))
+
+    @cache
+    def death(revision: str) -> str | None:
+        return why_gone(lambda name: read_document(definitions.describe(name), name), revision)
+
+    starts_nothing = False
     rows = []
     for schedule in judged:
-        duration = usual.of(schedule.schedule.family_key)
-        rows.append(schedule_row(schedule, duration, now_ns))
+        duration = families_known.of(schedule.schedule.family_key).usual_duration()
+        title, row = schedule_row(schedule, duration, now_ns)
+        why = why_nothing(schedule.schedule, death, now_ns)
+        if why is not None:
+            starts_nothing = True
+            row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
+        rows.append((title, row))
     rows.sort(key=order_of)
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:
         write_lines(table_lines(rows, table_width()))
+    return int(starts_nothing)
+
+
+def why_nothing(schedule: Schedule, death: Callable[[str], str | None], now_ns: int) -> str | None:
+    """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks, or
+    this could not be read. ``death``: why ECS starts no task of a revision, in words.
+    """
+    pin = revision_of(schedule.definition_arn)
+    if pin is None or not may_start_again(schedule, now_ns):
+        return None
+    why = death(pin)
+    return None if why is None else f"It is pinned to {pin}, which {why}, so it starts nothing."
 
 
 def read_schedules(

@@ -21,7 +21,6 @@ from profiler.aws_account.planned_family import (
 )
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
-from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.options import (
     CallStacksCommand,
     CommandGroup,
@@ -48,6 +47,7 @@ from profiler.cli.rollout_progress import (
 )
 from profiler.cli.styled_text import Line, folding, sentences_about, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
+from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
@@ -190,7 +190,11 @@ def add_monitor(
             in_place=in_place,
         )
     # The monitor's parts, for a plan alone.
-    from profiler.aws_account.doctor.definition_checks import pull_obstacle, role_problems
+    from profiler.aws_account.doctor.definition_checks import (
+        add_command,
+        pull_obstacle,
+        start_problems,
+    )
 
     open_client = open_clients(region, profile)
     paths = ReportPaths(open_client)
@@ -203,11 +207,12 @@ def add_monitor(
         # Else a note has the reason, or a policy allows it.
         is_asked = role is not None and not request.attach_policy
         permission = paths.permission(role, planned.streams) if is_asked else None
-        unmet = role_problems(planned.changed.definition, permission, paths, "this command with")
+        command = add_command(family, image=options.image)
+        unmet = start_problems(planned, permission, paths, command)
         return replace(
             planned,
             problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in unmet),
-            obstacle=pull_obstacle(planned.changed.definition, paths),
+            obstacle=pull_obstacle(planned, paths),
         )
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
@@ -401,6 +406,7 @@ def _roll_out(
         adds=adds,
         image=image,
         names_starters=adds,
+        now_ns=SystemClock().wall_ns(),
         owners=CloudFormationOwners(open_client),
         on_step=partial(click.echo, err=True) if as_json else say,
         on_problem=warn,
@@ -412,9 +418,6 @@ def _roll_out(
     if paths is not None:
         for sentence in sorted(paths.problems):
             warn(sentence)
-    if image is None and any(family.action == "add monitor" for family in planned):
-        remedy = "run task-profiler setup image, or name another image with --image"
-        check_default_image(open_client, remedy, warn, must_exist=request.register)
     attaches = request.attach_policy and (request.register or request.yes)
     _attach_policies(rollout, planned, attaches=attaches)
     if request.register:
@@ -422,6 +425,7 @@ def _roll_out(
     if pinned := rollout.pinned_sentence(planned):
         warn(pinned)
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
+    rollout.counts["dead"] = sum(len(family.dead) for family in planned)
     if request.register or attaches:
         done = done_text(rollout.counts, Counter(family.action for family in planned))
         warn(f"{format_count(len(planned), 'family')}: {done}.")
@@ -478,6 +482,11 @@ def _print_plan(
         write_lines(_plan_table(planned, table_width(), adds=adds))
 
 
+def _problems(family_plan: PlannedFamily) -> tuple[str, ...]:
+    """What is wrong with a family whatever the plan does."""
+    return (*family_plan.problems, *(dead.problem for dead in family_plan.dead))
+
+
 def _plan_object(family_plan: PlannedFamily) -> Mapping[str, object]:
     """The object of ``--json``."""
     return {
@@ -485,7 +494,7 @@ def _plan_object(family_plan: PlannedFamily) -> Mapping[str, object]:
         "batch": family_plan.changed.batch,
         "startedBy": family_plan.started_by,
         "action": family_plan.action,
-        "notes": (*family_plan.notes, *family_plan.problems),
+        "notes": (*family_plan.notes, *_problems(family_plan)),
     }
 
 
@@ -509,7 +518,7 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
         if adds:
             row.insert(_STARTED_BY_PLACE, ", ".join(family_plan.started_by) or UNKNOWN)
         rows.append(row)
-        for sentence in family_plan.problems:
+        for sentence in _problems(family_plan):
             problems.append((family_plan.family, sentence, "red"))
     return [
         *table(folding(*titles), rows, width=width),

@@ -66,7 +66,7 @@ from profiler.record.record_model import Distribution, Report
 from profiler.record.run_outcome import PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_count, format_duration, format_memory
-from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
@@ -276,7 +276,7 @@ def open_watched_tasks(
     watched = WatchedTasks(
         collected=collected,
         logs=FollowedLogs(open_pages(options), clock, trust),
-        usual=UsualDurations(past_runs, since_ns),
+        families=KnownFamilies(past_runs, since_ns),
         log_groups=log_groups(options, groups),
         cluster=tasks,
         clock=clock,
@@ -417,7 +417,7 @@ def _bar(watched: WatchedRun, width: int) -> Span | str:
     if usual is None or elapsed_ms is None or not usual.p95_ms:
         return UNKNOWN
     filled = min(int(width * elapsed_ms / usual.p95_ms), width)
-    if elapsed_ms > usual.p95_ms:
+    if usual.is_exceeded_by(elapsed_ms):
         colour = "red"
     elif elapsed_ms > usual.median_ms:
         colour = "yellow"

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from profiler.core.json_levels import within_levels
+
 _T = TypeVar("_T")
 _Line = TypeVar("_Line", str, bytes)
 Json = object
@@ -18,8 +20,8 @@ def decoded(decode: Callable[[_Line], _T], line: _Line) -> _T | None:
     The error is dropped, because it may quote a value.
     """
     try:
-        return decode(line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return decode(within_levels(line))
+    except (msgspec.DecodeError, UnicodeError):
         return None
 
 

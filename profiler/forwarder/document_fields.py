@@ -33,9 +33,7 @@ def run_fields(
 
     ``moment``: its time if neither its end nor the time of a report is known.
     """
-    written = run.written
-    finished = parse_datetime(run.record.finished_at)
-    ended = finished or written or moment
+    ended = run.finished_at or run.written_at or moment
     if ended is None:
         raise ValueError("A run's document has a time.")
     fields = record_fields(run.record, _REPORT, ended)
@@ -92,6 +90,8 @@ def event_fields(event: RunEvent) -> Fields:
         value = getattr(event, name)
         if isinstance(value, tuple):
             value = list(value) or None
+        elif isinstance(value, datetime):
+            value = format_datetime(value)
         if value is not None:
             set_field(fields, path, value)
     set_field(fields, "cloud.provider", "aws")

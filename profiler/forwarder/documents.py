@@ -33,9 +33,10 @@ from profiler.forwarder.document_fields import (
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, read_line, replace_lone_surrogates
-from profiler.forwarder.merged_run import merge, within_task
+from profiler.forwarder.merged_run import merge, run_of_report, within_task
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
+    INSTANCE_MONITOR,
     RunEvent,
     StreamClaim,
     read_claim,
@@ -224,7 +225,8 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
     account's report counts until the task's event, with the report in the task's log stream; but
     one from a stream that does not name the task blocks none that does.
     A report from a stream that does not name the task replaces no report from one that does,
-    unless the task's event vouches for it. It does not count at all if the event refutes it.
+    unless the task's event vouches for it; an instance monitor's never does. It does not count at
+    all if the event refutes it.
     """
     claim = document.claim
     event = read_run_event(stored.fields)
@@ -234,11 +236,12 @@ def _is_accepted(document: Document, stored: Stored) -> bool:
         return claim is None and stored.claim is not None
     if claim is None:
         return True
-    if event is not None and event.vouches_for(claim):
-        return True
     if event is not None and event.refutes(claim):
         return False
-    return not stored.has_report or stored.claim is not None
+    is_first = not stored.has_report or stored.claim is not None
+    if claim.voucher == INSTANCE_MONITOR:
+        return is_first
+    return is_first or (event is not None and event.vouches_for(claim))
 
 
 def _differ_in_account(document: Document, stored: Stored) -> bool:
@@ -311,7 +314,7 @@ def report_document(
     return Document(
         index=index,
         id=document_id,
-        fields=run_fields(merge(report, None), line, settings.kibana_url),
+        fields=run_fields(run_of_report(report), line, settings.kibana_url),
         report=ReportPart(report=report, text=line),
         kibana_url=settings.kibana_url,
         searched=indices_of_runs(settings, written),
@@ -368,17 +371,19 @@ def _corrections(document: Document, stored: Stored) -> Fields:
     if not is_vouched_for and event.vouches_for(None):
         fields = merge_fields(fields, {"task": {"confirmed": False}})
     times = mapping(stored.fields.get("event"))
-    written = text(stored.fields.get("@timestamp"))
-    start = within_task(text(times.get("start")), event)
-    end = within_task(text(times.get("end")), event)
-    moment = within_task(written, event)
-    if (start, end, moment) == (times.get("start"), times.get("end"), written):
+    before = {
+        "event.start": parse_datetime(text(times.get("start"))),
+        "event.end": parse_datetime(text(times.get("end"))),
+        "@timestamp": parse_datetime(text(stored.fields.get("@timestamp"))),
+    }
+    within = {path: within_task(moment, event) for path, moment in before.items()}
+    if within == before:
         return fields
-    for path, value in (("event.start", start), ("event.end", end), ("@timestamp", moment)):
-        if value is not None:
-            set_field(fields, path, value)
-    ended = parse_datetime(end) or parse_datetime(moment)
-    began = parse_datetime(start) or ended
+    for path, moment in within.items():
+        if moment is not None:
+            set_field(fields, path, format_datetime(moment))
+    ended = within["event.end"] or within["@timestamp"]
+    began = within["event.start"] or ended
     link = kibana_task(document.kibana_url, document.event.task_id, began, ended)
     if link is not None:
         set_field(fields, "links.run", link)

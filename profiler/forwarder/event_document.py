@@ -26,11 +26,11 @@ from profiler.forwarder.documents import (
     run_id,
     unconfirmed,
 )
+from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
-from profiler.forwarder.merged_run import MergedRun, merge
-from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.merged_run import MergedRun, run_of_event
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.record_model import Report
@@ -40,9 +40,13 @@ from profiler.record.stopped_task import EventContainer, StoppedTask
 _MAX_REQUEST_SECONDS = 5.0
 
 
-def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, ...]:
+def event_documents(
+    ended: EndedTask, settings: ForwarderSettings, retry: MemoryRetry | None = None
+) -> tuple[Document, ...]:
     """The documents to write, a final report of the logs first; none without a batch or any time
     of the task. Each other container that the monitor reports on has a document of its own.
+
+    ``retry``: the task that was started again, or that this one is the retry of.
     """
     task = ended.task
     batch = ended.batch
@@ -50,6 +54,8 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
     event = ended.run.event
     if batch is None or event is None:
         return ()
+    if retry is not None:
+        event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
     numbers = None
     if line is not None and line.is_final:
         numbers = _numbers(line, task, settings)
@@ -65,7 +71,7 @@ def event_documents(ended: EndedTask, settings: ForwarderSettings) -> tuple[Docu
         return ()
     checkpoint = None if line is None or line.is_final else line
     everything = run_fields(
-        ended.run if checkpoint is not None else merge(None, event),
+        run_of_event(event) if checkpoint is None else replace(ended.run, event=event),
         None if checkpoint is None else checkpoint.text,
         settings.kibana_url,
         moment=moment,
@@ -106,8 +112,8 @@ def _documents_of_others(
             Document(
                 index=place[0],
                 id=place[1],
-                fields=_own_fields(merge(None, event), event),
-                upsert=run_fields(merge(None, event), None, settings.kibana_url, moment=moment),
+                fields=_own_fields(run_of_event(event), event),
+                upsert=run_fields(run_of_event(event), None, settings.kibana_url, moment=moment),
                 event=EventPart(event=event, task_id=task.id),
                 kibana_url=settings.kibana_url,
                 searched=indices_of_runs(settings, moment),

@@ -1,36 +1,37 @@
-"""What the search cluster knows of a family's runs: durations, memory, a killed run, and a
-comparison.
+"""What the search cluster knows of a family's past: its aggregations as a :class:`Family`, and the
+comparison of an ended run with it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import arn_account, arn_region
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name
 from profiler.core.json_fields import Json, field_at, mappings, number, text
-from profiler.core.timestamps import DAYS_PER_MONTH
+from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
+from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow, bound_of
-from profiler.record.family_identity import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
+from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun, MemoryNeed, UsualDuration
 from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
 from profiler.record.units import MIB, as_number, format_value
-from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
+from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_of
 
 COMPARISON_SECONDS = 5.0
-# A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
-MAX_RUNS = 40
-# As `recommend`: of fewer tasks, or of less than a day, nothing is extrapolated.
-_MIN_TASKS_OF_RATE = 5
-_MS_PER_DAY = 86_400_000
-_MAX_KEPT_RATES = 10_000
-_MAX_DURATIONS = 20
+# A rare family's successes are of a longer time than the runs that decide on a size.
+_DURATION_DAYS = 90
+_RATE_DAYS = 30
+_NEED_DAYS = 35
+_MAX_KEPT = 10_000
+_MAX_CLUSTERS = 50
+_MAX_CONTAINERS = 20
 
 
 class _Measure(Struct, frozen=True):
@@ -46,19 +47,49 @@ class _Measure(Struct, frozen=True):
         return self.row.path.rpartition(".")[2]
 
 
-# By the field of a document.
+# By the field of a run, which is that of the metrics.
 _MEASURES = {
-    "usage.duration_ms": _Measure(DURATION, 1000, "took {} (usually {})"),
-    "usage.cpu.seconds": _Measure(CPU_TIME, 0.1, "used {} of CPU time (usually {})"),
-    "usage.block.read_bytes": _Measure(READ, MIB, "read {} (usually {})"),
-    "usage.block.write_bytes": _Measure(WRITTEN, MIB, "wrote {} (usually {})"),
+    measure.name: measure
+    for measure in (
+        _Measure(DURATION, 1000, "took {} (usually {})"),
+        _Measure(CPU_TIME, 0.1, "used {} of CPU time (usually {})"),
+        _Measure(READ, MIB, "read {} (usually {})"),
+        _Measure(WRITTEN, MIB, "wrote {} (usually {})"),
+    )
+}
+# The field of a document by that of a run.
+RUN_NUMBERS: Final[Mapping[str, str]] = {
+    "duration_ms": "usage.duration_ms",
+    "cpu_seconds": "usage.cpu.seconds",
+    "block_read_bytes": "usage.block.read_bytes",
+    "block_write_bytes": "usage.block.write_bytes",
+    "peak_mb": "usage.memory.used_mb.max",
+    "memory_size_mb": "usage.memory.size_mb",
+    "task_memory_mb": "task.size.memory_mb",
 }
 _COMPLETE = "task.complete"
 _CLUSTER = "orchestrator.cluster.name"
 _PROCESSOR = "host.cpu.model"
-_SUCCESS = {"term": {"task.status": "success"}}
+_PEAK = RUN_NUMBERS["peak_mb"]
+_RUN_FIELDS = (
+    *("@timestamp", "task.id", "container.name", "task.status"),
+    *("task.out_of_memory", "task.likely_out_of_memory", _COMPLETE, _CLUSTER, _PROCESSOR),
+    *RUN_NUMBERS.values(),
+)
+_NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
+_SUCCESS: Json = {"term": {"task.status": "success"}}
+_KILLED: Json = {
+    "bool": {
+        "filter": [{"term": {"task.status": "failure"}}],
+        "should": [
+            {"term": {"task.out_of_memory": True}},
+            {"term": {"task.likely_out_of_memory": True}},
+        ],
+        "minimum_should_match": 1,
+    }
+}
 # A report alone can name any family.
-_CONFIRMED = {"term": {"task.confirmed": True}}
+_CONFIRMED: Json = {"term": {"task.confirmed": True}}
 
 # The values of a run by the names of the measures; None if unknown.
 Measures = Mapping[str, float | None]
@@ -71,43 +102,95 @@ FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 
 
 class FamilyMemory(Struct, frozen=True, kw_only=True):
-    """Reads the confirmed runs of families in one account and Region."""
+    """Reads the confirmed runs of families in one account and Region.
+
+    Every method but ``compare`` raises SearchClusterError, also for a part of an answer: what is
+    missing may be what decides.
+    """
 
     cluster: SearchCluster
     prefix: str
     timeout_seconds: float
 
+    def successes(
+        self, families: Collection[str], place: str, *conditions: Json
+    ) -> Mapping[str, Family]:
+        """The families' last successes, in the account and Region of an ARN."""
+        newest: Json = {"size": LAST_SUCCESSES, "_source": _RUN_FIELDS, "sort": _NEWEST}
+        clusters: Json = {
+            "terms": {"field": _CLUSTER, "size": _MAX_CLUSTERS, "missing": ""},
+            "aggs": {"newest": {"top_hits": newest}},
+        }
+        containers: Json = {
+            "terms": {"field": "container.name", "size": _MAX_CONTAINERS},
+            "aggs": {"clusters": clusters},
+        }
+        found: dict[str, Family] = {}
+        for name, bucket in self._families(
+            families, place, {"containers": containers}, _SUCCESS, *conditions
+        ):
+            family = found.setdefault(name, Family())
+            for container in mappings(field_at(bucket, "containers.buckets")):
+                for cluster in mappings(field_at(container, "clusters.buckets")):
+                    for source in hit_sources(cluster.get("newest")):
+                        family.add_newest(run_of_document(source))
+        return found
+
+    def counts(self, families: Collection[str], place: str) -> Mapping[str, Family]:
+        """How many tasks the families had in 30 days, in the account and Region of an ARN."""
+        window: Mapping[str, Json] = {
+            "tasks": {"cardinality": {"field": "task.id"}},
+            "first": {"min": {"field": "@timestamp"}},
+            "last": {"max": {"field": "@timestamp"}},
+        }
+        found: dict[str, Family] = {}
+        for name, bucket in self._families(families, place, window, _since(_RATE_DAYS)):
+            family = found.setdefault(name, Family())
+            family.add_counts(
+                round(number(field_at(bucket, "tasks.value")) or 0),
+                round((number(field_at(bucket, "first.value")) or 0) * NS_PER_MS),
+                round((number(field_at(bucket, "last.value")) or 0) * NS_PER_MS),
+            )
+        return found
+
+    def need(self, ended: EndedTask, size_mb: float) -> MemoryNeed:
+        """What the runs of the container needed at a size of the task, on EC2 of the container,
+        in 35 days.
+        """
+        size = "task_memory_mb" if ended.task.is_on_fargate else "memory_size_mb"
+        needs: Mapping[str, Json] = {
+            "successes": {"filter": _SUCCESS, "aggs": {"peak": {"max": {"field": _PEAK}}}},
+            "killed": {"filter": _KILLED},
+        }
+        others: Json = {"bool": {"must_not": [{"term": {"task.id": ended.task.id}}]}}
+        conditions: list[Json] = [
+            {"term": {RUN_NUMBERS[size]: size_mb}},
+            {"term": {"container.name": ended.container}},
+        ]
+        family = Family()
+        for _, bucket in self._families(
+            [ended.family], ended.task.arn, needs, _since(_NEED_DAYS), others, *conditions
+        ):
+            need = MemoryNeed(
+                peak_mb=number(field_at(bucket, "successes.peak.value")),
+                was_killed=bool(number(field_at(bucket, "killed.doc_count"))),
+            )
+            family.add_need(ended.container or "", size_mb, need)
+        return family.memory_need(ended.container or "", size_mb)
+
     def durations(self, families: Collection[str], place: str) -> FamilyDurations:
         """The usual durations, of 8 to 20 successes of the last 90 days, in the account and
         Region of an ARN.
         """
-        runs = {
-            "top_hits": {
-                "size": MAX_RUNS_OF_A_FAMILY,
-                "_source": ["usage.duration_ms"],
-                "sort": [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
-            }
-        }
-        clusters = {"terms": {"field": _CLUSTER, "size": 50}, "aggs": {"runs": runs}}
-        in_families = {
-            "terms": {"field": "task.family", "size": len(families)},
-            "aggs": {"clusters": clusters},
-        }
-        response = self._search(
-            place,
-            {"size": 0, "aggs": {"families": in_families}},
-            {"terms": {"task.family": sorted(families)}},
-            _SUCCESS,
-            {"range": {"@timestamp": {"gte": "now-90d"}}},
-            {"range": {"usage.duration_ms": {"gt": 0}}},
-        )
         durations = {}
-        for family in mappings(field_at(response, "aggregations.families.buckets")):
-            for in_cluster in mappings(field_at(family, "clusters.buckets")):
-                known = [_duration_ms(run) or 0 for run in hit_sources(in_cluster.get("runs"))]
-                usual = usual_duration([duration_ms for duration_ms in known if duration_ms])
+        found = self.successes(
+            families, place, _since(_DURATION_DAYS), {"range": {"usage.duration_ms": {"gt": 0}}}
+        )
+        for name, family in found.items():
+            for ecs_cluster in family.ecs_clusters:
+                usual = family.in_cluster(ecs_cluster).usual_duration()
                 if usual is not None and usual.runs >= MIN_FAR_RUNS:
-                    durations[str(family.get("key")), str(in_cluster.get("key"))] = usual
+                    durations[name, ecs_cluster or ""] = usual
         return durations
 
     def compare(self, notice: EndedTask) -> Comparison | None:
@@ -116,86 +199,40 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         None with fewer than 5.
         """
         duration_ms = notice.duration_ms
-        ecs_cluster = notice.task.cluster
         if duration_ms is None or duration_ms <= 0:
             return None
-        newest = {
-            "size": MAX_RUNS,
-            "_source": [*_MEASURES, _COMPLETE, _CLUSTER, _PROCESSOR],
-            "sort": [
-                {"_score": {"order": "desc"}},
-                {"@timestamp": {"order": "desc", "unmapped_type": "date"}},
-            ],
-        }
-        # Runs in the same ECS cluster come first.
-        preferred = []
-        if ecs_cluster is not None:
-            preferred.append({"constant_score": {"filter": {"term": {_CLUSTER: ecs_cluster}}}})
-        others = {"must_not": [{"term": {"task.id": notice.task.id}}], "should": preferred}
+        others: Json = {"bool": {"must_not": [{"term": {"task.id": notice.task.id}}]}}
         try:
-            response = self._search(notice.task.arn, newest, _of_family(notice), _SUCCESS, **others)
+            found = self.successes([notice.family], notice.task.arn, others)
         except SearchClusterError:
             return None
-        runs = hit_sources(response)
-        timed = [run for run in runs[:_MAX_DURATIONS] if _duration_ms(run) is not None]
-        usual = usual_of(map(_duration_ms, _in_cluster(timed, ecs_cluster, MIN_RUNS)))
-        if usual is None:
+        family = found.get(notice.family, Family())
+        last = family.last_success(notice.task.cluster)
+        usual = usual_of(family.durations_ms(notice.task.cluster))
+        if usual is None or last is None:
             return None
         sentences = [_duration_sentence(duration_ms, usual)]
-        model = text(field_at(runs[0], _PROCESSOR))
-        if notice.record is not None and model is not None:
-            last = replace(notice.record, processor=Processor(model=model))
-            difference = processor_difference(notice.record, last, "the last success")
+        if notice.record is not None and last.processor is not None:
+            that = replace(notice.record, processor=Processor(model=last.processor))
+            difference = processor_difference(notice.record, that, "the last success")
             if difference is not None:
                 sentences.append(f"It {difference}.")
         return Comparison(
             text=" ".join(sentences),
-            is_slow=duration_ms > usual.middle
-            and usual.differs(duration_ms)
-            and not usual.holds(duration_ms),
-            unusual=_unusual_measures(notice, runs),
+            is_slow=usual.is_notably_more(duration_ms),
+            unusual=_unusual_measures(notice, family),
         )
 
     def runs_per_month(self, families: Collection[str], place: str) -> Mapping[str, float]:
         """The runs a month of families, from the tasks of the last 30 days, in the account and
         Region of an ARN. A family with fewer than 5 tasks, or of less than a day, has none.
-
-        Raises SearchClusterError.
         """
-        window = {
-            "tasks": {"cardinality": {"field": "task.id"}},
-            "first": {"min": {"field": "@timestamp"}},
-            "last": {"max": {"field": "@timestamp"}},
-        }
-        in_families = {"terms": {"field": "task.family", "size": len(families)}, "aggs": window}
-        response = self._search(
-            place,
-            {"size": 0, "aggs": {"families": in_families}},
-            {"terms": {"task.family": sorted(families)}},
-            {"range": {"@timestamp": {"gte": "now-30d"}}},
-        )
         rates = {}
-        for family in mappings(field_at(response, "aggregations.families.buckets")):
-            tasks = number(field_at(family, "tasks.value")) or 0
-            first_ms = number(field_at(family, "first.value")) or 0
-            last_ms = number(field_at(family, "last.value")) or 0
-            days = (last_ms - first_ms) / _MS_PER_DAY
-            if tasks >= _MIN_TASKS_OF_RATE and days >= 1:
-                rates[str(family.get("key"))] = (tasks - 1) / days * DAYS_PER_MONTH
+        for name, family in self.counts(families, place).items():
+            month = family.month
+            if month is not None:
+                rates[name] = month.runs
         return rates
-
-    def highest_peak_mb(self, ended: EndedTask) -> float | None:
-        """The highest peak of the family's successes; None without one, or if the search is
-        refused for good.
-        """
-        peak = {"size": 0, "aggs": {"peak": {"max": {"field": "usage.memory.used_mb.max"}}}}
-        try:
-            answer = self._search(ended.task.arn, peak, _of_family(ended), _SUCCESS)
-        except SearchClusterError as error:
-            if error.is_retryable:
-                raise
-            return None
-        return number(field_at(answer, "aggregations.peak.value"))
 
     def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None
@@ -219,15 +256,57 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         )
         return text(field_at(sources[0], "task.id")), size
 
-    def _search(
-        self, arn: str, body: Mapping[str, Json], *conditions: Json, **others: Json
-    ) -> Mapping[str, Json]:
+    def _families(
+        self,
+        families: Collection[str],
+        place: str,
+        aggregations: Mapping[str, Json],
+        *conditions: Json,
+    ) -> list[tuple[str, Mapping[str, Json]]]:
+        """The names of the families that have runs, each with its bucket of the aggregations."""
+        in_families: Json = {
+            "terms": {"field": "task.family", "size": len(families)},
+            "aggs": aggregations,
+        }
+        response = self._search(
+            place,
+            {"size": 0, "aggs": {"families": in_families}},
+            {"terms": {"task.family": sorted(families)}},
+            *conditions,
+        )
+        buckets = mappings(field_at(response, "aggregations.families.buckets"))
+        return [(str(bucket.get("key")), bucket) for bucket in buckets]
+
+    def _search(self, arn: str, body: Mapping[str, Json], *conditions: Json) -> Mapping[str, Json]:
         place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}
         known = ({"term": {field: value}} for field, value in place.items() if value is not None)
-        query = {"bool": {"filter": [_CONFIRMED, *known, *conditions], **others}}
+        query = {"bool": {"filter": [_CONFIRMED, *known, *conditions]}}
         return self.cluster.search(
             f"{self.prefix}-reports-*", {**body, "query": query}, self.timeout_seconds
         )
+
+
+def _since(days: int) -> Json:
+    return {"range": {"@timestamp": {"gte": f"now-{days}d"}}}
+
+
+def run_of_document(source: Mapping[str, Json]) -> FamilyRun:
+    """What a family keeps of the document of an ended run."""
+    return FamilyRun(
+        task_id=text(field_at(source, "task.id")) or "",
+        container=text(field_at(source, "container.name")) or "",
+        ended_ns=parse_ns(source.get("@timestamp")) or 0,
+        status=text(field_at(source, "task.status")) or "unknown",
+        is_killed=True
+        in (
+            field_at(source, "task.out_of_memory"),
+            field_at(source, "task.likely_out_of_memory"),
+        ),
+        is_complete=field_at(source, _COMPLETE) is True,
+        ecs_cluster=cluster_name(text(field_at(source, _CLUSTER))),
+        processor=text(field_at(source, _PROCESSOR)),
+        **{name: _amount(field_at(source, field)) for name, field in RUN_NUMBERS.items()},
+    )
 
 
 class FamilyRates:
@@ -245,7 +324,7 @@ class FamilyRates:
         self, documents: Sequence[Document], memory: Callable[[], FamilyMemory], now_ns: int
     ) -> list[Document]:
         """The documents, those of runs that have a saving with the saving of a month."""
-        if now_ns - self._since_ns > self._period_ns or len(self._rates) > _MAX_KEPT_RATES:
+        if now_ns - self._since_ns > self._period_ns or len(self._rates) > _MAX_KEPT:
             self._rates.clear()
             self._since_ns = now_ns
         families = [_family_to_save(document) for document in documents]
@@ -286,17 +365,7 @@ def _of_family(ended: EndedTask) -> Json:
     return {"term": {"task.family": ended.family}}
 
 
-def _duration_ms(source: Json) -> float | None:
-    return number(field_at(source, "usage.duration_ms"))
-
-
-def _in_cluster(runs: Sequence[Json], ecs_cluster: str | None, enough: int) -> Sequence[Json]:
-    """Return the runs in the ECS cluster if there are enough of them, else all."""
-    same = [run for run in runs if field_at(run, _CLUSTER) == ecs_cluster]
-    return same if len(same) >= enough else runs
-
-
-def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualMeasure, ...]:
+def _unusual_measures(notice: EndedTask, family: Family) -> tuple[UnusualMeasure, ...]:
     """Compare the work of a success.
 
     The numbers of a checkpoint cover only a part of the run and are not compared.
@@ -304,22 +373,19 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[Json]) -> tuple[UnusualM
     if notice.outcome.status != "success" or not notice.is_complete:
         return ()
     own: dict[str, float | None] = {}
-    for measure in _MEASURES.values():
+    for name, measure in _MEASURES.items():
         if notice.record is None or not bound_of(measure.row, notice.record):
-            own[measure.name] = _amount(getattr(notice.metrics, measure.name))
-    complete = [run for run in runs if field_at(run, _COMPLETE) is True]
-    earlier = [
-        _measures_of(run) for run in _in_cluster(complete, notice.task.cluster, MIN_FAR_RUNS)
-    ]
-    return find_unusual(own, earlier)
+            own[name] = _amount(getattr(notice.metrics, name))
+    earlier = family.comparable(notice.task.cluster, MIN_FAR_RUNS, of=lambda run: run.is_complete)
+    return find_unusual(own, [_measures_of(run) for run in earlier])
+
+
+def _measures_of(run: FamilyRun) -> Measures:
+    return {name: getattr(run, name) for name in _MEASURES}
 
 
 def _amount(value: Json) -> float | None:
     return 0.0 if value == 0 else number(value)
-
-
-def _measures_of(run: Json) -> Measures:
-    return {measure.name: _amount(field_at(run, field)) for field, measure in _MEASURES.items()}
 
 
 def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
@@ -327,13 +393,13 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
     is first; none if it is only one measure.
     """
     unusual = []
-    for measure in _MEASURES.values():
-        value = own.get(measure.name)
-        usual = usual_of(run.get(measure.name) for run in earlier)
+    for name, measure in _MEASURES.items():
+        value = own.get(name)
+        usual = usual_of(run.get(name) for run in earlier)
         if value is not None and usual is not None and usual.is_far(value, measure.small):
             unusual.append(
                 UnusualMeasure(
-                    metric=json_name(measure.name),
+                    metric=json_name(name),
                     value=as_number(value) or 0,
                     usual=as_number(usual.middle) or 0,
                 )

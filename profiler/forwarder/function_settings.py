@@ -18,6 +18,7 @@ from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_servi
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
+from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import names_in
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
@@ -292,10 +293,11 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
 def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
     """Read which log groups may speak for tasks although their streams are not these tasks'.
 
-    The stack sets the ARN of its instance monitor's log group, and the cluster.
+    The stack sets the ARN of its instance monitor's log group, its cluster and its family.
     """
     arn = _text(environment, "INSTANCE_MONITOR_LOG_GROUP")
     cluster = cluster_name(_text(environment, "INSTANCE_MONITOR_CLUSTER"))
+    family = _text(environment, "INSTANCE_MONITOR_FAMILY") or None
     monitors: tuple[InstanceMonitorGroup, ...] = ()
     if arn and cluster:
         match = _LOG_GROUP_ARN.fullmatch(arn)
@@ -304,7 +306,14 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
                 "INSTANCE_MONITOR_LOG_GROUP must be the ARN of a log group: "
                 "arn:aws:logs:REGION:ACCOUNT:log-group:NAME."
             )
-        monitors = (InstanceMonitorGroup(account_id=match[1], log_group=match[2], cluster=cluster),)
+        monitors = (
+            InstanceMonitorGroup(
+                account_id=match[1],
+                log_group=match[2],
+                cluster=cluster,
+                family=family,
+            ),
+        )
     return TrustedGroups(instance_monitors=monitors, globs=read_trusted_globs(environment))
 
 
@@ -356,7 +365,7 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
 def read_secret(name: str, kind: type[_Secret], what: str, fetch: FetchSecret) -> _Secret:
     """Read a secret of this type."""
     try:
-        return msgspec.json.decode(fetch(name), type=kind)
+        return msgspec.json.decode(within_levels(fetch(name)), type=kind)
     except (msgspec.DecodeError, UnicodeError):
         # Not "from": the decoder's message may quote the secret.
         raise SettingsError(f"The secret {name} is not {what}.") from None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from profiler.core.command_lines import command_line
 from profiler.core.json_fields import mappings, text
-from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.ended_run import EndedTask
 from profiler.record.units import format_memory
 from profiler.sizing.sized_revision import RESIZED_FROM, size_before
 from profiler.task_definitions.containers import task_memory_mb

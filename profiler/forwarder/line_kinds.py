@@ -69,14 +69,14 @@ def _decode(
     message = replace_lone_surrogates(message)
     try:
         line_type = decode_leniently(_TypedLine, message).type
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         # A truncated report. A log line that only quotes a report does not start with a brace.
         if message.lstrip().startswith("{"):
             return InvalidReport(_reason(error, what))
         return None
     try:
         return decode_line(message) if f'"{line_type}"' in types else None
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         return InvalidReport(_reason(error, what))
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
 from profiler.core.aws_clients import (
     SERVER_FAULT,
     AwsClient,
@@ -24,10 +24,13 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
+from profiler.core.json_levels import within_levels
 from profiler.core.text import on_one_line
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
-from profiler.forwarder.invocation import DeliveryError
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
+from profiler.forwarder.invocation import DeliveryError, SearchClusterError
+from profiler.record.family import MemoryNeed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
@@ -36,12 +39,16 @@ from profiler.record.units import format_memory, format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides, prices
+from profiler.task_definitions.containers import task_memory_mb
 
 _Result = TypeVar("_Result")
 
 _RETRY_STARTER = "task-profiler-retry/"
 _SHORT_ID_LENGTH = 8
 _GROWTH = 1.5
+_MARGIN = 1.25
+# A retry is no reason for more than so many times what the definition has.
+_MAX_GROWTH = 4
 _EC2_STEP_MB = 128
 
 
@@ -82,20 +89,20 @@ def larger_memory(
     task: StoppedTask,
     definition: Mapping[str, object],
     batch: str,
-    peak_mb: float | None,
+    need: MemoryNeed,
     max_memory_mb: float,
 ) -> LargerMemory:
-    """Choose the memory of the retry; the peak is of the family's successes.
+    """Choose the memory of the retry; ``need`` is of the window's runs at the definition's size.
 
     Raises RetryRefusedError.
     """
     limits = _hard_limits(task, definition)
     limit_mb = limits.pop(batch, None)
     others_mb = sum(limits.values())
-    least_mb = 1.25 * (peak_mb or 0)  # with a margin
     grown_limit_mb = None
     if limit_mb is not None:
-        grown_limit_mb = math.ceil(max(_GROWTH * limit_mb, least_mb))
+        defined_mb = _defined_limit_mb(definition, batch) or limit_mb
+        grown_limit_mb = math.ceil(_grown(limit_mb, defined_mb, need))
     if not task.is_on_fargate:
         if definition.get("memory") is not None:
             raise RetryRefusedError("the size of a task on EC2 is not changed")
@@ -108,7 +115,7 @@ def larger_memory(
     memory_mb = task.memory_mb
     if vcpu is None or memory_mb is None:
         raise RetryRefusedError("the size of its task is unknown")
-    needed_mb = max(_GROWTH * memory_mb, least_mb)
+    needed_mb = _grown(memory_mb, task_memory_mb(definition) or memory_mb, need)
     if grown_limit_mb is not None:
         needed_mb = max(needed_mb, grown_limit_mb + others_mb)
     sizes = [size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb]
@@ -121,12 +128,43 @@ def larger_memory(
     )
 
 
+def _grown(killed_mb: float, defined_mb: float, need: MemoryNeed) -> float:
+    """Half more than that at which this run, or another at the definition's size, was killed, and
+    a margin above the highest success at that size; at most four times the definition's.
+    """
+    too_little_mb = max(killed_mb, defined_mb) if need.was_killed else killed_mb
+    wanted_mb = max(_GROWTH * too_little_mb, _MARGIN * (need.peak_mb or 0))
+    grown_mb = min(wanted_mb, _MAX_GROWTH * defined_mb)
+    if grown_mb <= killed_mb:
+        raise RetryRefusedError(
+            f"it had {format_memory(killed_mb)}, and a retry has at most {_MAX_GROWTH} times the "
+            f"{format_memory(defined_mb)} of its definition"
+        )
+    return grown_mb
+
+
 def _check(memory_mb: float, max_memory_mb: float) -> None:
     if memory_mb > max_memory_mb:
         raise RetryRefusedError(
             f"it needs {format_memory(memory_mb)}, and RETRY_MAX_MEMORY_MB allows "
             f"{format_memory(max_memory_mb)}"
         )
+
+
+def defined_size_mb(
+    task: StoppedTask, definition: Mapping[str, object], batch: str
+) -> float | None:
+    """The memory that the definition gives to a run: the task's; on EC2, the batch's limit."""
+    if task.is_on_fargate:
+        return task_memory_mb(definition) or task.memory_mb
+    return _defined_limit_mb(definition, batch)
+
+
+def _defined_limit_mb(definition: Mapping[str, object], batch: str) -> int | None:
+    for container in mappings(definition.get("containerDefinitions")):
+        if container.get("name") == batch:
+            return integer(container.get("memory"))
+    return None
 
 
 def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[str, int]:
@@ -176,7 +214,7 @@ def _input(started: Mapping[str, Any]) -> dict[str, Any]:
     if started.get("InputPath") or started.get("InputTransformer") or "<aws.scheduler." in source:
         raise RetryRefusedError("the input of its schedule is different for each run")
     try:
-        return msgspec.json.decode(source, type=dict[str, Any])
+        return msgspec.json.decode(within_levels(source), type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError):
         raise RetryRefusedError("the input of its schedule is not a JSON object") from None
 
@@ -255,19 +293,35 @@ class MemoryRetries(Struct, frozen=True):
             raise RetryRefusedError("it ended more than 12 hours ago")
         if definition is None or batch is None:
             raise RetryRefusedError("its task definition could not be read")
-        family = self.family()
-        peak_mb = None if family is None else family.highest_peak_mb(ended)
-        memory = larger_memory(task, definition, batch, peak_mb, self.max_memory_mb)
+        need = self._need(ended, defined_size_mb(task, definition, batch))
+        memory = larger_memory(task, definition, batch, need, self.max_memory_mb)
         ecs, schedules = self.aws()
-        requests = [
-            run_task_request(target, task, batch, memory) for target in _targets(schedules, ended)
-        ]
+        targets = _targets(schedules, ended)
+        for target in targets:
+            off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
+            if off is not None:
+                raise RetryRefusedError(f"its {target.title} {off}")
+        requests = [run_task_request(target, task, batch, memory) for target in targets]
         if not requests:
             raise RetryRefusedError("its schedule no longer exists")
         if any(request != requests[0] for request in requests):
             raise RetryRefusedError("several schedules can have started it")
         change = f"{format_memory(memory.new_mb)} (was {format_memory(memory.old_mb)})"
         return _run_task(ecs, requests[0], change)
+
+    def _need(self, ended: EndedTask, defined_mb: float | None) -> MemoryNeed:
+        """What the family needed at the definition's size, as far as the search cluster knows
+        all of it.
+        """
+        family = self.family()
+        if family is None or defined_mb is None:
+            return MemoryNeed()
+        try:
+            return family.need(ended, defined_mb)
+        except SearchClusterError as error:
+            if error.is_retryable:
+                raise
+            return MemoryNeed()
 
     def _of_retry(self, ended: EndedTask) -> MemoryRetry:
         """What there is to say about the end of a retry."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.run_event import RunEvent, StreamClaim
 from profiler.record.last_checkpoint import with_whole_duration
@@ -26,26 +27,21 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 class MergedRun(Struct, frozen=True, kw_only=True):
     """One run of one container, merged by :func:`merge`.
 
-    ``is_complete``: the numbers are a report's, which cover the whole run. ``is_confirmed``: the
-    event agrees with the report; None until there is an event, False if the report's log stream
-    does not name its task.
+    ``started_at`` and ``finished_at`` are the record's, ``written_at`` is the report's time: values
+    of the record's texts, within the task's life. ``is_complete``: the numbers are a report's,
+    which cover the whole run. ``is_confirmed``: the event agrees with the report; None until there
+    is an event, False if the report's log stream does not name its task.
     """
 
     record: Record
     outcome: Outcome
     report: Report | None
     event: RunEvent | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    written_at: datetime | None
     is_complete: bool
     is_confirmed: bool | None
-
-    @property
-    def written(self) -> datetime | None:
-        """When the report was written; None without a report."""
-        if self.report is None or not self.is_complete:
-            return None
-        if self.event is None:
-            return parse_datetime(self.report.time)
-        return parse_datetime(within_task(self.report.time, self.event))
 
     @property
     def duration_ms(self) -> float | None:
@@ -58,14 +54,14 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         if reported is not None:
             return reported
         alone = None if self.event is None else self.event.alone
-        return None if alone is None else alone.metrics.duration_ms
+        return None if alone is None else alone.record.metrics.duration_ms
 
     @property
-    def finished_at(self) -> str | None:
-        if self.record.finished_at is not None:
-            return self.record.finished_at
-        alone = None if self.event is None else self.event.alone
-        return None if alone is None else alone.finished_at
+    def ended_at(self) -> datetime | None:
+        """When the run ended; by the event, if the report does not say."""
+        if self.finished_at is not None or self.event is None or self.event.alone is None:
+            return self.finished_at
+        return self.event.alone.finished_at
 
     @property
     def metrics(self) -> Metrics:
@@ -85,14 +81,53 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         event = self.event
         if event is None or event.alone is None:
             return record
-        whole = completed(record, event.alone)
+        whole = completed(record, event.alone.record)
         return replace(
             whole,
-            container=completed(record.container, event.alone.container),
+            container=completed(record.container, event.alone.record.container),
             likely_out_of_memory=self.outcome.ran_out_of_memory or record.likely_out_of_memory,
-            finished_at=self.finished_at,
             metrics=self.metrics,
         )
+
+
+def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun:
+    """The run as its report or last checkpoint alone shows it, before the task's event.
+
+    ``claim``: the report's log stream, if it does not name the task.
+    """
+    is_complete = report.type != CHECKPOINT
+    record = report.record if is_complete else _of_checkpoint(report.record, None)
+    outcome = outcome_of(report.record, None)
+    return MergedRun(
+        record=_with_outcome(record, outcome),
+        outcome=outcome,
+        report=report,
+        event=None,
+        started_at=parse_datetime(record.started_at),
+        finished_at=parse_datetime(record.finished_at),
+        written_at=parse_datetime(report.time) if is_complete else None,
+        is_complete=is_complete,
+        is_confirmed=None if claim is None else False,
+    )
+
+
+def run_of_event(event: RunEvent) -> MergedRun:
+    """The run as the task's event alone shows it, without a report."""
+    if event.alone is None:
+        raise ValueError("The event was read back from a document.")
+    record = _with_event(event.alone.record, event)
+    outcome = outcome_of(None, event.end, container=record.container.name)
+    return MergedRun(
+        record=_with_outcome(record, outcome),
+        outcome=outcome,
+        report=None,
+        event=event,
+        started_at=event.alone.started_at,
+        finished_at=event.alone.finished_at,
+        written_at=None,
+        is_complete=False,
+        is_confirmed=event.vouches_for(None),
+    )
 
 
 def merge(
@@ -128,43 +163,40 @@ def merge(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    account_id = None if report is None else report.record.account_id
-    if event is not None and event.refutes(claim, account_id):
-        report = None
-        account_id = None
-        claim = None
-    is_complete = report is not None and report.type != CHECKPOINT
-    if report is None:
-        record = _alone(event)
-    elif is_complete:
-        record = report.record
-    else:
+    if event is None:
+        if report is None:
+            raise ValueError("A run has a report, or a task's event.")
+        return run_of_report(report, claim)
+    if report is None or event.refutes(claim, report.record.account_id):
+        return run_of_event(event)
+    reported = run_of_report(report, claim)
+    started_at = reported.started_at
+    finished_at = reported.finished_at
+    record = reported.record
+    if reported.is_complete:
+        started_at = within_task(started_at, event)
+        finished_at = within_task(finished_at, event)
+        if started_at != reported.started_at:
+            record = replace(record, started_at=known(format_datetime, started_at))
+        if finished_at != reported.finished_at:
+            record = replace(record, finished_at=known(format_datetime, finished_at))
+    elif event.alone is not None:
+        started_at = event.alone.started_at or started_at
+        finished_at = event.alone.finished_at
         record = _of_checkpoint(report.record, event)
-    if event is not None:
-        record = _with_event(record, event, is_complete=is_complete)
-    is_confirmed = None if claim is None else False
-    if event is not None:
-        is_confirmed = event.vouches_for(claim, account_id)
-    outcome = outcome_of(
-        None if report is None else report.record,
-        None if event is None else event.end,
-        is_confirmed=is_confirmed is not False,
-        container=record.container.name,
-    )
+    is_confirmed = event.vouches_for(claim, report.record.account_id)
+    outcome = outcome_of(report.record, event.end, is_confirmed=is_confirmed)
     return MergedRun(
-        record=replace(record, status=outcome.status, exit_code=outcome.exit_code),
+        record=_with_outcome(_with_event(record, event), outcome),
         outcome=outcome,
         report=report,
         event=event,
-        is_complete=is_complete,
+        started_at=started_at,
+        finished_at=finished_at,
+        written_at=within_task(reported.written_at, event),
+        is_complete=reported.is_complete,
         is_confirmed=is_confirmed,
     )
-
-
-def _alone(event: RunEvent | None) -> Record:
-    if event is None or event.alone is None:
-        raise ValueError("A run has a report, or a task's event.")
-    return event.alone
 
 
 def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
@@ -178,7 +210,7 @@ def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
     )
     if event is None or event.alone is None:
         return record
-    alone = event.alone
+    alone = event.alone.record
     record = with_whole_duration(record, alone.metrics.duration_ms)
     return replace(
         record,
@@ -192,7 +224,7 @@ def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
     )
 
 
-def _with_event(record: Record, event: RunEvent, *, is_complete: bool) -> Record:
+def _with_event(record: Record, event: RunEvent) -> Record:
     """The record with what the event decides."""
     digest = next(iter(event.image_digests), None)
     container = replace(
@@ -201,11 +233,6 @@ def _with_event(record: Record, event: RunEvent, *, is_complete: bool) -> Record
         image=event.image or record.container.image,
         image_digest=digest or record.container.image_digest,
     )
-    started_at = record.started_at
-    finished_at = record.finished_at
-    if is_complete:
-        started_at = within_task(started_at, event)
-        finished_at = within_task(finished_at, event)
     return replace(
         record,
         account_id=event.account_id or record.account_id,
@@ -217,24 +244,23 @@ def _with_event(record: Record, event: RunEvent, *, is_complete: bool) -> Record
         revision=event.revision or record.revision,
         launch_type=event.launch_type or record.launch_type,
         container=container,
-        started_at=started_at,
-        finished_at=finished_at,
         cost=cost_on(event.capacity_provider, record.cost),
     )
 
 
-def within_task(time: str | None, event: RunEvent) -> str | None:
+def _with_outcome(record: Record, outcome: Outcome) -> Record:
+    return replace(record, status=outcome.status, exit_code=outcome.exit_code)
+
+
+def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
     """A time of the container, moved to the bound of the task's life that it exceeds."""
-    moment = parse_datetime(time)
     if moment is None:
-        return time
-    created = parse_datetime(event.created_at)
-    stopped = parse_datetime(event.stopped_at)
-    if created is not None and moment < created - CLOCK_TOLERANCE:
-        return format_datetime(created)
-    if stopped is not None and moment > stopped + CLOCK_TOLERANCE:
-        return format_datetime(stopped)
-    return time
+        return None
+    if event.created_at is not None and moment < event.created_at - CLOCK_TOLERANCE:
+        return event.created_at
+    if event.stopped_at is not None and moment > event.stopped_at + CLOCK_TOLERANCE:
+        return event.stopped_at
+    return moment
 
 
 def completed(value: _Part, other: _Part) -> _Part:

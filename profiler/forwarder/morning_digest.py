@@ -128,10 +128,9 @@ def _unusual_lines(night: Night, history: FamilyHistory) -> list[SummaryLine]:
 def _ratio(value: float | None, before: Sequence[float | None]) -> float | None:
     """How many times the median the value is, if that is notable."""
     usual = usual_of(reversed(before))
-    if value is None or usual is None or value <= usual.middle:
+    if value is None or usual is None or not usual.is_notably_more(value):
         return None
-    is_notable = usual.differs(value) and not usual.holds(value)
-    return value / usual.middle if is_notable else None
+    return value / usual.middle
 
 
 def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:

@@ -23,7 +23,7 @@ from profiler.core.json_fields import (
 )
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.forwarder.invocation import PartialAnswerError, ReadError
-from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRun
+from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRunDetail
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.last_night import Night, NightCost, count_runs
@@ -41,7 +41,7 @@ _MAX_EARLIER_RUNS = 40
 _HISTORY_DAYS = 35
 _SAVED_DAYS = 30
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
-_DECODER = msgspec.json.Decoder(EndedRun)
+_DECODER = msgspec.json.Decoder(EndedRunDetail)
 _PRICED_ON_SPOT: Json = [
     {"term": {"task.capacity_provider": FARGATE_SPOT}},
     {"exists": {"field": "cost.usd"}},
@@ -395,7 +395,7 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
     """The night's runs of ``task.ended`` lines, each with the time in milliseconds at which it was
     written. A task that was printed twice counts once.
     """
-    runs: dict[str, EndedRun] = {}
+    runs: dict[str, EndedRunDetail] = {}
     for written_ms, line in lines:
         run = decoded(_DECODER.decode, line)
         if run is None:
@@ -423,7 +423,7 @@ def runs_of_lines(lines: Iterable[tuple[int, str]], night: Night) -> NightRuns:
     )
 
 
-def _failed_line(outcome: str, run: EndedRun) -> FailedRun:
+def _failed_line(outcome: str, run: EndedRunDetail) -> FailedRun:
     url = None
     if run.links is not None:
         url = run.links.kibana or run.links.log_stream
@@ -436,7 +436,7 @@ def _failed_line(outcome: str, run: EndedRun) -> FailedRun:
     )
 
 
-def _line_outcome(run: EndedRun) -> Outcome:
+def _line_outcome(run: EndedRunDetail) -> Outcome:
     """How the run of a line ended."""
     return document_outcome(
         {
@@ -450,6 +450,6 @@ def _line_outcome(run: EndedRun) -> Outcome:
     )
 
 
-def _has_report(run: EndedRun) -> bool:
+def _has_report(run: EndedRunDetail) -> bool:
     """Whether the line has a report's numbers: without one, only the duration is known."""
     return run.metrics is not None and run.metrics.billed_duration_ms is not None

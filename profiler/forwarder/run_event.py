@@ -4,43 +4,56 @@ A document keeps all of it, so that a report that comes later is merged as one t
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known
-from profiler.core.timestamps import format_datetime
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.record_model import Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
 from profiler.record.stop_causes import EventEnd, written_event_end
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
-# What vouches for a report whose log stream does not name its task.
+# What vouches for a report whose log stream is not its container's: a ``Voucher`` of
+# profiler.record.line_trust.
 CONTAINER_ID = "container-id"
+MONITOR_STREAM = "monitor-stream"
+INSTANCE_MONITOR = "instance-monitor"
 
 
 class StreamClaim(Struct, frozen=True, kw_only=True):
-    """The log stream of a report that does not name the report's task.
+    """The log stream of a report that is not its container's.
 
-    ``voucher``: ``container-id`` for a stream named by Docker's container id, which the task's
-    event vouches for; any other word, such as ``trusted-group``, stays unconfirmed.
+    ``voucher``: the task's event vouches for ``container-id`` if it has this id, for
+    ``monitor-stream`` because it names the container, and for ``instance-monitor`` on EC2; any
+    other word, such as ``trusted-group``, stays unconfirmed.
     """
 
     voucher: str
     stream: str
 
 
+class EventAlone(Struct, frozen=True, kw_only=True):
+    """The run as its event alone shows it: a record, and the values of its start and its end."""
+
+    record: Record
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
 class RunEvent(Struct, frozen=True, kw_only=True):
     """What ECS's event says of the run of one container. None or empty: it does not say.
 
     It is made from the event, or read back from the document that has it (:data:`EVENT_FIELDS`).
-    Times are RFC 3339 texts. ``created_at`` and ``stopped_at`` are the task's: the bounds of the
-    container's start and end. ``runtime_ids`` are Docker's ids of the container and of the task's
-    monitor, which name their log streams. ``cause`` is the event's own word for the end, and
-    ``first_end`` how another container ended (:class:`~profiler.record.stop_causes.EventEnd`).
+    ``created_at`` and ``stopped_at`` are the task's: the bounds of the container's start and end.
+    ``runtime_ids`` are Docker's ids of the container and of the task's monitor, which name their
+    log streams. ``cause`` is the event's own word for the end, and ``first_end`` how another
+    container ended (:class:`~profiler.record.stop_causes.EventEnd`).
     ``is_identified``: account, Region and family are the event's own.
     """
 
@@ -56,8 +69,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     image: str | None = None
     image_digests: tuple[str, ...] = ()
     runtime_ids: tuple[str, ...] = ()
-    created_at: str | None = None
-    stopped_at: str | None = None
+    created_at: datetime | None = None
+    stopped_at: datetime | None = None
     cause: Cause = "unknown"
     exit_code: int | None = None
     first_end: str | None = None
@@ -70,8 +83,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     retried_as: str | None = None
     resized_from: str | None = None
     is_identified: bool = False
-    # The run as the event alone shows it. None if the event was read back from a document.
-    alone: Record | None = None
+    # None if the event was read back from a document.
+    alone: EventAlone | None = None
 
     @property
     def end(self) -> EventEnd:
@@ -90,18 +103,25 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
     def vouches_for(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
         """Whether the run is confirmed: the task's identity is known, and the report's stream and
-        its account are the task's. None: the stream names the task, or there is no report.
+        its account are the task's. None: the stream is the container's, or there is no report.
         """
         if not self.is_identified or self.is_of_other_account(report_account):
             return False
-        return claim is None or claim.stream in self.runtime_ids
+        if claim is None or claim.voucher == MONITOR_STREAM:
+            return True
+        if claim.voucher == INSTANCE_MONITOR:
+            return self.launch_type == EC2
+        return claim.stream in self.runtime_ids
 
     def refutes(self, claim: StreamClaim | None, report_account: str | None = None) -> bool:
         """Whether the report is of another container or account: its stream is named by a container
-        id that is not one of the task's, or its log group is not in the task's account.
+        id that is not one of the task's, or is an instance monitor's, and the task was not on EC2;
+        or its log group is not in the task's account.
         """
         if self.is_of_other_account(report_account):
             return True
+        if claim is not None and claim.voucher == INSTANCE_MONITOR:
+            return self.launch_type not in (None, EC2)
         if claim is None or claim.voucher != CONTAINER_ID or not self.runtime_ids:
             return False
         return claim.stream not in self.runtime_ids
@@ -138,6 +158,9 @@ EVENT_FIELDS: Mapping[str, str] = {
 }
 
 
+_TIMES = ("created_at", "stopped_at")
+
+
 def run_event(
     task: StoppedTask,
     end: EventEnd,
@@ -170,8 +193,8 @@ def run_event(
         image=batch.image,
         image_digests=() if batch.image_digest is None else (batch.image_digest,),
         runtime_ids=_runtime_ids(task, batch, monitor),
-        created_at=known(format_datetime, task.created_at),
-        stopped_at=known(format_datetime, task.stopped_at),
+        created_at=task.created_at,
+        stopped_at=task.stopped_at,
         cause=end.cause,
         exit_code=end.exit_code,
         first_end=end.first_end,
@@ -184,7 +207,11 @@ def run_event(
         retried_as=retried_as,
         resized_from=resized_from,
         is_identified=None not in (task.account_id, task.region, task.family),
-        alone=_event_record(task, batch, log),
+        alone=EventAlone(
+            record=_event_record(task, batch, log),
+            started_at=task.started_at,
+            finished_at=task.execution_stopped_at or task.stopped_at,
+        ),
     )
 
 
@@ -244,6 +271,7 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
         if value is not None:
             values[name] = value
     values["cause"] = end.cause
+    values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
     is_claimed = task.get("confirmed") is False and read_claim(fields) is not None
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)

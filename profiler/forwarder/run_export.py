@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_ns
+from profiler.forwarder.ended_run import EndedTask
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.search_cluster.document_delivery import FailedItem, KeepFailures
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets

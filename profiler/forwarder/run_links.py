@@ -57,13 +57,10 @@ def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks
 def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
     """The addresses of an ended run."""
     record = run.record
-    created = None
-    if run.event is not None:
-        created = parse_datetime(run.event.created_at)
-    ended = parse_datetime(record.finished_at) or run.written
-    started = parse_datetime(record.started_at)
-    if started is None and not run.is_complete:
-        started = created
+    ended = run.finished_at or run.written_at
+    started = run.started_at
+    if started is None and not run.is_complete and run.event is not None:
+        started = run.event.created_at
     return _links_of_record(
         record, kibana_task(kibana_url, record.task_id, started or ended, ended)
     )

@@ -37,16 +37,16 @@ from profiler.forwarder.line_kinds import (
     replace_lone_surrogates,
 )
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
-from profiler.forwarder.run_event import StreamClaim
+from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
     FailedItem,
     KeepFailures,
 )
-from profiler.record.line_trust import StreamTrust, claim_of, task_of_stream
+from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
 from profiler.record.notice_model import NoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import CHECKPOINT, Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 # The limit of the messages that are held as documents at a time. The fields of a short line need
@@ -104,8 +104,8 @@ class Payload(Struct, frozen=True, rename="camel"):
 
 
 class Counts(Struct, kw_only=True):
-    """How many lines were indexed, were skipped, can never be indexed, and may not speak for the
-    task that they name.
+    """How many lines were indexed, were skipped (no records, and older lines of a document), can
+    never be indexed, and may not speak for the task that they name.
     """
 
     indexed: int = 0
@@ -120,6 +120,25 @@ class UntrustedLine(Struct, frozen=True):
     reason: str
 
 
+# What a line may write: the document, of a report without its index, because a run has one; the
+# account of a report, and the log stream that vouches for it.
+_DocumentKey = tuple[str, str | None, str | None, StreamClaim | None]
+
+
+class _HeldLine(Struct, frozen=True):
+    """A line as a document, and the size and the time in milliseconds of the line."""
+
+    document: Document
+    message_bytes: int
+    timestamp_ms: int
+
+    @property
+    def key(self) -> _DocumentKey:
+        document = self.document
+        index = document.index if document.report is None else None
+        return document.id, index, document.report_account, document.claim
+
+
 class LineForwarder(Struct):
     """Indexes lines, a bounded part at a time, then sends their notices.
 
@@ -131,7 +150,7 @@ class LineForwarder(Struct):
     keep_failures: KeepFailures
     notices: TaskNotices
     warn: Callable[[str], None] = lambda _sentence: None
-    _documents: list[Document] = []
+    _lines: dict[_DocumentKey, _HeldLine] = {}
     _failures: list[FailedItem] = []
     _held_bytes: int = 0
     _counts: Counts = field(default_factory=Counts)
@@ -220,8 +239,7 @@ class LineForwarder(Struct):
                 continue
             result = read_event(payload, event, self.settings, trust)
             if isinstance(result, Document):
-                self._hold(len(event.message))
-                self._documents.append(result)
+                self._hold_line(_HeldLine(result, len(event.message), event.timestamp))
                 if result.notice is not None and not payload.is_replay:
                     self._add_notice(payload, trust, result.notice, source)
             elif isinstance(result, FailedItem):
@@ -241,13 +259,22 @@ class LineForwarder(Struct):
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
         verdict = trust.judge(claim_of(notice), None)
-        if not verdict.is_confirmed:
+        is_of_instance = verdict.voucher == INSTANCE_MONITOR
+        if not (verdict.is_confirmed or (is_of_instance and self._is_on_ec2(trust, notice))):
             return
         # Accounts that share the table may have groups and streams of the same names.
         place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
-        if verdict.voucher == "instance-monitor":
+        if is_of_instance:
             place = f"{place} {notice.record.task_id}"
         self.notices.add(notice, place, source)
+
+    def _is_on_ec2(self, trust: StreamTrust, notice: NoticeLine) -> bool:
+        """Whether ECS says that a task is on an instance, whose monitor speaks for it."""
+        tasks = self.settings.trusted_groups.tasks
+        monitor = trust.instance_monitor
+        if tasks is None or monitor is None:
+            return False
+        return tasks.is_on_ec2(monitor, notice.record.task_id)
 
     def _warn_of_untrusted(self) -> None:
         """Log once that there were untrusted lines, with the first of their log streams."""
@@ -267,6 +294,21 @@ class LineForwarder(Struct):
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
 
+    def _hold_line(self, line: _HeldLine) -> None:
+        """Hold a line, the newest one of its document: each further one would be a request of its
+        own, because it completes what the one before has written.
+        """
+        key = line.key
+        held = self._lines.get(key)
+        if held is None:
+            self._hold(line.message_bytes)
+            self._lines[key] = line
+            return
+        self._counts.skipped += 1
+        if line.timestamp_ms >= held.timestamp_ms:
+            self._held_bytes += line.message_bytes - held.message_bytes
+            self._lines[key] = line
+
     def _hold(self, message_bytes: int) -> None:
         """Make room for another message."""
         added_bytes = message_bytes + _DOCUMENT_BYTES
@@ -276,14 +318,14 @@ class LineForwarder(Struct):
 
     def _deliver(self) -> None:
         delivered = DeliveryResult(indexed=0)
-        if self._documents:
-            delivered = self.deliver(self._documents)
+        if self._lines:
+            delivered = self.deliver([line.document for line in self._lines.values()])
         failures = [*self._failures, *delivered.rejected]
         if failures:
             self.keep_failures(failures)
         self._counts.indexed += delivered.indexed
         self._counts.failed += len(failures)
-        self._documents = []
+        self._lines = {}
         self._failures = []
         self._held_bytes = 0
 
@@ -329,12 +371,24 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
-    if isinstance(document, Document) and verdict.voucher is not None and not verdict.is_confirmed:
+    if (
+        isinstance(document, Document)
+        and verdict.voucher is not None
+        and _needs_event(line, verdict)
+    ):
         claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
         document = unconfirmed(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document
+
+
+def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
+    """Whether only the task's event can confirm a line: of a report in the stream of the task's
+    monitor, whether there is such a container.
+    """
+    is_final = isinstance(line, Report) and line.type != CHECKPOINT
+    return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:

@@ -4,9 +4,10 @@ notice.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
@@ -19,6 +20,14 @@ from profiler.forwarder.batch_report import (
     identify_containers,
     judge,
 )
+from profiler.forwarder.documents import Document
+from profiler.forwarder.ended_run import (
+    Comparison,
+    EndedRun,
+    EndedTask,
+    MemoryRetry,
+    run_of_task,
+)
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
 from profiler.forwarder.invocation import (
@@ -30,35 +39,17 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.event_details import ended_line
-from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import (
-    Comparison,
-    EndedTask,
-    MemoryRetry,
-    NoticeChannel,
-    notification_key,
-    notify,
-)
-from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
+from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
+from profiler.record.record_model import Report
 from profiler.record.run_outcome import Status
+from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
-# Starts a run again that was killed for memory: (its end, its task definition). Raises
-# ForwarderError.
-StartAgain = Callable[[EndedTask, Mapping[str, object] | None], MemoryRetry | None]
-
-
-class Index(Struct, frozen=True, kw_only=True):
-    """The search cluster.
-
-    ``find`` returns a batch's report, ``compare`` a comparison with its family, or None.
-    """
-
-    settings: ForwarderSettings
-    deliver: DeliverDocuments
-    find: Callable[[StoppedTask, EventContainer], ReportLine | None]
-    compare: Callable[[EndedTask], Comparison | None]
+_RETRY_IS_UNKNOWN = (
+    "It is not known yet whether the run is started again: Lambda retries the event."
+)
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
@@ -71,158 +62,256 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     notified: ChannelKind | None = None
 
 
+class Index(Protocol):
+    """The search cluster."""
+
+    @property
+    def settings(self) -> ForwarderSettings: ...
+
+    def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
+        """Return a batch's report, if it is indexed. Raises ForwarderError."""
+
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
+        """Write the documents. Raises ForwarderError."""
+
+    def compare(self, ended: EndedTask) -> Comparison | None:
+        """Compare a run with its family; None if that is not possible."""
+
+
+class Account(Protocol):
+    """What the account knows of a stopped task, and where its run is started again."""
+
+    def describe(self, definition_arn: str) -> Mapping[str, object] | None:
+        """Return the task definition; None if it does not exist or may not be read."""
+
+    def reports(self, task: StoppedTask, container: str | None) -> ReportFinder:
+        """Return what reads the log streams of the task and of its batch."""
+
+    def is_on_instance(self, task: StoppedTask) -> bool:
+        """Whether a monitor of its instance reports the task."""
+
+    def start_again(
+        self, ended: EndedTask, definition: Mapping[str, object] | None
+    ) -> MemoryRetry | None:
+        """Start a run that was killed for memory again; None if it must not be.
+
+        Raises ForwarderError.
+        """
+
+
+class Outputs(Protocol):
+    """Where the ended run goes, and the settings of that."""
+
+    def settings(self) -> NoticeSettings:
+        """Raises SettingsError."""
+
+    def index(self) -> Index | None:
+        """The search cluster; None without one. Raises SettingsError."""
+
+    def channels(self, settings: NoticeSettings) -> Sequence[NoticeChannel]: ...
+
+    def once(self, key: str, work: Callable[[], object]) -> object:
+        """Do the work unless it was done for this key. Raises DeliveryError."""
+
+    def print_line(self, line: str) -> None:
+        """Print into the function's log, the list of all ended runs."""
+
+    def export(self, ended: EndedTask) -> None:
+        """Export the run, after everything else. Raises nothing."""
+
+    def warn(self, sentence: str) -> None: ...
+
+
+class _Known(Struct, frozen=True, kw_only=True):
+    """What the event and the definition tell of a task, before its report is looked for."""
+
+    task: StoppedTask
+    definition: Mapping[str, object] | None
+    containers: TaskContainers
+    end: EventEnd
+
+    @property
+    def other_runs(self) -> tuple[str, ...]:
+        """The containers that ran, other than the batch, of which the monitor reports each."""
+        ran = {
+            container.name for container in self.task.containers if container.exit_code is not None
+        }
+        others = (name for name in self.containers.reported if name != self.containers.batch)
+        return tuple(name for name in others if name in ran)
+
+
 class TaskStoppedHandler(Struct, frozen=True):
-    """Handles stopped tasks. ``settings`` and ``index`` may raise SettingsError."""
+    """Handles stopped tasks."""
 
-    settings: Callable[[], NoticeSettings]
-    # By ARN; None if it does not exist or may not be read.
-    describe: Callable[[str], Mapping[str, object] | None]
-    run_log: Callable[[StoppedTask, str | None], ReportFinder]
-    index: Callable[[], Index | None]
-    channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
-    print_line: Callable[[str], None]  # into the function's log, the list of all ended runs
-    once: Idempotently = lambda _key, work: work()
-    # A monitor of its instance reports the task.
-    is_on_instance: Callable[[StoppedTask], bool] = lambda _task: False
-    # After everything else; raises nothing.
-    export: Callable[[EndedTask], None] = lambda _ended: None
-    warn: Callable[[str], None] = lambda _sentence: None
+    account: Account
+    outputs: Outputs
 
-    def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
+    def handle(self, task: StoppedTask) -> TaskStoppedResult:
         """Start a killed run again, write the document, post the notice.
 
         Raises ForwarderError after all were tried.
         """
         errors: _Errors = []
-        settings = attempt(self.settings, errors)
-        wanted = settings or NoticeSettings()
-        definition = known(self.describe, task.definition_arn)
-        ended, containers = self._judged(task, definition)
-        index = attempt(self.index, errors)
-        run_log = self.run_log(task, ended.container)
-        find_indexed = _indexed_report(index, ended)
-        ended = self._with_report(ended, containers, run_log, wanted, find_indexed)
-        if start_again is not None:
-            ended = replace(ended, retry=_retry(ended.confirmed, definition, start_again, errors))
-        indexed = index is not None and self._index(index, ended, errors)
-        ended = ended.confirmed
-        ended = replace(ended, reduced_memory=reduced_memory(ended, definition))
-        ended = replace(ended, report_line=_priced(ended, containers, run_log))
-        notice = ended
+        settings = attempt(self.outputs.settings, errors)
+        index = attempt(self.outputs.index, errors)
+        known_task = self._known(task)
+        reports = self.account.reports(task, known_task.containers.batch)
+        found = self._ended(known_task, reports, settings or NoticeSettings(), index)
+        ended = found.confirmed
+        retry = self._retry(ended, known_task.definition, errors)
+        indexed = index is not None and self._index(index, found, retry, errors)
+        run = EndedRun(
+            **asdict(ended),
+            retry=retry,
+            comparison=_comparison(ended, settings, index),
+            log_lines=self._last_lines(ended, settings, reports),
+            reduced_memory=reduced_memory(ended, known_task.definition),
+        )
         notified: ChannelKind | None = None
-        if settings is not None:
-            notice = self._with_details(ended, settings, index, run_log)
-            if should_notify(notice, settings):
-                notified = self._notify(notice, settings, errors)
-        status = ended.outcome.status
-        result = TaskStoppedResult(status=status, indexed=indexed, notified=notified)
-        self._print(notice, result, wanted.kibana_url, errors)
-        self.export(ended)
+        if settings is not None and should_notify(run, settings, is_unusual=bool(run.unusual)):
+            notified = self._notify(run, settings, errors)
+        result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
+        kibana_url = None if settings is None else settings.kibana_url
+        self._print(run, result, kibana_url, errors)
+        self.outputs.export(run)
         raise_errors(errors)
         return result
 
-    def _judged(
-        self, task: StoppedTask, definition: Mapping[str, object] | None
-    ) -> tuple[EndedTask, TaskContainers]:
+    def _known(self, task: StoppedTask) -> _Known:
         """How the task ended, by its event and its definition, and its containers."""
-        identified = identify_containers(definition, task)
-        end, batch = judge(task, identified)
-        if len(identified.candidates) > 1:
-            self.warn(
+        definition = known(self.account.describe, task.definition_arn)
+        containers = identify_containers(definition, task)
+        end, batch = judge(task, containers)
+        if len(containers.candidates) > 1:
+            self.outputs.warn(
                 f"Task {task.id} has several possible batch containers "
-                f"({', '.join(identified.candidates)}), which are judged together: set "
+                f"({', '.join(containers.candidates)}), which are judged together: set "
                 "TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
             )
-        containers = replace(identified, batch=batch)
-        ended = EndedTask(
+        return _Known(
             task=task,
+            definition=definition,
+            containers=replace(containers, batch=batch),
             end=end,
-            container=batch,
-            monitor=containers.monitor or MONITOR_NAME,
-            log=containers.batch_log,
-            labels=docker_labels(definition, batch),
-            resized_from=resized_from(definition),
         )
-        return ended, containers
 
-    def _with_report(
+    def _ended(
         self,
-        ended: EndedTask,
-        containers: TaskContainers,
-        run_log: ReportFinder,
-        wanted: NoticeSettings,
-        find_indexed: Callable[[], ReportLine | None] | None,
-    ) -> EndedTask:
-        """Add the report or the last checkpoint, and the other containers that have a report."""
-        # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
-        # hundred.
-        is_read = (
-            containers.monitor is not None
-            or not ended.task.is_service_task
-            or should_notify(ended, wanted)
-        )
-        streams: list[LogTarget] = []
-        if is_read:
-            streams += known_values((containers.batch_log, containers.monitor_log))
-        is_expected = bool(streams) and self._has_monitor(ended, containers)
-        line = run_log.find(
-            streams, wanted.report_wait_seconds, is_expected=is_expected, find_indexed=find_indexed
-        )
-        if not run_log.has_time:
-            self.warn(
-                f"CloudWatch Logs throttles or is slow: the report of task {ended.task.id} was not "
-                "looked for everywhere."
-            )
-        ended = replace(ended, report_line=line, report_log=containers.log_of(line))
-        other_runs = _other_runs(ended.task, containers)
-        if other_runs and self._has_monitor(ended, containers):
-            ended = replace(ended, also_reported=other_runs)
-        return ended
-
-    def _with_details(
-        self,
-        ended: EndedTask,
+        known_task: _Known,
+        reports: ReportFinder,
         settings: NoticeSettings,
         index: Index | None,
-        run_log: ReportFinder,
     ) -> EndedTask:
-        """What only the notice has, if there may be one: log lines, and a comparison."""
-        if not should_notify(ended, settings, if_unusual=True):
-            return ended
-        if ended.outcome.status == "failure":
-            ended = self._with_log_lines(ended, run_log, settings.log_lines)
-        if index is not None:
-            ended = replace(ended, comparison=index.compare(ended))
-        return ended
+        """The task with its report or its last checkpoint, merged with the event."""
+        task = known_task.task
+        containers = known_task.containers
+        streams = self._streams(known_task, settings)
+        others = known_task.other_runs
+        is_monitored = bool(streams or others) and self._has_monitor(known_task)
+        find_indexed = None
+        if index is not None and containers.batch is not None:
+            find_indexed = partial(index.find, task, task.container(containers.batch))
+        line = reports.find(
+            streams,
+            settings.report_wait_seconds,
+            is_expected=bool(streams) and is_monitored,
+            find_indexed=find_indexed,
+        )
+        if not reports.has_time:
+            self.outputs.warn(
+                f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
+                "looked for everywhere."
+            )
+        run = run_of_task(
+            task,
+            known_task.end,
+            containers.batch,
+            line,
+            report=_priced(line, containers, reports),
+            log=containers.batch_log,
+            monitor=containers.monitor or MONITOR_NAME,
+            resized_from=resized_from(known_task.definition),
+        )
+        return EndedTask(
+            task=task,
+            run=run,
+            container=containers.batch,
+            also_reported=others if is_monitored else (),
+            monitor=containers.monitor or MONITOR_NAME,
+            report_line=line,
+            report_log=containers.log_of(line),
+            log=containers.batch_log,
+            labels=docker_labels(known_task.definition, containers.batch),
+        )
 
-    def _has_monitor(self, ended: EndedTask, containers: TaskContainers) -> bool:
+    @staticmethod
+    def _streams(known_task: _Known, settings: NoticeSettings) -> Sequence[LogTarget]:
+        """The log streams in which the report is looked for."""
+        # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
+        # hundred.
+        containers = known_task.containers
+        is_read = (
+            containers.monitor is not None
+            or not known_task.task.is_service_task
+            or selects(settings, known_task.task, outcome_of(None, known_task.end).status)
+        )
+        return known_values((containers.batch_log, containers.monitor_log)) if is_read else ()
+
+    def _has_monitor(self, known_task: _Known) -> bool:
         """Whether the run was monitored.
 
         ECS starts no monitor of the task's own for a batch of milliseconds.
         """
-        if containers.monitor is not None and ended.task.started_at is not None:
+        task = known_task.task
+        containers = known_task.containers
+        if containers.monitor is not None and task.started_at is not None:
             return True
-        return (
-            ended.batch is not None
-            and ended.batch.exit_code is not None
-            and self.is_on_instance(ended.task)
+        has_run = (
+            containers.batch is not None and task.container(containers.batch).exit_code is not None
         )
+        return has_run and self.account.is_on_instance(task)
 
-    def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
-        """Add the last lines of the batch; if they cannot be read, the notice is posted without
-        them.
+    def _retry(
+        self, ended: EndedTask, definition: Mapping[str, object] | None, errors: _Errors
+    ) -> MemoryRetry | None:
+        """Start the run again.
+
+        If that is not possible now, the notice says so: Lambda retries the event.
         """
         try:
-            return replace(notice, log_lines=run_log.last_lines(notice.log, count))
+            return self.account.start_again(ended, definition)
+        except InProgressError:
+            raise  # the other invocation posts the notice
         except ForwarderError as error:
-            self.warn(f"The notification of task {notice.task.id} has no log lines. {error}")
-            return notice
+            errors.append(error)
+            if isinstance(error, DeliveryError):
+                return MemoryRetry(sentence=_RETRY_IS_UNKNOWN)
+            return None
 
-    def _index(self, index: Index, ended: EndedTask, errors: _Errors) -> bool:
+    def _last_lines(
+        self, ended: EndedTask, settings: NoticeSettings | None, reports: ReportFinder
+    ) -> tuple[str, ...]:
+        """The last lines of a batch that failed, for its notice.
+
+        If they cannot be read, the notice is posted without them.
+        """
+        if settings is None or ended.outcome.status != "failure":
+            return ()
+        if not should_notify(ended, settings, is_unusual=True):
+            return ()
+        try:
+            return reports.last_lines(ended.log, settings.log_lines)
+        except ForwarderError as error:
+            self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
+            return ()
+
+    def _index(
+        self, index: Index, ended: EndedTask, retry: MemoryRetry | None, errors: _Errors
+    ) -> bool:
         """Write the documents. Returns whether that succeeded."""
-        documents = event_documents(ended, index.settings)
+        documents = event_documents(ended, index.settings, retry)
         if not documents:
-            self.warn(
+            self.outputs.warn(
                 f"Task {ended.task.id} is not indexed: its batch container or all of its times "
                 "are unknown."
             )
@@ -237,103 +326,78 @@ class TaskStoppedHandler(Struct, frozen=True):
         return delivered is not None and delivered.indexed > 0
 
     def _notify(
-        self, notice: EndedTask, settings: NoticeSettings, errors: _Errors
+        self, run: EndedRun, settings: NoticeSettings, errors: _Errors
     ) -> ChannelKind | None:
         """Post the notice. Returns its kind if every channel that accepts the kind has it."""
-        is_success = notice.outcome.status == "success" and not (
-            settings.unusual_as_failures and notice.unusual
+        is_success = run.outcome.status == "success" and not (
+            settings.unusual_as_failures and run.unusual
         )
         kind: ChannelKind = "success" if is_success else "failure"
         refusals: _Errors = []
-        posted = notify(self.channels(settings), notice, kind, self.once, refusals)
+        channels = self.outputs.channels(settings)
+        posted = notify(channels, run, kind, self.outputs.once, refusals)
         errors += refusals
         return kind if posted and not refusals else None
 
     def _print(
-        self, ended: EndedTask, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
+        self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
         """Print the ended run: once if everything was done, else in each attempt, of which the
         last one counts. Without the table of keys, it is printed, too.
         """
         line = ended_line(
-            ended, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
+            run, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
         if errors:
-            self.print_line(line)
+            self.outputs.print_line(line)
             return
-        key = f"{notification_key(ended)}#log"
+        key = f"{notification_key(run)}#log"
         try:
-            self.once(key, lambda: self.print_line(line))
+            self.outputs.once(key, lambda: self.outputs.print_line(line))
         except ForwarderError:
-            self.print_line(line)
-
-
-def _indexed_report(
-    index: Index | None, ended: EndedTask
-) -> Callable[[], ReportLine | None] | None:
-    """The search for the batch's report in the cluster; None without a cluster or a batch."""
-    if index is None or ended.batch is None:
-        return None
-    return partial(index.find, ended.task, ended.batch)
-
-
-def _other_runs(task: StoppedTask, containers: TaskContainers) -> tuple[str, ...]:
-    """The containers that ran, other than the batch, of which the monitor reports each."""
-    ran = {container.name for container in task.containers if container.exit_code is not None}
-    return tuple(name for name in containers.reported if name != containers.batch and name in ran)
-
-
-def _retry(
-    ended: EndedTask,
-    definition: Mapping[str, object] | None,
-    start_again: StartAgain,
-    errors: _Errors,
-) -> MemoryRetry | None:
-    """Start the run again.
-
-    If that is not possible now, the notice says so: Lambda retries the event.
-    """
-    try:
-        return start_again(ended, definition)
-    except InProgressError:
-        raise  # the other invocation posts the notice
-    except ForwarderError as error:
-        errors.append(error)
-        sentence = "It is not known yet whether the run is started again: Lambda retries the event."
-        if isinstance(error, DeliveryError):
-            return MemoryRetry(sentence=sentence)
-        return None
+            self.outputs.print_line(line)
 
 
 def _priced(
-    ended: EndedTask, containers: TaskContainers, run_log: ReportFinder
-) -> ReportLine | None:
-    """Return the report with the cost of the task: of several reports, only the last one has
-    it.
-    """
-    line = ended.report_line
+    line: ReportLine | None, containers: TaskContainers, reports: ReportFinder
+) -> Report | None:
+    """The report with the cost of the task: of several reports, only the last one has it."""
     if line is None:
         return None
-    record = line.report.record
-    cost = record.cost
-    if cost is None and line.is_final:
-        others = [name for name in containers.reported if name != record.container.name]
-        if others:
-            streams = (*map(containers.logs.get, others), containers.monitor_log)
-        else:
-            streams = ()
-        cost = attempt(lambda: run_log.task_cost(filter(None, streams)), [])
-    return replace(line, report=replace(line.report, record=replace(record, cost=cost)))
+    report = line.report
+    record = report.record
+    if record.cost is not None or not line.is_final:
+        return report
+    others = [name for name in containers.reported if name != record.container.name]
+    if not others:
+        return report
+    streams = known_values((*map(containers.logs.get, others), containers.monitor_log))
+    cost = attempt(lambda: reports.task_cost(streams), [])
+    return replace(report, record=replace(record, cost=cost))
 
 
-def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
-    """Whether the settings select this task for a notice; with ``if_unusual``, also a success
-    unlike its family.
-    """
-    if notice.task.is_service_task and not settings.services:
+def _comparison(
+    ended: EndedTask, settings: NoticeSettings | None, index: Index | None
+) -> Comparison | None:
+    """The comparison with the family, if there may be a notice."""
+    if index is None or settings is None or not should_notify(ended, settings, is_unusual=True):
+        return None
+    return index.compare(ended)
+
+
+def selects(settings: NoticeSettings, task: StoppedTask, status: Status) -> bool:
+    """Whether the settings select a task with this status for a notice."""
+    if task.is_service_task and not settings.services:
         return False
-    subject: Subject = "success" if notice.outcome.status == "success" else "failure"
-    is_failure = settings.unusual_as_failures and (if_unusual or bool(notice.unusual))
-    return settings.selects(subject, notice.family) or (
-        is_failure and settings.selects("failure", notice.family)
-    )
+    subject: Subject = "success" if status == "success" else "failure"
+    return settings.selects(subject, task.family or "unknown")
+
+
+def should_notify(ended: EndedTask, settings: NoticeSettings, *, is_unusual: bool) -> bool:
+    """Whether the settings select this task for a notice; ``is_unusual``: a success is, or may
+    be, unlike its family.
+    """
+    if selects(settings, ended.task, ended.outcome.status):
+        return True
+    is_failure = settings.unusual_as_failures and is_unusual
+    return is_failure and selects(settings, ended.task, "failure")

@@ -32,7 +32,7 @@ from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
-    from profiler.record.family_identity import UsualDuration
+    from profiler.record.family import UsualDuration
     from profiler.record.notice_model import NoticeLine
 
 MAX_PICTURE_WIDTH = 96
@@ -167,7 +167,7 @@ def _time_text(figures: LiveFigures) -> str:
     usual = figures.usual
     if usual is None:
         return ""
-    if elapsed_ms > usual.p95_ms:
+    if usual.is_exceeded_by(elapsed_ms):
         return f"longer than usual (p95 {_clock(usual.p95_ms)})"
     about = f"of about {_clock(usual.median_ms)}"
     if elapsed_ms >= usual.median_ms:
@@ -187,7 +187,7 @@ def _time_row(figures: LiveFigures, bar_width: int) -> Row:
         return (*head, (_counts_text(figures), DIM))
     bar_colour = GREEN
     colour = DIM
-    if figures.elapsed_ms > usual.p95_ms:
+    if usual.is_exceeded_by(figures.elapsed_ms):
         bar_colour = YELLOW
         colour = YELLOW
     if not bar_width:

@@ -1,6 +1,4 @@
-"""A family is account, Region and the task definition's family; and how long its runs usually
-take.
-"""
+"""A family is account, Region and the task definition's family."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,7 +9,6 @@ from msgspec import Struct
 from profiler.record.record_model import Record
 from profiler.record.report_head import RecordHead
 
-MAX_RUNS_OF_A_FAMILY = 20
 # The family of ``task-profiler setup proof``, whose runs fail on purpose: no retry, advice or alert
 # is about it.
 PROOF_FAMILY = "task-profiler-proof"
@@ -75,24 +72,3 @@ def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
         ("Region", lambda key: key.region),
     )
     return [(title, get) for title, get in columns if len({get(key) for key in keys}) > 1]
-
-
-class UsualDuration(Struct, frozen=True, kw_only=True):
-    """The median and the 95th percentile of the durations of some successes."""
-
-    median_ms: float
-    p95_ms: float
-    runs: int
-
-
-def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
-    """The usual duration; None without a duration."""
-    if not durations_ms:
-        return None
-    from statistics import median, quantiles  # slow to import
-
-    if durations_ms[1:]:
-        p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1]
-    else:
-        p95_ms = durations_ms[0]
-    return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))

@@ -16,6 +16,7 @@ from msgspec import DecodeError, Struct, StructMeta
 from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
+from profiler.core.json_levels import TooManyLevelsError, within_levels
 from profiler.core.timestamps import parse_datetime
 
 # The endings of the names that have a unit, and a number beyond any machine in that unit.
@@ -47,10 +48,12 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
 
     NaN, infinities and numbers beyond a double are not JSON; they count as missing.
 
-    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for another line.
+    Raises msgspec.DecodeError or UnicodeDecodeError for another line.
     """
     try:
-        return cast("S", _decoder(kind).decode(line))
+        return cast("S", _decoder(kind).decode(within_levels(line)))
+    except TooManyLevelsError:
+        raise
     except DecodeError:
         text = line.decode() if isinstance(line, bytes) else line
         if not _NOT_A_NUMBER.search(text):

@@ -11,9 +11,15 @@ of the log stream, and the timestamp, which is at most 14 days old and 2 hours a
 - **A task's stream.** ECS names the streams of awslogs ``PREFIX/CONTAINER/TASK-ID``. Such a stream
   speaks for this task alone, and for this container alone; the stream of the container
   ``task-monitor`` speaks for all containers of its task. No sidecar speaks for the batch, whatever
-  the line says of it. What runs in a container called ``task-monitor`` is the monitor.
-- **An instance monitor's log group** speaks for the tasks of its own cluster and account. The
-  stack that makes the monitor knows the group.
+  the line says of it. What runs in a container called ``task-monitor`` is the monitor: its report
+  of another container is unconfirmed until the task's event, which names the containers.
+- **The stream of an instance monitor** speaks for the tasks of its own cluster and account, in its
+  own log group alone. The group is not enough: every task definition can name it. The stream is
+  ``PREFIX/task-monitor/TASK-ID``, or the container's id, and ECS says that this task or container
+  is one of the monitor's family (:class:`MonitorTasks`); where it is another's, the stream is an
+  ordinary one. Where ECS does not know it any more, the line is unconfirmed for good. A report is
+  confirmed by the task's event, if the task ran on EC2, and never replaces one from the task's own
+  stream; a notice counts if ECS says that the task is on EC2.
 - **A stream named by Docker's container id**: awslogs without a prefix, on EC2. Its name contains
   no task, so the line is unconfirmed until the task's event names this container id
   (``runtimeId``).
@@ -51,9 +57,10 @@ choose the names of streams in an account as all of its tasks.
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, task_id
 from profiler.core.text import names_in
@@ -88,17 +95,37 @@ _TASK_RESOURCE = "task/"
 _MAX_SHOWN_LENGTH = 100
 
 # What vouches for a line.
-Voucher = Literal["task-stream", "instance-monitor", "container-id", "trusted-group"]
+Voucher = Literal[
+    "task-stream",
+    "monitor-stream",
+    "instance-monitor",
+    "unproven-monitor",
+    "container-id",
+    "trusted-group",
+]
 # CloudWatch Logs itself vouches for the task; of the others only the task's event can.
-CONFIRMING_VOUCHERS = frozenset({"task-stream", "instance-monitor"})
+CONFIRMING_VOUCHERS = frozenset({"task-stream", "monitor-stream"})
 
 
 class InstanceMonitorGroup(Struct, frozen=True, kw_only=True):
-    """The log group of an instance monitor, and the cluster of its instance."""
+    """The log group of an instance monitor, the cluster of its instance, and the family of its
+    task definition; None if that is unknown.
+    """
 
     account_id: str
     log_group: str
     cluster: str
+    family: str | None = None
+
+
+class MonitorTasks(Protocol):
+    """What ECS says of the tasks of instance monitors, and of those that they report."""
+
+    def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
+        """Whether a stream is the monitor's; None: ECS does not say, or not any more."""
+
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
+        """Whether ECS says that a task of the monitor's cluster is on EC2."""
 
 
 class TaskStream(Struct, frozen=True):
@@ -221,7 +248,9 @@ class LineVerdict(Struct, frozen=True, kw_only=True):
 
 # The same for nearly all lines.
 _OF_TASK_STREAM = LineVerdict(voucher="task-stream")
+_OF_MONITOR_STREAM = LineVerdict(voucher="monitor-stream")
 _OF_INSTANCE_MONITOR = LineVerdict(voucher="instance-monitor")
+_OF_UNPROVEN_MONITOR = LineVerdict(voucher="unproven-monitor")
 _OF_CONTAINER_ID = LineVerdict(voucher="container-id")
 _OF_TRUSTED_GROUP = LineVerdict(voucher="trusted-group")
 _NO_TASK_STREAM = LineVerdict(
@@ -232,14 +261,16 @@ _NO_TASK_STREAM = LineVerdict(
 class StreamTrust(Struct, frozen=True, kw_only=True):
     """What one log stream vouches for. ``account_id``: the log group's; None if unknown.
 
-    ``monitor`` is the name of the task's monitor.
+    ``monitor`` is the name of the task's monitor. ``instance_monitor``: the one whose stream it is,
+    or may be; ``is_proven``: ECS says so.
     """
 
     account_id: str | None
     monitor: str = MONITOR_NAME
     task: TaskStream | None = None
     is_container_id: bool = False
-    instance_cluster: str | None = None
+    instance_monitor: InstanceMonitorGroup | None = None
+    is_proven: bool = False
     is_trusted_group: bool = False
     is_watch_group: bool = False
 
@@ -252,12 +283,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
     @property
     def speaks_for_tasks(self) -> bool:
         """Whether any line of the stream can count."""
-        return (
-            self.task is not None
-            or self.is_container_id
-            or self.instance_cluster is not None
-            or self.is_trusted_group
-        )
+        return self.task is not None or self.is_container_id or self.is_trusted_group
 
     def judge(self, claim: LineClaim, timestamp_ms: int | None) -> LineVerdict:
         """Judge a line by its claim and CloudWatch's timestamp, in milliseconds since 1970.
@@ -278,12 +304,8 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
 
     def _voucher(self, claim: LineClaim) -> LineVerdict:
         """What vouches for the line's task. The order matters: the narrowest comes first."""
-        if self.instance_cluster is not None:
-            if cluster_name(claim.cluster) == self.instance_cluster:
-                return _OF_INSTANCE_MONITOR
-            return LineVerdict(
-                untrusted="Its cluster is not the cluster of the log group's instance monitor."
-            )
+        if self.instance_monitor is not None and not self._is_own(claim):
+            return self._of_instance_monitor(self.instance_monitor, claim)
         if self.task is not None:
             return self._of_task(self.task, claim)
         if self.is_container_id:
@@ -291,6 +313,17 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
         if self.is_trusted_group:
             return _OF_TRUSTED_GROUP
         return _NO_TASK_STREAM
+
+    def _is_own(self, claim: LineClaim) -> bool:
+        """Whether a line is about the task that the stream's name contains."""
+        return self.task is not None and self.task.task_id == claim.task_id
+
+    def _of_instance_monitor(self, monitor: InstanceMonitorGroup, claim: LineClaim) -> LineVerdict:
+        if cluster_name(claim.cluster) != monitor.cluster:
+            return LineVerdict(
+                untrusted="Its cluster is not the cluster of the log group's instance monitor."
+            )
+        return _OF_INSTANCE_MONITOR if self.is_proven else _OF_UNPROVEN_MONITOR
 
     def _of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
         if claim.task_id != stream.task_id:
@@ -303,7 +336,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
                 untrusted=f"It contains container {_shown(claim.container)}, but its log stream "
                 f"belongs to container {_shown(stream.container)}."
             )
-        return _OF_TASK_STREAM
+        return _OF_TASK_STREAM if stream.container == claim.container else _OF_MONITOR_STREAM
 
     def _foreign_account(self, claim: LineClaim) -> str | None:
         if not claim.account_id or self.account_id in (None, claim.account_id):
@@ -315,10 +348,14 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
 
 
 class TrustedGroups(Struct, frozen=True, kw_only=True):
-    """The log groups that are known on purpose: of instance monitors, and globs of others."""
+    """The log groups that are known on purpose: of instance monitors, and globs of others.
+
+    ``tasks`` None: ECS is not asked.
+    """
 
     instance_monitors: tuple[InstanceMonitorGroup, ...] = ()
     globs: tuple[str, ...] = ()
+    tasks: MonitorTasks | None = None
 
     def of_stream(
         self,
@@ -332,22 +369,35 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
 
         ``monitor``: the name of the task's monitor, where the task's definition is known.
         """
-        cluster = None
-        for known in self.instance_monitors:
-            if (known.account_id, known.log_group) == (account_id, log_group):
-                cluster = known.cluster
-        return StreamTrust(
+        trust = StreamTrust(
             account_id=account_id,
             monitor=monitor,
             task=task_of_stream(log_stream),
             is_container_id=is_container_id(log_stream),
-            instance_cluster=cluster,
             is_trusted_group=bool(self.globs) and matches_any(log_group, self.globs),
             is_watch_group=(
                 _WATCH_GROUP.fullmatch(log_group) is not None
                 and is_lambda_stream(log_group, log_stream)
             ),
         )
+        for known in self.instance_monitors:
+            if (known.account_id, known.log_group) == (account_id, log_group):
+                return self._of_monitors_group(trust, known, log_stream)
+        return trust
+
+    def _of_monitors_group(
+        self, trust: StreamTrust, monitor: InstanceMonitorGroup, log_stream: str
+    ) -> StreamTrust:
+        """In the log group of an instance monitor, whether the stream is the monitor's."""
+        is_named = trust.task is not None and trust.task.container == MONITOR_NAME
+        if not (is_named or trust.is_container_id):
+            return trust
+        is_monitors = None
+        if self.tasks is not None:
+            is_monitors = self.tasks.has_stream(monitor, log_stream)
+        if is_monitors is False:
+            return trust
+        return replace(trust, instance_monitor=monitor, is_proven=is_monitors is True)
 
 
 class AccountTrust(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,10 @@ class Usual(Struct, frozen=True):
         """Whether value and median differ by half of the smaller one: alone, that is usual."""
         return max(value, self.middle) >= _NOTABLE_RATIO * min(value, self.middle)
 
+    def is_notably_more(self, value: float) -> bool:
+        """Whether the value is so far above what is usual that it is worth a sentence."""
+        return value > self.middle and self.differs(value) and not self.holds(value)
+
     def is_far(self, value: float, small: float) -> bool:
         """Whether the value is far outside at least eight earlier ones; values far below
         ``small`` count as equal.

@@ -7,7 +7,8 @@ from msgspec.structs import asdict, replace
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.fact_list import NUMBERS, comparable, kills_fact, number_value
+from profiler.record.fact_list import NUMBERS, kills_fact, number_value
+from profiler.record.family import usual_number
 from profiler.record.hardware import gpu_advice, gpu_idle_texts
 from profiler.record.mention_limits import are_bytes_partial, is_cpu_partial
 from profiler.record.process_rows import are_processes_partial, is_other_processes, shown_name
@@ -26,7 +27,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import span_ms
-from profiler.record.unusual import usual_of
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -98,7 +98,7 @@ def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]
         value = number_value(row, record) if row.compared_on_page else None
         if value is None:
             continue
-        usual = usual_of(number_value(row, other) for other in comparable(row, record, earlier))
+        usual = usual_number(row, record, earlier)
         if usual is not None:
             judged[row.page_field] = usual.holds(value)
     return judged

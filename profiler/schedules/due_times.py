@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from heapq import merge
 from itertools import count, islice, pairwise, product, takewhile
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import (
     DAYS_PER_MONTH,
     NS_PER_DAY,
+    NS_PER_HOUR,
     NS_PER_MINUTE,
     NS_PER_MS,
     NS_PER_SECOND,
@@ -37,13 +38,14 @@ from profiler.schedules.schedule_model import Schedule
 _FIRST_YEAR = 1970
 _LAST_YEAR = 2199
 _NS_PER_US = 1000
-_UNIT_NS = {"minute": NS_PER_MINUTE, "hour": 60 * NS_PER_MINUTE, "day": 24 * 60 * NS_PER_MINUTE}
+_UNIT_NS = {"minute": NS_PER_MINUTE, "hour": NS_PER_HOUR, "day": NS_PER_DAY}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
 _MAX_DUE_TIMES = 50
 _AHEAD_NS = 366 * NS_PER_DAY
-# Where the shortest time between two due times is looked for: each day of a month.
-_MAX_GAPS = 2_000
+_HOURS_A_DAY = 24
+# A schedule that is due more often in 40 days is looked at for these days, not for a year.
+_MAX_GAPS = 4_000
 _GAPS_AHEAD_NS = 40 * NS_PER_DAY
 # Of a schedule that is due more often, four weeks are enough to count.
 _OFTEN_A_DAY = 8
@@ -215,6 +217,16 @@ def next_due(schedule: Schedule, after_ns: int) -> int | None:
     return next(due_times(schedule, after_ns + 1, _END_NS), None)
 
 
+def may_start_again(schedule: Schedule, now_ns: int) -> bool:
+    """Whether a schedule may start a task after ``now_ns``: not if it is disabled, or over."""
+    if not schedule.is_enabled:
+        return False
+    try:
+        return not are_times_known(schedule) or next_due(schedule, now_ns) is not None
+    except ScheduleExpressionError:
+        return True
+
+
 def last_due(schedule: Schedule, until_ns: int) -> int | None:
     """The last due time up to ``until_ns``, inclusive; errors as in due_times."""
     begin_ns, end_ns = _life(schedule, _read_expression(schedule.expression))
@@ -304,28 +316,95 @@ def read_zone(name: str) -> tzinfo:
         ) from error
 
 
-def shortest_gap_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
-    """The shortest time between two of the next due times of schedules that start one family.
+def shortest_gaps_ms(schedules: Sequence[Schedule], now_ns: int) -> dict[int, float]:
+    """The shortest time from a due time to the next one in the year ahead, of schedules that start
+    one family, by the hour of the day in UTC in which the earlier run may start.
 
-    None without two. Schedules that are due at the same moment overlap by intention. The earlier
-    one may start at the end of its flexible window, the later one at its due time. An expression
-    that cannot be read, and the phase of a rate without a beginning, count as unknown.
+    An hour in which none may start is missing, and so is everything without two due times.
+    Schedules that are due at the same moment overlap by intention. The earlier run may start at the
+    end of its flexible window, an hour later, because a start takes time, and where clocks change
+    an hour earlier; the later one may start at its due time. An expression that cannot be read, and
+    the phase of a rate without a beginning, count as unknown.
     """
-    dues: list[Iterator[tuple[int, int]]] = []
-    gaps_ns: list[int] = []
+    gaps_ns: dict[int, int] = {}
+    starts: list[Iterator[_DueStart]] = []
     for schedule in schedules:
         try:
-            is_placed = are_times_known(schedule)
-            known = schedule if is_placed else replace(schedule, created_ns=now_ns)
-            ahead = _start_windows(known, due_times(known, now_ns, now_ns + _GAPS_AHEAD_NS))
+            if are_times_known(schedule):
+                starts.append(_starts_ahead(schedule, now_ns))
+                continue
+            placed = _starts_ahead(replace(schedule, created_ns=now_ns), now_ns)
         except ScheduleExpressionError:
             continue
-        if is_placed:
-            dues.append(ahead)
-        else:
-            gaps_ns += _gaps_ns(islice(ahead, 2))
-    gaps_ns += _gaps_ns(islice(merge(*dues), _MAX_GAPS))
-    return min(gaps_ns) / NS_PER_MS if gaps_ns else None
+        of_rate: dict[int, int] = {}
+        _add_gaps(of_rate, islice(placed, 2))
+        for gap_ns in of_rate.values():
+            for hour in range(_HOURS_A_DAY):
+                gaps_ns[hour] = min(gaps_ns.get(hour, gap_ns), gap_ns)
+    _add_gaps(gaps_ns, merge(*starts))
+    return {hour: gap_ns / NS_PER_MS for hour, gap_ns in gaps_ns.items()}
+
+
+class _DueStart(NamedTuple):
+    """A due time, the end of its flexible window, and the hours in which its run may start."""
+
+    due_ns: int
+    last_ns: int
+    hours: range
+
+
+def _starts_ahead(schedule: Schedule, now_ns: int) -> Iterator[_DueStart]:
+    """The starts of the year ahead. Of a schedule that is due many times an hour, those of 40 days
+    and of the days around changes of the clock, which repeat.
+
+    Raises ScheduleExpressionError.
+    """
+    zone = read_zone(schedule.time_zone)
+    first_days = list(islice(due_times(schedule, now_ns, now_ns + _GAPS_AHEAD_NS), _MAX_GAPS))
+    stretches = [(now_ns, now_ns + _AHEAD_NS)]
+    if len(first_days) == _MAX_GAPS:
+        stretches = [(now_ns, now_ns + _GAPS_AHEAD_NS), *_clock_changes(zone, now_ns)]
+    return _starts(schedule, stretches, hours_before=zone is not UTC)
+
+
+def _starts(
+    schedule: Schedule, stretches: Iterable[tuple[int, int]], *, hours_before: bool
+) -> Iterator[_DueStart]:
+    window_ns = schedule.window_minutes * NS_PER_MINUTE
+    for since_ns, until_ns in stretches:
+        for due_ns in due_times(schedule, since_ns, until_ns):
+            last_ns = due_ns + window_ns
+            hours = range(due_ns // NS_PER_HOUR - hours_before, last_ns // NS_PER_HOUR + 2)
+            yield _DueStart(due_ns, last_ns, hours)
+
+
+def _clock_changes(zone: tzinfo, now_ns: int) -> Iterator[tuple[int, int]]:
+    """The days around each change of the clock after the next 40 days, within a year."""
+    start_ns = now_ns + _GAPS_AHEAD_NS
+    end_ns = start_ns
+    offset = _offset(start_ns, zone)
+    for day_ns in range(start_ns, now_ns + _AHEAD_NS, NS_PER_DAY):
+        if _offset(day_ns, zone) != offset:
+            offset = _offset(day_ns, zone)
+            yield max(day_ns - 2 * NS_PER_DAY, end_ns), day_ns + NS_PER_DAY
+            end_ns = day_ns + NS_PER_DAY
+
+
+def _offset(moment_ns: int, zone: tzinfo) -> timedelta:
+    return _local(moment_ns, zone) - _local(moment_ns, UTC)
+
+
+def _add_gaps(gaps_ns: dict[int, int], starts: Iterable[_DueStart]) -> None:
+    """Add the shortest gaps by the hours of the day."""
+    for start, later in pairwise(starts):
+        if later.due_ns <= start.due_ns:
+            continue
+        gap_ns = max(later.due_ns - start.last_ns, 0)
+        for hour in start.hours[:_HOURS_A_DAY]:
+            hour_of_day = hour % _HOURS_A_DAY
+            known_ns = gaps_ns.get(hour_of_day)
+            if known_ns is None or gap_ns < known_ns:
+                gaps_ns[hour_of_day] = gap_ns
 
 
 def due_a_month(schedules: Sequence[Schedule], now_ns: int) -> float | None:
@@ -350,20 +429,6 @@ def _due_a_day(schedule: Schedule, now_ns: int) -> float:
         if due > days * _OFTEN_A_DAY:
             break
     return due / days
-
-
-def _start_windows(schedule: Schedule, dues_ns: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last moment at which each run may start."""
-    for due_ns in dues_ns:
-        yield due_ns, due_ns + schedule.window_minutes * NS_PER_MINUTE
-
-
-def _gaps_ns(windows: Iterable[tuple[int, int]]) -> list[int]:
-    gaps_ns = []
-    for (due_ns, last_ns), (later_ns, _) in pairwise(windows):
-        if later_ns > due_ns:
-            gaps_ns.append(max(later_ns - last_ns, 0))
-    return gaps_ns
 
 
 def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:

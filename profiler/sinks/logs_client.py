@@ -12,6 +12,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
 from profiler.core.aws_clients import AwsClient, bounded_config, open_session
+from profiler.core.json_levels import within_levels
 from profiler.sinks.upload_failures import (
     CONNECT_TIMEOUT_SECONDS,
     READ_TIMEOUT_SECONDS,
@@ -54,8 +55,8 @@ def _check_answer(http_response: AWSResponse, **_: object) -> None:
     """Raise AnswerError unless the answer is a JSON object."""
     body = http_response.content
     try:
-        msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        msgspec.json.decode(within_levels(body), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
         content = "nothing"
         if body:
             content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs"

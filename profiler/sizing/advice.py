@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import known
+from profiler.record.family import Month
 from profiler.record.hardware import WHOLE_INSTANCE, gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
@@ -34,7 +35,7 @@ from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import facts_of
-from profiler.sizing.runs_a_month import Month, measured_month
+from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 # What the runs say about the current size.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.family import Month, MonthBasis
 from profiler.record.mention_limits import MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT, is_near_limit
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit, vcpu_p95
@@ -24,7 +25,6 @@ from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, MIN_SAMPLES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.runs_a_month import Month, MonthBasis
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 

@@ -12,12 +12,12 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE, revision_number
+from profiler.core.kept_items import Kept
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import TaskSize, is_sampled_each_minute
 from profiler.record.task_needs import size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.sizing.kept_items import Kept
-from profiler.sizing.run_counts import RunCounts
+from profiler.sizing.run_counts import RunCounts, limits_of_containers
 from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.slowdown_factors import Factors
@@ -114,7 +114,12 @@ class FamilyWindow:
 
         ``is_sampled``: it was not chosen for its values.
         """
-        self._of_run(run).keep(_identity(run), run, is_sampled=is_sampled)
+        at_size = self._of_run(run)
+        at_size.keep(_identity(run), run, is_sampled=is_sampled)
+        of_revision = at_size.of_revision(self._known_revision(run.record.revision or ""))
+        for container, limit_mb in limits_of_containers(run.record):
+            if container != run.record.container.name:
+                of_revision.add_limit(container, limit_mb)
 
     def add_slowdowns(
         self, size: TaskSize, bounds: Factors, *, launch_type: str | None = FARGATE
@@ -122,6 +127,26 @@ class FamilyWindow:
         """Add the largest slowdowns of the runs at a size that :meth:`add_counts` counts."""
         if size.vcpu is not None:
             self._at_size(size, launch_type).add_bounds(size.vcpu, bounds)
+
+    def add_longest(
+        self, size: TaskSize, began_ns: int, duration_ms: float, *, launch_type: str | None
+    ) -> None:
+        """Add the longest success of an hour, of the runs that :meth:`add_counts` counts."""
+        self._at_size(size, launch_type).add_longest(began_ns, duration_ms)
+
+    def add_limit(
+        self,
+        revision: str,
+        size: TaskSize,
+        container: str,
+        limit_mb: float | None,
+        count: int,
+        *,
+        launch_type: str | None,
+    ) -> None:
+        """Add the limit of a container's runs that :meth:`add_counts` counts."""
+        runs = self._at_size(size, launch_type).of_revision(self._known_revision(revision))
+        runs.add_limit(container, limit_mb, count)
 
     def add_counts(
         self,
@@ -199,6 +224,8 @@ class FamilyWindow:
         of_revision = at_size.of_revision(self._known_revision(record.revision or ""))
         of_revision.counts.add(run)
         of_revision.add_duration(identity, run)
+        for container, limit_mb in limits_of_containers(record):
+            of_revision.add_limit(container, limit_mb)
         at_size.keep(identity, run)
 
     def _of_run(self, run: RunFacts) -> RunsAtSize:

@@ -6,7 +6,6 @@ Each property answers one question, and the rules of :mod:`profiler.sizing.resiz
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from statistics import median
 
 from msgspec import Struct
 
@@ -29,7 +28,7 @@ from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_counts import RevisionRuns
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
-from profiler.sizing.sized_revision import Circumstances, SizedRevision
+from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.sizing.what_if import SizeOption
 from profiler.sizing.window_evidence import evidence_at, with_all_needs
@@ -258,6 +257,7 @@ class ResizeCase:
             own=self.own,
             before=runs_until(self.window, before),
             killed_elsewhere=killed_elsewhere_since(self.window, self.size, before),
+            overlap=self._overlap_since(before),
             max_slowdown_percent=self.policy.size.max_slowdown_percent,
         )
 
@@ -395,23 +395,46 @@ class ResizeCase:
         return None
 
     def _refused_by_overlap(self, option: SizeOption) -> str | None:
-        interval_ms = self.circumstances.shortest_interval_ms
-        durations_ms = self._durations_ms
-        if interval_ms is None or not durations_ms:
+        """The longest run at a due time decides. A size at which no run is slower changes
+        nothing.
+        """
+        factor = (option.factor or SAME_DURATION).max
+        if factor <= 1:
             return None
-        longest_ms = median(durations_ms) * (option.factor or SAME_DURATION).max
-        if longest_ms <= _MAX_SHARE_OF_INTERVAL * interval_ms:
-            return None
-        size = format_task_size(option.size.vcpu, option.size.memory_mb)
-        return (
-            f"with {size}, a run would take up to {format_duration(longest_ms)}, and the next one "
-            f"is due {format_duration(interval_ms)} after its start"
-        )
+        excess_ms = 0.0
+        refusal = None
+        for longest_ms, interval_ms in self._due_runs_ms:
+            slower_ms = longest_ms * factor
+            excess_of_run_ms = slower_ms - _MAX_SHARE_OF_INTERVAL * interval_ms
+            if excess_of_run_ms > excess_ms:
+                excess_ms = excess_of_run_ms
+                size = format_task_size(option.size.vcpu, option.size.memory_mb)
+                refusal = (
+                    f"with {size}, a run would take up to {format_duration(slower_ms)}, and the "
+                    f"next one is due {format_duration(interval_ms)} after its start"
+                )
+        return refusal
 
-    @cached_property
-    def _durations_ms(self) -> list[float]:
-        """A sample of the successes' durations at the definition's size."""
-        total = RevisionRuns()
-        for runs in self.runs.revisions.values():
-            total.merge(runs)
-        return total.known_durations_ms
+    @property
+    def _due_runs_ms(self) -> Iterator[tuple[float, float]]:
+        """The longest successes at the definition's size that began when the family may be due,
+        each with the shortest time to the next due time.
+        """
+        for hour, longest_ms in self.runs.longest_ms.items():
+            interval_ms = self.circumstances.intervals_ms.get(hour)
+            if interval_ms is not None:
+                yield longest_ms, interval_ms
+
+    def _overlap_since(self, before: SizeBefore) -> str | None:
+        """Why runs with fewer vCPUs now overlap the next one, if none did so before."""
+        runs_before = self.window.sizes.get(before.size)
+        if runs_before is None or (self.size.vcpu or 0) >= (before.size.vcpu or 0):
+            return None
+        longest_before_ms = max(runs_before.longest_ms.values(), default=0)
+        for longest_ms, interval_ms in self._due_runs_ms:
+            if longest_before_ms <= interval_ms < longest_ms:
+                return (
+                    f"a run took {format_duration(longest_ms)}, and the next one is due "
+                    f"{format_duration(interval_ms)} after its start"
+                )
+        return None

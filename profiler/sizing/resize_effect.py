@@ -23,13 +23,15 @@ class Judged(Struct, frozen=True, kw_only=True):
     several containers with reports is one run.
 
     ``max_slowdown_percent`` is how much longer runs may take. ``killed_elsewhere``: runs outside
-    Fargate that were killed at the new size.
+    Fargate that were killed at the new size. ``overlap``: why a slower run overlaps the next one,
+    in words.
     """
 
     own: RevisionRuns
     before: RevisionRuns
     max_slowdown_percent: float
     killed_elsewhere: int = 0
+    overlap: str | None = None
 
     @property
     def killed(self) -> int:
@@ -63,6 +65,8 @@ class Judged(Struct, frozen=True, kw_only=True):
         change_percent = self.duration_change_percent
         if self._is_slower and change_percent is not None:
             return f"runs take {format_percent(round(change_percent))} longer"
+        if self.overlap is not None:
+            return self.overlap
         return self._more_failures()
 
     @property

@@ -1,16 +1,19 @@
 """How the runs of one revision at one size ended: counts, and a sample of their durations."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
 from msgspec import Struct, field
 
-from profiler.core.optional_math import max_known, min_known
-from profiler.record.record_model import is_sampled_each_minute
-from profiler.sizing.kept_items import Kept
+from profiler.core.kept_items import Kept
+from profiler.core.optional_math import known_values, max_known, min_known
+from profiler.record.record_model import Record, is_sampled_each_minute
+from profiler.record.task_needs import size_of
 from profiler.sizing.run_facts import RunFacts
 
 SAMPLED_DURATIONS: Final = 200
+_KEPT_LIMITS: Final = 50
 
 Outcome = Literal["success", "killed", "failed", "stopped", "not known"]
 
@@ -105,11 +108,14 @@ class RunCounts(Struct, kw_only=True):
 
 
 class RevisionRuns:
-    """The runs of one revision at one size: counts, and a sample of the successes' durations."""
+    """The runs of one revision at one size: counts, a sample of the successes' durations, and how
+    often each container had which memory limit of its own (None: the task's), by its name.
+    """
 
     def __init__(self) -> None:
         self.counts = RunCounts()
         self.durations_ms: Kept[float] = Kept(SAMPLED_DURATIONS)
+        self.limits_mb: dict[str, Counter[float | None]] = {}
 
     @property
     def known_durations_ms(self) -> list[float]:
@@ -122,6 +128,40 @@ class RevisionRuns:
         if duration_ms and counted_as(run) == "success":
             self.durations_ms.add(identity, identity, duration_ms)
 
+    def add_limit(self, container: str, limit_mb: float | None, count: int = 1) -> None:
+        """Add runs with this limit of a container. Of very many limits, the largest are kept."""
+        limits_mb = self.limits_mb.setdefault(container, Counter())
+        limits_mb[limit_mb] += count
+        if len(limits_mb) > _KEPT_LIMITS:
+            del limits_mb[min(known_values(limits_mb))]
+
     def merge(self, other: "RevisionRuns") -> None:
         self.counts.merge(other.counts)
         self.durations_ms.merge(other.durations_ms)
+        for container, limits_mb in other.limits_mb.items():
+            for limit_mb, count in limits_mb.items():
+                self.add_limit(container, limit_mb, count)
+
+
+def limits_of_containers(record: Record) -> Iterator[tuple[str, float | None]]:
+    """The known memory limits of the record's container and of those beside it, by their names;
+    None: the task's memory is its limit.
+    """
+    limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
+    for container in record.containers:
+        if container.metrics is not None:
+            limits_mb.append((container.name, container.metrics.memory_size_mb))
+    task_mb = size_of(record).memory_mb
+    for name, limit_mb in limits_mb:
+        if limit_mb is not None and task_mb is not None and is_limit(limit_mb):
+            yield name, own_limit_mb(limit_mb, task_mb)
+
+
+def is_limit(limit_mb: float) -> bool:
+    """Limits are whole MiB, unlike a machine's memory."""
+    return float(limit_mb).is_integer()
+
+
+def own_limit_mb(limit_mb: float, task_mb: float) -> float | None:
+    """A container's limit, if it is below the task's memory, which bounds the others."""
+    return limit_mb if limit_mb < task_mb else None

@@ -1,30 +1,11 @@
 """The tasks of a family in a month, and where their number is from."""
 
-from typing import Literal
-
-from msgspec import Struct
-
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY
-from profiler.record.unusual import MIN_RUNS
+from profiler.record.family import Month, month_of_tasks
 from profiler.sizing.evidence import Evidence, TasksRead
 
-# ``measured``: from five tasks or more in a day or more. ``schedule``: the due times of the
-# family's schedules. ``window``: as many tasks a day as a window shows that is too short for that.
-# ``nightly``: one task was seen, and once a night is an assumption.
-MonthBasis = Literal["measured", "schedule", "window", "nightly"]
 # One task in a longer time is no nightly one.
 _MIN_COVERED_DAYS = 2
-
-
-class Month(Struct, frozen=True, kw_only=True):
-    """The number of a family's tasks in a month, and its basis."""
-
-    runs: float
-    basis: MonthBasis
-
-    @property
-    def is_estimate(self) -> bool:
-        return self.basis != "measured"
 
 
 def measured_month(evidence: Evidence) -> Month | None:
@@ -32,14 +13,6 @@ def measured_month(evidence: Evidence) -> Month | None:
     day.
     """
     return month_of_tasks(evidence.usage.window_tasks, evidence.usage.window_ns)
-
-
-def month_of_tasks(tasks: int, window_ns: int) -> Month | None:
-    """As above, of so many tasks from the first to the last start."""
-    if tasks < MIN_RUNS or window_ns < NS_PER_DAY:
-        return None
-    per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
-    return Month(runs=per_day * DAYS_PER_MONTH, basis="measured")
 
 
 def estimated_month(read: TasksRead, due_a_month: float | None, covered_days: float) -> Month:

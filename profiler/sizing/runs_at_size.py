@@ -10,10 +10,11 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
+from profiler.core.kept_items import Kept
 from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_HOUR
 from profiler.record.task_needs import size_of
-from profiler.sizing.kept_items import Kept
-from profiler.sizing.run_counts import RevisionRuns, RunCounts
+from profiler.sizing.run_counts import RevisionRuns, RunCounts, counted_as
 from profiler.sizing.run_facts import (
     RunFacts,
     in_order,
@@ -89,6 +90,8 @@ class RunsAtSize:
         self.containers: dict[str, ContainerMemory] = {}
         # By the vCPU size with which another one is compared.
         self.factors: dict[float, Factors] = {}
+        # The longest success, by the hour of the day in UTC in which it began.
+        self.longest_ms: dict[int, float] = {}
         self.extremes: dict[int, tuple[float, int, RunFacts]] = {}
 
     @property
@@ -131,6 +134,15 @@ class RunsAtSize:
                 self._add_factors(vcpu, factors_of_run(run.slowdown, vcpu))
         for name, memory in _memory_by_container(run):
             self._add_container(name, memory)
+        duration_ms = run.record.metrics.duration_ms
+        if duration_ms and counted_as(run) == "success":
+            self.add_longest(run.began_ns, duration_ms)
+
+    def add_longest(self, began_ns: int, duration_ms: float) -> None:
+        """Add the duration of a success."""
+        hour = began_ns // NS_PER_HOUR % 24
+        if duration_ms > self.longest_ms.get(hour, 0):
+            self.longest_ms[hour] = duration_ms
 
     def add_bounds(self, own_vcpu: float, bounds: Factors) -> None:
         """Add the largest slowdowns of runs that are not added one by one.
@@ -155,6 +167,8 @@ class RunsAtSize:
             self._add_factors(vcpu, factors)
         for name, memory in other.containers.items():
             self._add_container(name, memory)
+        for hour, duration_ms in other.longest_ms.items():
+            self.longest_ms[hour] = max(self.longest_ms.get(hour, 0), duration_ms)
 
     def _keep_extreme(self, number: int, value: float, identity: int, run: RunFacts) -> None:
         present = self.extremes.get(number)

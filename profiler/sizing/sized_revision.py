@@ -1,5 +1,7 @@
 """What is known of a task definition and its surroundings, when its size is decided on."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from profiler.record.record_model import TaskSize
@@ -84,8 +86,9 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     """What the account says about a family, beside its runs. By default, nothing is in the way.
 
     ``off_tag`` is the tag by which its owner forbids changes. ``missing_right`` is the one without
-    which nobody knows whether a stack owns the definition. ``shortest_interval_ms`` is the shortest
-    time between two due times of its schedules and rules. ``starters`` name what starts its runs,
+    which nobody knows whether a stack owns the definition. ``intervals_ms`` are the shortest times
+    to the next due time of its schedules and rules, by the hour of the day in UTC in which a run
+    may start. ``starters`` name what starts its runs,
     in words, as far as it is known: "AWS Step Functions".
     """
 
@@ -94,6 +97,6 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     is_service: bool = False
     stack: str | None = None
     missing_right: str | None = None
-    shortest_interval_ms: float | None = None
+    intervals_ms: Mapping[int, float] = {}
     overrides: tuple[TargetOverride, ...] = ()
     starters: tuple[str, ...] = ()

@@ -5,13 +5,14 @@ is chosen from.
 from msgspec import Struct
 
 from profiler.core.optional_math import known
+from profiler.record.family import Month
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
-from profiler.sizing.runs_a_month import Month, measured_month
+from profiler.sizing.runs_a_month import measured_month
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.

@@ -8,8 +8,7 @@ changed definition refers to it unchanged.
 
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -106,11 +105,10 @@ def read_definitions(
 
     Raises TaskProfilerError.
     """
-    with _refused_depth(source_name):
-        document = _response(data, source_name)
-        if document is not None:
-            return ((document.definition, document.arn),)
-        return tuple((place.definition, None) for place in _read(data, source_name).places)
+    document = _response(data, source_name)
+    if document is not None:
+        return ((document.definition, document.arn),)
+    return tuple((place.definition, None) for place in _read(data, source_name).places)
 
 
 def change_text(
@@ -122,29 +120,11 @@ def change_text(
 
     A response of ECS becomes the definition in it, unless ``keeps_form``.
     """
-    with _refused_depth(source_name):
-        return _changed_text(data, source_name, change, keeps_form=keeps_form)
-
-
-@contextmanager
-def _refused_depth(source_name: str) -> Iterator[None]:
-    """Raise TaskProfilerError for a text with hundreds of levels."""
-    try:
-        yield
-    except RecursionError as error:
-        raise TaskProfilerError(
-            f"{source_name} has too many levels: give a task definition or a template."
-        ) from error
-
-
-def _changed_text(
-    data: bytes, source_name: str, change: ChangeDefinition, *, keeps_form: bool
-) -> ChangedText:
     document = None if keeps_form else _response(data, source_name)
     if document is not None:
         changed = change(document.definition, document.arn, None)
         text = decoded(data, source_name)
-        style = style_of(text, json_tree(text), is_yaml=False)
+        style = style_of(text, json_tree(text, source_name), is_yaml=False)
         before = f"{style.lines(document.definition, '')}\n".encode()
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
@@ -221,7 +201,7 @@ def _read(data: bytes, source_name: str) -> _Source:
     """Raises TaskProfilerError."""
     is_yaml = not _JSON.match(data)
     text = decoded(data, source_name)
-    root = yaml_tree(text, source_name) if is_yaml else json_tree(text)
+    root = yaml_tree(text, source_name) if is_yaml else json_tree(text, source_name)
     described = root.members.get("taskDefinition", root)
     if "containerDefinitions" in described.members:
         definition = mapping(_view(described, text, is_template=False))

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_levels import MAX_LEVELS, TooManyLevelsError, within_levels
 from profiler.core.text import install_hint
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -65,7 +66,9 @@ def encoded(text: str, like: bytes) -> bytes:
 def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
     """Read JSON. Raises TaskProfilerError with the line of a mistake."""
     try:
-        return json.loads(data)
+        return json.loads(within_levels(data.decode(json.detect_encoding(data), _ERRORS)))
+    except TooManyLevelsError as error:
+        raise _too_many_levels(source_name) from error
     except ValueError as error:
         where = ""
         if isinstance(error, json.JSONDecodeError):
@@ -75,8 +78,18 @@ def read_json(data: bytes, source_name: str) -> Any:  # noqa: ANN401  any JSON
         ) from error
 
 
-def json_tree(text: str) -> Node:
-    """The tree of a text that is valid JSON."""
+def _too_many_levels(source_name: str) -> TaskProfilerError:
+    return TaskProfilerError(
+        f"{source_name} has too many levels: give a task definition or a template."
+    )
+
+
+def json_tree(text: str, source_name: str) -> Node:
+    """The tree of a text that is valid JSON. Raises TaskProfilerError."""
+    try:
+        within_levels(text)
+    except TooManyLevelsError as error:
+        raise _too_many_levels(source_name) from error
     return _json_node(text, _after_space(text, 0))
 
 
@@ -118,6 +131,8 @@ def yaml_tree(text: str, source_name: str) -> Node:
     yaml = YAML(typ="safe", pure=True)
     try:
         return _YamlReader(text, yaml, source_name).document()
+    except TooManyLevelsError as error:
+        raise _too_many_levels(source_name) from error
     except (YAMLError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" in line {line + 1}"
@@ -138,6 +153,7 @@ class _YamlReader:
         self._source_name = source_name
         self._resolver = yaml.resolver
         self._events = iter(yaml.parse(text))
+        self._level = 0
 
     def document(self) -> Node:
         """The only document of the text."""
@@ -180,6 +196,9 @@ class _YamlReader:
         kind: Literal["mapping", "sequence"],
         tag: str | None,
     ) -> Node:
+        self._level += 1
+        if self._level > MAX_LEVELS:
+            raise TooManyLevelsError
         children: list[Child] = []
         begin = start.start_mark.index
         at = begin
@@ -203,6 +222,7 @@ class _YamlReader:
             else:
                 children.append(Child(key=key, start=first.start, node=node))
             at = node.end
+        self._level -= 1
         # The mark of a block's end is at the next value, too.
         if start.flow_style:
             end = event.end_mark.index

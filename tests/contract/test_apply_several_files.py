@@ -56,6 +56,19 @@ def test_the_runs_of_one_stage_do_not_size_the_file_of_the_other_one(
     assert notes == [f"This is the family in {file}." for file in (prod, dev)]
 
 
+def test_a_file_keeps_the_limit_that_an_unknown_starter_gives_to_a_container(
+    account: Account, tmp_path: Path
+) -> None:
+    """Without an account, too: the starter says it nowhere."""
+    file = tmp_path / "nightly.json"
+    write(file, "/ecs/jobs")
+    account.runs("nightly", 25)
+    account.runs("nightly", 1, metrics={"memory_size_mb": 1500})
+    rows, _ = apply(account, str(account.file), file)
+    assert json.loads(file.read_text())["memory"] == "2048"
+    assert "what starts its runs overrides sizes" in rows[0]["reason"]
+
+
 def test_each_stage_has_the_size_that_its_own_runs_call_for(
     account: Account, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
-from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
+from tools.moto_server import FakeAws, fake_aws, start_by_schedule
 
 FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
 STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
@@ -179,7 +179,7 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
         "The log group /ecs/new does not exist, so ECS starts no task.",
     ]
     assert problems(found["lost"]) == [
-        "The task definition has a task role that does not exist (gone).",
+        "The task definition has a task role that does not exist (gone), so ECS starts no task.",
         "No subscription of the log group /ecs/lost forwards reports.",
     ]
     assert problems(found["plain"])[0] == "There is no monitor, so the runs have no report."
@@ -391,7 +391,6 @@ def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
     account: Account, repository_policy: str | None, *, is_refused: bool, left_alone: bool
 ) -> None:
     """Its tasks would not start. A policy of the repository may allow the pull instead."""
-    push_image(account.aws)
     account.iam.create_role(RoleName="start", AssumeRolePolicyDocument="{}")
     token = {"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"}
     account.iam.put_role_policy(

@@ -13,7 +13,7 @@ from profiler.aws_account.instance_monitors import InstanceMonitors
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.sidecars import ACCOUNT, IMAGE, awslogs, run_instance_monitor
 from tests.task_events import task
-from tools.moto_server import fake_aws, push_image, start_by_schedule
+from tools.moto_server import fake_aws, start_by_schedule
 
 BATCH: dict[str, Any] = {
     "name": "batch",
@@ -72,7 +72,6 @@ def account() -> Iterator[Account]:
         start_by_schedule(made.scheduler, "other", "elsewhere", "jobs-2")
         made.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
         aws.create_log_group(str(awslogs()["options"]["awslogs-group"]))
-        push_image(aws)
         yield made
         made.proxy.close()
 

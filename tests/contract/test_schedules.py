@@ -53,6 +53,9 @@ class Account(ProxiedAccount):
     def rule(self, name: str, expression: str, *families: str, **more: Any) -> None:
         kind = "ScheduleExpression" if expression.startswith(("rate", "cron")) else "EventPattern"
         self.events.put_rule(Name=name, **{kind: expression}, **more)
+        container = {"name": "batch", "image": "etl:26", "memory": 64}
+        for family in families * 3:
+            self.ecs.register_task_definition(family=family, containerDefinitions=[container])
         definitions = [
             {"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"} for family in families
         ]

@@ -693,7 +693,11 @@ def test_an_instance_monitor_is_the_definition_in_the_file_and_may_only_put_repo
     (container,), (expected,) = definition["containerDefinitions"], wanted["containerDefinitions"]
     assert container.pop("image").rpartition("/")[2] == expected.pop("image").rpartition("/")[2]
     options = container["logConfiguration"].pop("options")
-    assert options == {"awslogs-group": "/ecs/tp-instance-monitor", "awslogs-region": REGION}
+    assert options == {
+        "awslogs-group": "/ecs/tp-instance-monitor",
+        "awslogs-region": REGION,
+        "awslogs-stream-prefix": "instance",
+    }
     assert options.keys() == expected["logConfiguration"].pop("options").keys()
     own = {name: definition.pop(name) for name in ("family", "taskRoleArn", "tags")}
     assert own["family"] == "tp-instance-monitor"

@@ -416,10 +416,31 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
         } <= made
 
 
+def test_forward_logs_asks_ecs_about_the_cluster_of_the_instance_monitor_alone(
+    calls: Calls,
+) -> None:
+    boto3.client("ecs").create_cluster(clusterName="gpu")
+    with_monitor = deploy("with", InstanceMonitorCluster="gpu")
+    task = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task"
+    assert is_allowed(with_monitor, "ForwardLogs", "ecs:DescribeTasks", f"{task}/gpu/1")
+    assert not is_allowed(with_monitor, "ForwardLogs", "ecs:DescribeTasks", f"{task}/jobs/1")
+    (listing,) = [
+        one
+        for one in with_monitor.statements("ForwardLogsRole")
+        if "ecs:ListTasks" in one["Action"]
+    ]
+    cluster = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/gpu"
+    assert listing["Condition"] == {"ArnEquals": {"ecs:cluster": cluster}}
+    without = deploy("without")
+    assert not is_allowed(without, "ForwardLogs", "ecs:DescribeTasks", f"{task}/gpu/1")
+
+
 def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
+    boto3.client("ecs").create_cluster(clusterName="gpu")
     given = {
         "SlackSecretId": "slack", "SecretsKeyArn": KEY, "SubnetIds": "subnet-0a", "SecurityGroupIds": "sg-0c",
         "Ingestion": "stream", "NoticeEmail": "ops@example.com", "WatchSchedules": "true",
+        "InstanceMonitorCluster": "gpu",
         "RetryOutOfMemory": "nightly",
         "ScheduleQueueArns": f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts",
         "OtlpEndpoint": "https://xray.eu-west-1.amazonaws.com", "OtlpAwsAuth": "true", "OtlpSecretId": "otlp",

@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import profiler
 from tests.task_endpoint import GROUP, STREAM
 from tools.moto_server import FakeAws, fake_aws
 
@@ -54,6 +56,22 @@ def aws_cli_python(aws_cli: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         ):
             return python
     return _installed(tmp_path_factory, "importable-aws-cli") / "python"
+
+
+@pytest.fixture(scope="session")
+def code_for_all() -> Iterator[Path]:
+    """A copy of the package in a folder that every user can read, as the checkout may not be."""
+    package = Path(profiler.__file__).parent
+    with tempfile.TemporaryDirectory(prefix="task-profiler-test-", dir="/var/tmp") as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        shutil.copytree(
+            *(package, path / package.name),
+            ignore=shutil.ignore_patterns("node_modules", "*.js", "*.json", "*.txt"),
+        )
+        for copied in (path / package.name).rglob("*"):
+            copied.chmod(0o755)
+        yield path
 
 
 @pytest.fixture(scope="module")

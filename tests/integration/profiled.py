@@ -62,10 +62,12 @@ def profiled(
 
 
 _NOBODY = 65534
-# Runs the program as another user, in a process that has loaded everything before: that user may
-# not see the interpreter's files.
+# Runs the program as another user, in a process that has loaded the libraries before: that user may
+# not see the interpreter's files. The first argument is the folder of the fixture `code_for_all`.
 AS_NOBODY = f"""
 import os
+import sys
+sys.path.insert(0, sys.argv.pop(1))
 import shlex  # only for a command that is a shell's text, as the tests' own are
 from profiler.cli import main, run_without_click
 command = {python(f"{READINGS}wait_for_readings(10)")!r}

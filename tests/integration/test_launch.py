@@ -91,9 +91,10 @@ with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lam
             os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
 
 
-# Imports as root: the modules are not readable for another user here.
+# Loads the libraries as root: another user may not see the interpreter's files.
 _WITH_LIMIT = """
 import os, resource, sys
+sys.path.insert(0, sys.argv.pop(1))
 from profiler.cli import main, run_without_click
 run_without_click(["--no-history", "--output", "/dev/null", "--", "true"])
 kind, limit, user = map(int, sys.argv[1:4])
@@ -115,16 +116,15 @@ main()
     ],
 )
 def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
-    kind: int, limit: int, user: int, option: str
+    kind: int, limit: int, user: int, option: str, code_for_all: Path
 ) -> None:
-    words = map(
-        str, (kind, limit, user, "run", "--no-history", "--", "sh", "-c", "echo started; exit 7")
-    )
+    command = ("run", "--no-history", "--", "sh", "-c", "echo started; exit 7")
     done = subprocess.run(
-        (sys.executable, "-c", _WITH_LIMIT, *words),
+        (sys.executable, "-c", _WITH_LIMIT, *map(str, (code_for_all, kind, limit, user)), *command),
         capture_output=True,
         text=True,
         check=False,
+        cwd="/",
         timeout=60,
     )
     assert done.returncode == 7, done.stderr

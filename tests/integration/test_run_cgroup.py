@@ -300,16 +300,15 @@ _BURN_IN_SHELL = ("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_an_unprivileged_user_falls_back(tmp_path: Path) -> None:
-    """In a process that has loaded everything before: that user may not see the interpreter's
-    files.
-    """
+def test_an_unprivileged_user_falls_back(tmp_path: Path, code_for_all: Path) -> None:
     report = tmp_path / "report"
     report.touch(0o666)
     report.chmod(0o666)
     with report.open("wb") as file:
-        command = (sys.executable, "-c", AS_NOBODY, "run", "--json", "--", *_BURN_IN_SHELL)
-        finished = subprocess.run(command, stderr=file, check=False, timeout=LIMIT_SECONDS)
+        command = (sys.executable, "-c", AS_NOBODY, str(code_for_all), "run", "--json", "--")
+        finished = subprocess.run(
+            (*command, *_BURN_IN_SHELL), stderr=file, check=False, cwd="/", timeout=LIMIT_SECONDS
+        )
     lines = [line for line in report.read_bytes().splitlines() if line.startswith(b"{")]
     assert finished.returncode == 0, report.read_bytes()
     record = decode(lines[-1]).record

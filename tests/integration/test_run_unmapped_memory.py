@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -53,20 +54,30 @@ def path() -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
-def _run(tmp_path: Path, *words: str, before: Sequence[str] = ()) -> Record:
+class _RunAsNobody(Protocol):
+    def __call__(self, *words: str, before: Sequence[str] = ()) -> Record: ...
+
+
+@pytest.fixture
+def run_as_nobody(tmp_path: Path, code_for_all: Path) -> _RunAsNobody:
     report = tmp_path / "report"
     report.touch(0o666)
-    command = (*before, sys.executable, "-c", AS_NOBODY, "run", "--json", "--no-history")
-    with report.open("wb") as file:
-        finished = subprocess.run(
-            (*command, "--interval", "0.1", "--", *words),
-            stderr=file,
-            check=False,
-            cwd="/",
-            timeout=LIMIT_SECONDS,
-        )
-    assert finished.returncode == 0, report.read_bytes()
-    return decode(report.read_bytes().splitlines()[-1]).record
+
+    def run(*words: str, before: Sequence[str] = ()) -> Record:
+        program = (*before, sys.executable, "-c", AS_NOBODY, str(code_for_all))
+        options = ("--json", "--no-history", "--interval", "0.1")
+        with report.open("wb") as file:
+            finished = subprocess.run(
+                (*program, "run", *options, "--", *words),
+                stderr=file,
+                check=False,
+                cwd="/",
+                timeout=LIMIT_SECONDS,
+            )
+        assert finished.returncode == 0, report.read_bytes()
+        return decode(report.read_bytes().splitlines()[-1]).record
+
+    return run
 
 
 def _peak_mib(record: Record) -> float:
@@ -88,12 +99,12 @@ time.sleep(1)
 
 
 def test_files_that_the_command_writes_into_memory_count(
-    tmp_path: Path, path: Path, program: str
+    run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
-    record = _run(tmp_path, program, "-c", _WRITE.format(size=_SIZE_MIB), str(path))
+    record = run_as_nobody(program, "-c", _WRITE.format(size=_SIZE_MIB), str(path))
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     assert present(present(record.metrics.memory_used_mb).avg) > _SIZE_MIB / 2
-    control = _run(tmp_path, program, "-c", _WRITE.format(size=1), str(path))
+    control = run_as_nobody(program, "-c", _WRITE.format(size=1), str(path))
     assert _peak_mib(control) < _SLACK_MIB
 
 
@@ -110,9 +121,9 @@ memory.unlink()
 
 
 def test_shared_memory_counts_once_while_it_is_mapped_and_after(
-    tmp_path: Path, program: str
+    run_as_nobody: _RunAsNobody, program: str
 ) -> None:
-    record = _run(tmp_path, program, "-c", _SHARED.format(size=_SIZE_MIB))
+    record = run_as_nobody(program, "-c", _SHARED.format(size=_SIZE_MIB))
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + 2 * _SLACK_MIB  # two interpreters
     series = present(record.series)
     before_the_end = round(600 / series.step_ms)  # in the second after the mapping
@@ -129,7 +140,7 @@ with open(sys.argv[1], "wb", buffering=0) as file:
 
 
 def test_what_another_program_made_is_a_warning_and_no_value(
-    tmp_path: Path, path: Path, program: str
+    run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
     """The command starts to wait, then the other program begins to write."""
     begins = f"until [ -e {path}.go ]; do sleep 0.05; done"
@@ -137,11 +148,9 @@ def test_what_another_program_made_is_a_warning_and_no_value(
     words = ("sh", "-c", f"{begins}; exec {program} -c '{_BY_ANOTHER}' {path}")
     with subprocess.Popen(words, stdin=subprocess.PIPE) as other:
         try:
-            record = _run(
-                tmp_path, "sh", "-c", f"{waits}; do sleep 0.1; done 2> /dev/null; sleep 1"
-            )
+            record = run_as_nobody("sh", "-c", f"{waits}; do sleep 0.1; done 2> /dev/null; sleep 1")
         finally:
-            present(other.stdin).close()
+            other.kill()
             path.with_name(f"{path.name}.go").unlink(missing_ok=True)
     assert _peak_mib(record) < _SLACK_MIB
     assert "it is unknown which program made them" in _warnings(record)
@@ -163,19 +172,19 @@ def of_root(program: str) -> Iterator[str]:
 
 @_needs_mounts
 def test_processes_that_proc_hides_make_the_memory_a_lower_bound(
-    tmp_path: Path, of_root: str
+    run_as_nobody: _RunAsNobody, of_root: str
 ) -> None:
     words = ("sh", "-c", '"$@"; true', "sh", of_root, "-I", "-S", "-c", _HOLDS)
-    record = _run(tmp_path, *words, before=_HIDING)
+    record = run_as_nobody(*words, before=_HIDING)
     assert record.metrics.memory_peak_source == "sampled"
     assert "hidepid" in _warnings(record)
     assert record.recommendation is None
-    seen = _run(tmp_path, *words)
+    seen = run_as_nobody(*words)
     assert "hidepid" not in _warnings(seen)
     assert present(present(seen.metrics.memory_used_mb).avg) > _SIZE_MIB / 2
 
 
 @_needs_mounts
-def test_a_command_without_hidden_processes_is_not_marked(tmp_path: Path) -> None:
-    record = _run(tmp_path, "sh", "-c", "sleep 0.3; true", before=_HIDING)
+def test_a_command_without_hidden_processes_is_not_marked(run_as_nobody: _RunAsNobody) -> None:
+    record = run_as_nobody("sh", "-c", "sleep 0.3; true", before=_HIDING)
     assert "hidepid" not in _warnings(record)

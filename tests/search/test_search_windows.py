@@ -78,6 +78,7 @@ def made(family: str, number: int, rng: random.Random, sizes: Sequence[Any]) -> 
     duration_ms = round(rng.uniform(60_000, 600_000))
     slowdowns = {"0.25": SlowdownBounds(min=1.1, max=round(rng.uniform(1.2, 3), 3))}
     metrics: dict[str, Any] = {"duration_ms": duration_ms, "memory_usage_peak_mb": peak_mb}
+    metrics["memory_size_mb"] = rng.choice((size[1], size[1], size[1] - 100))
     if rng.random() < 0.9 and not is_unmeasured:
         metrics["slowdown_at_vcpu"] = slowdowns
     return report(
@@ -141,9 +142,13 @@ def assert_alike(
         assert set(computed.elsewhere) == set(window.elsewhere)
         for size, runs in window.elsewhere.items():
             assert computed.elsewhere[size].counts == runs.counts
+            assert computed.elsewhere[size].longest_ms == runs.longest_ms
         for size, runs in window.sizes.items():
             for revision, of_revision in runs.revisions.items():
-                assert computed.sizes[size].revisions[revision].counts == of_revision.counts
+                computed_runs = computed.sizes[size].revisions[revision]
+                assert computed_runs.counts == of_revision.counts
+                assert computed_runs.limits_mb["batch"] == of_revision.limits_mb["batch"]
+            assert computed.sizes[size].longest_ms == runs.longest_ms
             assert_same_needs(computed, window, size)
             for revision in ("1", "3"):
                 chosen = SizedRevision(revision=revision, size=size)

@@ -1,6 +1,7 @@
 """``handler.task_stopped`` on real search clusters, with a fake Slack and AWS simulated by moto."""
 
 import json
+import time
 from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
@@ -20,6 +21,7 @@ from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.record.family import MemoryNeed
 from profiler.record.record_model import Report, TaskSize
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from profiler.runs.past_runs.run_source import RunFilter
@@ -262,31 +264,41 @@ def test_the_duration_is_compared_with_recent_runs(
 def test_what_a_retry_needs_of_its_family_is_found(
     aws: Any, forward: Forward, search_server: SearchServer
 ) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def run(number: int, size_mb: int, peak_mb: float, **record: Any) -> str:
+        return report(
+            str(number) * 32,
+            **{**PLACE, "finishedAt": now, **record},
+            taskSize={"vcpu": 0.25, "memoryMB": size_mb},
+            metrics={"maxMemoryUsedMB": peak_mb},
+        )
+
+    killed_run = {"status": "failure", "exitCode": 137, "likelyOutOfMemory": True}
     runs = [
-        report("1" * 32, **PLACE, metrics={"maxMemoryUsedMB": 700.5}),
-        report("2" * 32, **PLACE, metrics={"maxMemoryUsedMB": 650.0}),
-        report(
-            "3" * 32,
-            **PLACE,
-            status="failure",
-            exitCode=137,
-            taskSize={"vcpu": 0.25, "memoryMB": 1024},
-        ),
-        report("4" * 32, **{**PLACE, "region": "eu-west-1"}, metrics={"maxMemoryUsedMB": 900.0}),
+        run(1, 512, 700.5),
+        run(2, 512, 650.0),
+        run(3, 1024, 1020.0, **killed_run),
+        run(4, 512, 900.0, region="eu-west-1"),
+        run(6, 65_536, 52_000.0),
+        run(7, 512, 9000.0, finishedAt="2026-03-01T10:00:02Z"),
     ]
-    for number, text in enumerate(runs, 1):
+    numbers = (1, 2, 3, 4, 6, 7)
+    for number, text in zip(numbers, runs, strict=True):
         assert (
             forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())["indexed"] == 1
         )
-    confirm(search_server, *(str(number) * 32 for number in range(1, 5)))
-    forged = report("5" * 32, **PLACE, metrics={"maxMemoryUsedMB": 9000})
+    confirm(search_server, *(str(number) * 32 for number in numbers))
+    forged = run(5, 512, 9000.0)
     assert forward(event(forged, stream=f"ecs/batch/{'5' * 32}"), Context())["indexed"] == 1
     search(search_server)  # refreshes
     family = FamilyMemory(
         cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60
     )
     retry = ended()
-    assert family.highest_peak_mb(retry) == 700.5
+    assert family.need(retry, 512) == MemoryNeed(peak_mb=700.5)
+    assert family.need(retry, 1024) == MemoryNeed(was_killed=True)
+    assert family.need(retry, 65_536) == MemoryNeed(peak_mb=52_000)
     assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))
     assert family.killed_run(retry, "44444444") == (None, TaskSize())
     killed = task_event(cpu="256", memory="512", containers=[{"name": "batch", "exitCode": 137}])

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import DeliveryError
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.fake_search import AnsweringSearch
-from tests.memory_retries import KILLED, RetryAccount, ended
+from tests.memory_retries import KILLED, RetryAccount, ended, need_of
 
 _RUNS = 60
 _FAMILIES = 40
@@ -70,7 +70,7 @@ SHAPES: tuple[Callable[[Random, float], Iterator[Run]], ...] = (steady, growing,
 
 def task_of(
     run: Run, size: Size, task_id: str, started_by: str = "chronos-schedule/nightly"
-) -> EndedTask:
+) -> EndedRun:
     """The end of a run at a size."""
     is_killed = run.need_mb > size.memory_mb
     reason, code = (KILLED, 137) if is_killed else (None, run.exit_code)
@@ -95,7 +95,7 @@ def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counte
     for number in range(_RUNS):
         run, task_id = next(runs), f"{seed:08x}{number:024x}"
         is_killed = run.need_mb > size.memory_mb
-        search.answer = {"aggregations": {"peak": {"value": peak_mb or None}}}
+        search.answer = need_of(peak_mb)
         before = len(fakes.aws.tasks)
         first = task_of(run, size, task_id)
         for event in rng.sample(

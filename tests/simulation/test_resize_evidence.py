@@ -138,7 +138,7 @@ class Family(Struct):
 
     def circumstances(self) -> Circumstances:
         if self.kind in ("quarter hour", "tight"):
-            return Circumstances(shortest_interval_ms=15 * 60_000)
+            return Circumstances(intervals_ms=dict.fromkeys(range(24), 15 * 60_000))
         if self.kind == "two schedules":
             override = TargetOverride(target="the schedule large", vcpu=4, memory_mb=8192)
             return Circumstances(overrides=(override,))

@@ -18,7 +18,8 @@ from typing import Final
 import pytest
 from msgspec import Struct
 
-from profiler.forwarder.family_runs import MAX_RUNS, Measures, find_unusual
+from profiler.forwarder.family_runs import Measures, find_unusual
+from profiler.record.family import LAST_SUCCESSES
 from profiler.record.unusual import MIN_FAR_RUNS
 
 SEED: Final = 20261121
@@ -125,8 +126,8 @@ def reported_percent(kind: Kind, *, families: int, runs: int) -> dict[str, float
                         if factor
                         else _nothing(run, rng)
                     )
-                    found[name].append(bool(find_unusual(wrong, before[:MAX_RUNS])))
-            earlier = [run, *earlier[: MAX_RUNS - 1]]
+                    found[name].append(bool(find_unusual(wrong, before[:LAST_SUCCESSES])))
+            earlier = [run, *earlier[: LAST_SUCCESSES - 1]]
     return {name: 100 * sum(reported) / len(reported) for name, reported in found.items()}
 
 

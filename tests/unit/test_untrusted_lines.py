@@ -46,11 +46,40 @@ LAMBDA_STREAM = f"2026/03/01/[$LATEST]{TASK}"
 NOW = datetime(2026, 3, 1, 10, 0, 3, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
 INSTANCE_GROUP = "/ecs/task-profiler-instance-monitor"
+MONITOR_TASK, UNKNOWN_TASK = "ab" * 16, "cd" * 16
+INSTANCE_STREAM = f"instance/task-monitor/{MONITOR_TASK}"
+
+
+class PlayedEcs:
+    """What ECS says of the cluster ``gpu``: its instance monitor, and whether ``TASK`` is on
+    EC2.
+    """
+
+    streams: Mapping[str, bool] = {
+        INSTANCE_STREAM: True,
+        CONTAINER_ID: True,
+        f"instance/task-monitor/{OTHER_TASK}": False,
+    }
+
+    def __init__(self, *on_ec2: str) -> None:
+        self._on_ec2 = on_ec2
+
+    def has_stream(self, monitor: InstanceMonitorGroup, log_stream: str) -> bool | None:
+        assert monitor.cluster == "gpu"
+        return self.streams.get(log_stream)
+
+    def is_on_ec2(self, monitor: InstanceMonitorGroup, task_id: str) -> bool:
+        assert monitor.cluster == "gpu"
+        return task_id in self._on_ec2
+
+
+INSTANCE_MONITOR = InstanceMonitorGroup(
+    account_id=ACCOUNT, log_group=INSTANCE_GROUP, cluster="gpu", family="instance-monitor"
+)
 GROUPS = TrustedGroups(
-    instance_monitors=(
-        InstanceMonitorGroup(account_id=ACCOUNT, log_group=INSTANCE_GROUP, cluster="gpu"),
-    ),
+    instance_monitors=(INSTANCE_MONITOR,),
     globs=("/builds/*",),
+    tasks=PlayedEcs(TASK, OTHER_TASK),
 )
 
 INDEXED, SKIPPED = Counts(indexed=1), Counts(skipped=1)
@@ -260,15 +289,61 @@ def test_every_partition_and_the_old_form_of_arns_are_accepted(partition: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_instance_monitor_speaks_for_the_tasks_of_its_cluster(kind: str) -> None:
+@pytest.mark.parametrize("stream", [INSTANCE_STREAM, CONTAINER_ID])
+def test_an_instance_monitor_speaks_for_the_tasks_of_its_cluster(stream: str, kind: str) -> None:
     fakes = TrustingForwarder()
-    place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": CONTAINER_ID}
+    place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": stream}
     assert fakes.forward(line(kind, cluster="gpu"), **place) == INDEXED
-    assert "confirmed" not in fakes.documents[0].fields["task"]
+    task = fakes.documents[0].fields["task"]
+    assert (task["confirmed"], task["voucher"]) == (False, "instance-monitor")
+    assert len(fakes.channel.posted) == (kind == "task.notice")
     assert fakes.forward(line(kind, cluster="jobs"), **place) == UNTRUSTED
     assert fakes.forward(line(kind), **place) == UNTRUSTED
     forged = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task/jobs/{TASK}"
     assert fakes.forward(line(kind, cluster="gpu", taskArn=forged), **place) == UNTRUSTED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "stream",
+    [
+        f"ecs/batch/{OTHER_TASK}",
+        f"instance/task-monitor/{OTHER_TASK}",
+        f"instance/monitor/{MONITOR_TASK}",
+        LAMBDA_STREAM,
+        "a stream of its own",
+    ],
+)
+def test_a_task_whose_definition_names_the_instance_monitors_group_speaks_for_itself_alone(
+    stream: str, kind: str
+) -> None:
+    """Every task definition can name every group, and the monitor's prefix and container."""
+    fakes = TrustingForwarder()
+    place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": stream}
+    assert fakes.forward(line(kind, cluster="gpu"), **place) == UNTRUSTED
+    assert fakes.channel.posted == []
+    own: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": STREAM}
+    assert fakes.forward(line(kind, cluster="gpu"), **own) == INDEXED
+    assert "voucher" not in fakes.documents[0].fields["task"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_monitor_that_ecs_does_not_know_any_more_is_unconfirmed_and_sends_no_notice(
+    kind: str,
+) -> None:
+    """A replay is later than the hour in which ECS knows an ended task."""
+    fakes = TrustingForwarder()
+    stream = f"instance/task-monitor/{UNKNOWN_TASK}"
+    assert fakes.forward(line(kind, cluster="gpu"), group=INSTANCE_GROUP, stream=stream) == INDEXED
+    assert fakes.documents[0].fields["task"]["voucher"] == "unproven-monitor"
+    assert fakes.channel.posted == []
+
+
+def test_an_instance_monitor_sends_notices_of_tasks_on_ec2_alone() -> None:
+    fakes = TrustingForwarder()
+    made_up = line("task.notice", cluster="gpu", taskId=UNKNOWN_TASK)
+    assert fakes.forward(made_up, group=INSTANCE_GROUP, stream=INSTANCE_STREAM) == INDEXED
+    assert fakes.channel.posted == []
 
 
 def test_an_instance_monitors_group_of_another_account_is_a_group_like_others() -> None:

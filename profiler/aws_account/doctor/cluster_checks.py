@@ -8,7 +8,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD
-from profiler.aws_account.doctor.definition_checks import role_problems, unmonitored_finding
+from profiler.aws_account.doctor.definition_checks import (
+    add_command,
+    pin_problems,
+    start_problems,
+)
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
@@ -77,8 +81,8 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         return "ok"
 
 
-def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) -> FamilyHealth:
-    """AWS's data of a family, with the findings about its roles."""
+def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
+    """AWS's data of a family, with the findings about its image and its roles."""
     health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
         return health
@@ -101,11 +105,12 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths, add_command: str) 
         group_state = paths.log_group(group)
     if is_made_by_ecs and not group_state.exists:
         group_state = replace(group_state, exists=None)
+    findings = start_problems(planned, permission, paths, add_command(planned.family))
     return replace(
         health,
         role=role,
         permission=permission,
-        findings=tuple(role_problems(planned.changed.definition, permission, paths, add_command)),
+        findings=tuple(findings),
         log_group=group,
         log_group_exists=group_state.exists,
         log_group_class=group_state.group_class,
@@ -134,7 +139,6 @@ class ClusterChecks(Struct):
     ``is_indexed``: a log group without a subscription is wrong.
     """
 
-    add_command: str
     schedules: Sequence[Schedule]
     reports: LastReports | None  # None: unknown
     now_ns: int
@@ -150,9 +154,7 @@ class ClusterChecks(Struct):
                 newest_ns = self.reports.newest_ns.get(health.family)
             findings = (
                 *self._monitor_findings(monitor, health),
-                *health.findings,
-                *self._log_findings(health),
-                *self._report_findings(monitor, health),
+                *self.account_findings(monitor, health),
             )
             yield replace(
                 health,
@@ -160,39 +162,47 @@ class ClusterChecks(Struct):
                 findings=findings,
             )
 
+    def account_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
+        """What the account lacks for the family's reports, and what neither the definition nor
+        its schedules say.
+        """
+        present = monitor.planned.changed.old_monitor
+        has_own_stream = present is not None and not needs_put(present.environment)
+        is_present = monitor.state in ("current", "outdated", "instance")
+        if is_present and AIRFLOW in monitor.planned.started_by and not has_own_stream:
+            command = add_command(monitor.planned.family)
+            yield problem(
+                _MONITOR,
+                (
+                    "Airflow starts it, and reads XCom from the last line of the batch's log "
+                    "stream: the report."
+                ),
+                "Send the report to the monitor's own stream: "
+                f"{command} --report-stream monitor --register.",
+            )
+        yield from health.findings
+        yield from self._log_findings(health)
+        yield from self._report_findings(monitor, health)
+
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         """Whether the monitor is there and current, and every schedule starts it."""
         notes = " ".join(monitor.planned.notes)
-        present = monitor.planned.changed.old_monitor
-        has_own_stream = present is not None and not needs_put(present.environment)
+        register = f"{add_command(monitor.planned.family)} --register"
         match monitor.state:
             case "missing":
-                advice = f"Add it: {self.add_command} --register."
-                yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
-            case "current" | "outdated" | "instance" if (
-                AIRFLOW in monitor.planned.started_by and not has_own_stream
-            ):
-                family = quote(monitor.planned.family)
-                yield problem(
-                    _MONITOR,
-                    (
-                        "Airflow starts it, and reads XCom from the last line of the batch's log "
-                        "stream: the report."
-                    ),
-                    "Send the report to the monitor's own stream: task-profiler taskdef "
-                    f"add-monitor --family {family} --report-stream monitor --register.",
-                )
+                what = "There is no monitor, so the runs have no report."
+                yield problem(_MONITOR, what, f"Add it: {register}.")
             case "outdated":
                 what = "The monitor differs from a newly added one."
-                yield problem(_MONITOR, what, f"Update it: {self.add_command} --register.")
+                yield problem(_MONITOR, what, f"Update it: {register}.")
             case "impossible":
                 yield problem(_MONITOR, f"The monitor cannot be added. {notes}")
             case "unknown":
                 yield problem(_MONITOR, notes)
-        if health.has_reports:
-            move_command = f"{self.add_command} --register --update-schedules"
-            for target in monitor.planned.unmonitored:
-                yield unmonitored_finding(target, move_command)
+        planned = monitor.planned
+        if not health.has_reports:
+            planned = replace(planned, unmonitored=())
+        yield from pin_problems(planned).values()
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
@@ -224,7 +234,10 @@ class ClusterChecks(Struct):
         ):
             what = f"No subscription of the log group {health.log_group} forwards reports."
             yield problem(
-                _SUBSCRIPTION, what, "Subscribe all: task-profiler setup stack --all-log-groups."
+                _SUBSCRIPTION,
+                what,
+                f"Add --log-group {quote(health.log_group or '')} to those of task-profiler setup "
+                "stack, or subscribe all with --all-log-groups.",
             )
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:

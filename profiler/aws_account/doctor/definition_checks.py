@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from profiler.aws_account.doctor import task_checks
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.instance_monitors import instance_monitor_of
+from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.core.command_lines import command_line
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, arn_account
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.core.optional_math import known
+from profiler.core.version import __version__
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.units import MIB, format_count
 from profiler.settings import MonitorSettings, read_settings
@@ -33,27 +36,54 @@ from profiler.task_definitions.monitor_changes import (
 
 _MONITOR = "monitor"
 _ROLE = "role"
-EXECUTION_ROLE = "execution role"
+_IMAGE = "image"
+_EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
+UNKNOWN_PART = "unknown"
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
+def add_command(*families: str, image: str | None = None) -> str:
+    """The command that adds or updates the monitor of these families alone."""
+    words: list[str] = []
+    for family in families:
+        words += ("--family", family)
+    if image is not None:
+        words += ("--image", image)
+    return command_line("taskdef", "add-monitor", *words)
+
+
 def schedule_findings(
-    revision: str, pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]], move_command: str
+    planned: PlannedFamily, targets: Iterable[ScheduledTarget]
 ) -> Iterator[Finding]:
-    """Whether the pinned schedules of a family, each with the definition that it starts, start
-    ``revision``.
-    """
-    for target, pinned_definition in pinned:
-        if target.pinned_revision == revision:
-            yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
-        elif monitor_of(pinned_definition) is not None:
-            pin = f"The {target.title} is pinned to {target.pinned_revision}"
-            yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
+    """Whether the pinned ones among the targets of a family start the revision of the plan."""
+    problems = pin_problems(planned)
+    for target in targets:
+        if not target.is_pin_of(planned.revision_arn):
+            continue
+        if target.title in problems:
+            yield problems[target.title]
+        elif target.pinned_revision == planned.revision:
+            yield ok(SCHEDULES, f"The {target.title} starts {planned.revision}.")
         else:
-            yield unmonitored_finding(target, move_command)
+            pin = f"The {target.title} is pinned to {target.pinned_revision}"
+            yield note(SCHEDULES, f"{pin}, and does not start {planned.revision}.")
+
+
+def pin_problems(planned: PlannedFamily) -> dict[str, Finding]:
+    """The problems of the family's pinned schedules by their titles: they start nothing, or no
+    monitor.
+    """
+    move_command = f"{add_command(planned.family)} --register --update-schedules"
+    problems = {
+        target.title: unmonitored_finding(target, move_command) for target in planned.unmonitored
+    }
+    for dead in planned.dead:
+        advice = f"Move it: {move_command}." if dead.is_movable else "Set an active revision there."
+        problems[dead.target.title] = problem(SCHEDULES, dead.sentence, advice)
+    return problems
 
 
 def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
@@ -111,80 +141,114 @@ def definition_findings(
         )
 
 
-def execution_role_finding(definition: Mapping[str, object], paths: ReportPaths) -> Finding | None:
+def _monitor_image(planned: PlannedFamily) -> str | None:
+    """The image of the monitor that the plan ends with, whatever its name is."""
+    monitor = planned.changed.monitor or monitor_of(planned.changed.definition)
+    return None if monitor is None else monitor.image
+
+
+def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
     """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
-    role = string(definition.get("executionRoleArn"))
-    monitor = monitor_of(definition)
-    if role is None or monitor is None or monitor.image is None:
+    role = string(planned.changed.definition.get("executionRoleArn"))
+    image = _monitor_image(planned)
+    if role is None or image is None:
         return None
     name = role.rpartition("/")[2]
-    permission = paths.may_pull(role, monitor.image)
+    permission = paths.may_pull(role, image)
     if permission == "no role":
         return problem(
-            EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
+            _EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
         )
     if permission == "denied":
         return problem(
-            EXECUTION_ROLE,
+            _EXECUTION_ROLE,
             (
                 f"The execution role {name} does not allow the pull of the monitor's image "
-                f"({monitor.image})."
+                f"({image})."
             ),
             "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow "
             "ecr:GetAuthorizationToken, ecr:BatchGetImage and ecr:GetDownloadUrlForLayer.",
         )
     if permission == "allowed":
         return ok(
-            EXECUTION_ROLE,
+            _EXECUTION_ROLE,
             f"The policies of the execution role {name} allow the pull of the monitor's image.",
         )
     return None
 
 
-def pull_obstacle(definition: Mapping[str, object], paths: ReportPaths) -> str | None:
+def execution_role_ok(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
+    """That the execution role may pull the monitor's image; None: it may not, or unknown."""
+    finding = execution_role_finding(planned, paths)
+    return finding if finding is not None and finding.level == "ok" else None
+
+
+def image_finding(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
+    """The problem of a monitor whose image the account's registry lacks; None: it is there, in
+    another registry, or unknown.
+    """
+    image = _monitor_image(planned)
+    missing = None
+    if image is not None:
+        missing = paths.missing_image(image, arn_account(planned.revision_arn))
+    if missing is None:
+        return None
+    remedy = "push it, or name another image with --image"
+    if missing.title == f"{MONITOR_REPOSITORY}:{__version__}":
+        remedy = "run task-profiler setup image, or name another image with --image"
+    what = f"ECR has no image {missing.title}, without which the tasks do not start"
+    return problem(_IMAGE, f"{what}: {remedy}.")
+
+
+def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
     """Why the monitor's image would keep the tasks of a definition from starting; None: it does
     not, or this is unknown. Without the role itself, no task starts in any case.
     """
-    role = string(definition.get("executionRoleArn"))
-    monitor = monitor_of(definition)
-    if role is None or monitor is None or monitor.image is None:
+    missing = image_finding(planned, paths)
+    if missing is not None:
+        return missing.text
+    role = string(planned.changed.definition.get("executionRoleArn"))
+    image = _monitor_image(planned)
+    if role is None or image is None or paths.may_pull(role, image) != "denied":
         return None
-    if paths.may_pull(role, monitor.image) != "denied":
-        return None
-    finding = execution_role_finding(definition, paths)
+    finding = execution_role_finding(planned, paths)
     if finding is None:
         return None
     return f"{finding.text} {finding.advice or ''}".rstrip()
 
 
-def role_problems(
-    definition: Mapping[str, object],
-    permission: Permission | None,
-    paths: ReportPaths,
-    add_command: str,
+def start_problems(
+    planned: PlannedFamily, permission: Permission | None, paths: ReportPaths, command: str
 ) -> Iterator[Finding]:
-    """What the roles of a definition do not allow its monitor.
+    """What keeps the tasks of a family from starting, or its monitor from reporting, in the
+    account: the monitor's image, and the roles.
 
-    ``permission`` is whether the task role may report.
+    ``permission`` is whether the task role may report; ``command`` changes this family alone.
     """
-    pull = execution_role_finding(definition, paths)
-    role = task_role(definition)
+    missing = image_finding(planned, paths)
+    if missing is not None:
+        yield missing
+    pull = execution_role_finding(planned, paths)
+    role = task_role(planned.changed.definition)
     if pull is not None and pull.level == "problem":
         yield pull
     if permission == "denied":
         yield problem(
             _ROLE,
             f"The task role {role} does not allow logs:PutLogEvents for the report.",
-            f"Allow it: {add_command} --attach-policy --yes.",
+            f"Allow it: {command} --attach-policy --yes.",
         )
-    elif permission == "no role":
-        if role is None:
-            what = "has no task role"
-        else:
-            what = f"has a task role that does not exist ({role})"
-        own_stream = f"{add_command} --report-stream monitor --register"
+    elif permission == "no role" and role is None:
+        own_stream = f"{command} --report-stream monitor --register"
         advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."
-        yield problem(_ROLE, f"The task definition {what}.", advice)
+        yield problem(_ROLE, "The task definition has no task role.", advice)
+    elif permission == "no role":
+        yield problem(
+            _ROLE,
+            f"The task definition has a task role that does not exist ({role}), so ECS starts no "
+            "task.",
+            "Create the role again, or give the definition another one.",
+        )
 
 
 def _without_monitor(

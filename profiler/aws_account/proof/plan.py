@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
-from profiler.aws_account.doctor.definition_checks import role_problems
+from profiler.aws_account.doctor.definition_checks import add_command, start_problems
 from profiler.aws_account.forwarder_stack import ForwarderStack, existing_forwarder
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
@@ -50,7 +50,6 @@ _INSTANCE_MB = 512
 _SHARE = 128
 _BILLED_MINUTES = 2
 _PYTHON = "/opt/task-profiler/bin/python3"  # of the monitor's image
-_ADD_COMMAND = "task-profiler taskdef add-monitor"
 # The actions of the plan, in addition to those of the proof.
 PLAN_RIGHTS = (
     "cloudformation:DescribeStacks",
@@ -233,7 +232,7 @@ def make_plan(
     if role is not None and permission in ("denied", "unknown"):
         policy_streams = tuple(sorted(planned.streams))
         permission = None  # the proof's own policy allows it
-    problems = role_problems(planned.changed.definition, permission, paths, _ADD_COMMAND)
+    problems = start_problems(planned, permission, paths, add_command(PROOF_FAMILY))
     scenarios: tuple[str, ...] = SCENARIOS
     if InstanceMonitors(ecs, warn).reports_family(PROOF_FAMILY, plain, [options.cluster]):
         scenarios = (*SCENARIOS, ON_INSTANCE)

@@ -251,12 +251,9 @@ class Proof(Struct, kw_only=True):
 
     def _findings(self, paths: ReportPaths) -> Sequence[Finding]:
         """What doctor finds about the family and the stack."""
-        command = f"task-profiler taskdef add-monitor --cluster {self.plan.cluster}"
         monitor = FamilyMonitor(state="current", planned=self.plan.planned)
-        checks = ClusterChecks(
-            command, (), None, self.clock.wall_ns(), is_indexed=self.plan.indexes
-        )
-        (health,) = checks.judged([monitor], [family_health(monitor, paths, command)])
+        checks = ClusterChecks((), None, self.clock.wall_ns(), is_indexed=self.plan.indexes)
+        (health,) = checks.judged([monitor], [family_health(monitor, paths)])
         stack = deployment_findings(self.plan.stack.name, self.open_client, self.clock)
         return [*health.findings, *stack]
 

@@ -100,7 +100,7 @@ class RunningRuns(Struct):
             return
         try:
             line = _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return
         if line is None:
             return

@@ -24,12 +24,13 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_datetime, format_ms
-from profiler.record.family_identity import UsualDuration, family_key
+from profiler.record.family import UsualDuration
+from profiler.record.family_identity import family_key
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import judge_candidates, outcome_of
 from profiler.record.stopped_task import parse_stopped_task
-from profiler.runs.past_runs.family_evidence import UsualDurations
+from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.task_definitions.containers import (
     log_target,
@@ -190,7 +191,7 @@ class WatchedTasks(Struct, kw_only=True):
 
     collected: RunningRuns
     logs: FollowedLogs
-    usual: UsualDurations
+    families: KnownFamilies
     log_groups: tuple[str, ...] = ()
     cluster: RunningTasks | None = None
     clock: Clock
@@ -224,15 +225,15 @@ class WatchedTasks(Struct, kw_only=True):
     @property
     def lacks_usual(self) -> bool:
         """Whether :meth:`read_usual` has anything to read. Such a read can take long."""
-        return bool(self.usual.lacks(family_key(run.report.record) for run in self._found))
+        return bool(self.families.lacks(family_key(run.report.record) for run in self._found))
 
     def read_usual(self) -> tuple[str, ...]:
         """Read the usual durations of new families. Returns why they are unknown, or of a part."""
         try:
-            self.usual.read(family_key(run.report.record) for run in self._found)
+            self.families.read(family_key(run.report.record) for run in self._found)
         except TaskProfilerError as error:
             return (f"The usual durations are unknown. {error}",)
-        return self.usual.completeness.sentences
+        return self.families.completeness.sentences
 
     @property
     def lacks_similar(self) -> bool:
@@ -254,7 +255,7 @@ class WatchedTasks(Struct, kw_only=True):
             WatchedRun(
                 run=run,
                 elapsed_ms=run.elapsed_ms(now_ns),
-                usual=self.usual.of(family_key(run.report.record)),
+                usual=self.families.of(family_key(run.report.record)).usual_duration(),
             )
             for run in self._found
         ]

@@ -51,6 +51,7 @@ class SetupSteps(Struct):
     clusters: tuple[str, ...]
     aws_options: Mapping[str, str | None]
     on_progress: Callable[[int, int], object]
+    now_ns: int
     hints: tuple[str, ...] = ()
 
     def read(self) -> Iterator[SetupStep]:
@@ -140,7 +141,11 @@ class SetupSteps(Struct):
     def _monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
         rollout = plan_monitors(
-            self.open_client, clusters, scheduled=True, on_problem=problems.append
+            self.open_client,
+            clusters,
+            scheduled=True,
+            now_ns=self.now_ns,
+            on_problem=problems.append,
         )
         families = rollout.families()
         counts: Counter[str] = Counter()

@@ -17,17 +17,19 @@ from profiler.aws_account.doctor.cluster_checks import (
     newest_reports,
 )
 from profiler.aws_account.doctor.definition_checks import (
-    EXECUTION_ROLE,
     SCHEDULES,
+    UNKNOWN_PART,
+    add_command,
     definition_findings,
-    execution_role_finding,
+    execution_role_ok,
     schedule_findings,
 )
 from profiler.aws_account.doctor.findings import Finding, note
 from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
-from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
+from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.aws_account.scheduled_targets import Schedules, is_timed, schedule_of
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.scheduled_targets import is_timed, schedule_of
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -57,6 +59,8 @@ from profiler.task_definitions.monitor_container import default_image
 
 _ADD = "task-profiler taskdef add-monitor"
 _LEVEL_STYLES = {"ok": "", "note": "yellow", "problem": "red"}
+# The place of a command for several families.
+_SHARED_COMMAND = "\0"
 _TITLES = ("Family", "Monitor", "Role", "Log group", "Forwarded to")
 _TOPICS = ("", "monitor", "role", "log group", "subscription", "report")
 
@@ -75,34 +79,45 @@ def findings_of_file(file: str) -> Iterator[Finding]:
         yield from definition_findings(definition, command, default_image=default_image(arn))
 
 
-def findings_of_family(family: str, region: str | None, profile: str | None) -> Iterator[Finding]:
-    """The findings about a family's latest revision in ECS, or ``family:revision``, and its
-    pinned schedules.
+def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iterator[Finding]:
+    """The findings about a family's latest revision in ECS, or ``family:revision``: those of the
+    definition, those of ``--cluster``, and those of its pinned schedules.
     """
-    open_client = open_clients(region, profile)
+    open_client = open_clients(options.region, options.profile)
     definitions = TaskDefinitions(open_client("ecs"))
-    document = read_document(_described(definitions, family), family)
-    command = f"{_ADD} --family {quote(family.partition(':')[0])} --register"
+    name = family.partition(":")[0]
+    revision = _described(definitions, family)
+    document = read_document(revision, family)
     yield from definition_findings(
-        document.definition, command, default_image=default_image(document.arn)
+        document.definition,
+        f"{add_command(name)} --register",
+        default_image=default_image(document.arn),
     )
+
+    def describe(asked: str) -> bytes:
+        return revision if asked == name else definitions.describe(asked)
+
+    problems: list[str] = []
+    rollout = plan_monitors(
+        open_client,
+        scheduled=False,
+        now_ns=now_ns,
+        on_problem=problems.append,
+        services=True,
+        read_revision=describe,
+    )
+    targets = rollout.targets
+    yield from (note(SCHEDULES, sentence) for sentence in problems)
+    problems.clear()
+    (monitor,) = read_monitors(rollout, (name,))
     paths = ReportPaths(open_client)
-    yield from filter(None, (execution_role_finding(document.definition, paths),))
-    yield from (note(EXECUTION_ROLE, sentence) for sentence in sorted(paths.problems))
-    try:
-        targets = Schedules(open_client).targets()
-        pinned = []
-        for target in targets:
-            pin = target.pinned_revision
-            if pin is not None and target.is_pin_of(document.arn or ""):
-                started = read_document(definitions.describe(pin), pin)
-                pinned.append((target, started.definition))
-    except TaskProfilerError as error:
-        yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
-        return
-    yield from schedule_findings(
-        revision_of(document.arn or "") or family, pinned, f"{command} --update-schedules"
-    )
+    health = family_health(monitor, paths)
+    yield from filter(None, (execution_role_ok(monitor.planned, paths),))
+    checks = _checks(rollout, [monitor], [health], options, now_ns)
+    yield from checks.account_findings(monitor, health)
+    for sentence in sorted({*problems, *paths.problems}):
+        yield note(UNKNOWN_PART, sentence)
+    yield from schedule_findings(monitor.planned, targets)
 
 
 def _described(definitions: TaskDefinitions, family: str) -> bytes:
@@ -121,8 +136,9 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     TaskProfilerError without any.
     """
     open_client = open_clients(options.region, options.profile)
-    add_command = f"{_ADD} --cluster {quote(cluster)}"
-    rollout = plan_monitors(open_client, (cluster,), scheduled=False, on_problem=warn)
+    rollout = plan_monitors(
+        open_client, (cluster,), scheduled=False, now_ns=now_ns, on_problem=warn
+    )
     families = rollout.families()
     paths = ReportPaths(open_client)
     monitors: list[FamilyMonitor] = []
@@ -130,24 +146,35 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     with progress_row() as show:
         for monitor in read_monitors(rollout, families):
             monitors.append(monitor)
-            healths.append(family_health(monitor, paths, add_command))
+            healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
-    reports = _last_reports(monitors, healths, options, now_ns)
-    is_indexed = bool(names_of(options, "search")) or any(health.forwarded_to for health in healths)
-    schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
-    checks = ClusterChecks(add_command, schedules, reports, now_ns, is_indexed=is_indexed)
+    checks = _checks(rollout, monitors, healths, options, now_ns)
     judged = tuple(checks.judged(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)
     if as_json:
         write_json_lines(judged)
     else:
-        write_lines(_lines(judged, table_width()))
+        write_lines(_lines(judged, cluster, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
     warn(f"{format_count(len(judged), 'family')}: {wrong or 'none'} with a problem.")
     return 1 if wrong else 0
+
+
+def _checks(
+    rollout: Rollout,
+    monitors: Sequence[FamilyMonitor],
+    healths: Sequence[FamilyHealth],
+    options: SourceOptions,
+    now_ns: int,
+) -> ClusterChecks:
+    """The checks of families, with the last reports of those that have some."""
+    reports = _last_reports(monitors, healths, options, now_ns)
+    is_indexed = bool(names_of(options, "search")) or any(health.forwarded_to for health in healths)
+    schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
+    return ClusterChecks(schedules, reports, now_ns, is_indexed=is_indexed)
 
 
 def _last_reports(
@@ -197,15 +224,33 @@ def _last_reports(
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 
-def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[tuple[Span, ...]]:
+def _lines(
+    judged: Sequence[FamilyHealth], cluster: str, width: int | None
+) -> Iterator[tuple[Span, ...]]:
     columns = folding(*_TITLES, f"Last report ({local_zone()})")
     yield from table(columns, map(_cells, judged), width=width)
-    problems = []
+    yield from sentences_about(_shared_sentences(judged, cluster), width)
+
+
+def _shared_sentences(
+    judged: Sequence[FamilyHealth], cluster: str
+) -> Iterator[tuple[str, str, str]]:
+    """The sentences about the families, with one command for those with the same problem: for
+    the whole cluster if it concerns no other family.
+    """
+    families: dict[tuple[str, str], list[str]] = {}
     for health in judged:
         for finding in health.findings:
             sentence = f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip()
-            problems.append((health.family, sentence, _LEVEL_STYLES[finding.level]))
-    yield from sentences_about(problems, width)
+            shared = sentence.replace(add_command(health.family), _SHARED_COMMAND)
+            families.setdefault((shared, finding.level), []).append(health.family)
+    everyone = [health.family for health in judged if health.monitor != "service"]
+    for (shared, level), names in families.items():
+        command = add_command(*names)
+        if len(names) > 1 and names == everyone:
+            command = f"{_ADD} --cluster {quote(cluster)}"
+        for name in names:
+            yield name, shared.replace(_SHARED_COMMAND, command), _LEVEL_STYLES[level]
 
 
 def _cells(health: FamilyHealth) -> Sequence[str | Span]:

@@ -87,10 +87,10 @@ def doctor(
     --profile. The exit code is 1 if there is a problem.
 
     FILE is a task definition to check before its first run. FAMILY checks its latest revision in
-    ECS, or FAMILY:REVISION, and the schedules that start it. --cluster checks the families of a
-    cluster: monitor, role, log group, subscription, last report. --deployed checks a forwarder: its
-    stack, subscriptions, functions and their last errors, and queues. https://HOST in --from is
-    searched for reports (--cluster) or index templates.
+    ECS, or FAMILY:REVISION, the schedules that start it, and what --cluster checks of each family
+    of a cluster: monitor, image, roles, log group, subscription, last report. --deployed checks a
+    forwarder: its stack, subscriptions, functions and their last errors, and queues. https://HOST
+    in --from is searched for reports (FAMILY, --cluster) or index templates.
     """
     if sum(option is not None for option in (name, cluster, stack)) > 1:
         raise UsageError(
@@ -111,7 +111,7 @@ def doctor(
         if is_file_name(name):
             findings = findings_of_file(name)
         else:
-            findings = findings_of_family(name, region, profile)
+            findings = findings_of_family(name, options, clock.wall_ns())
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, clock)
     else:

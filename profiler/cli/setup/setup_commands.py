@@ -142,6 +142,7 @@ def setup(
             clusters,
             {"region": region, "profile": profile},
             lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
+            SystemClock().wall_ns(),
         )
         setup_steps = list(steps.read())
     code = int(all(step.is_done is None for step in setup_steps))

@@ -22,6 +22,7 @@ from profiler.record.fact_list import (
     number_fact,
     number_value,
 )
+from profiler.record.family import usual_number
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Record, known_peak_source, known_status
 from profiler.record.units import (
@@ -32,7 +33,7 @@ from profiler.record.units import (
     format_percent,
     format_value,
 )
-from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS, MIN_SHARE, usual_of
+from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS, MIN_SHARE
 from profiler.runs.past_runs.run_source import PastRun
 
 _NAME_WIDTH = 20
@@ -188,7 +189,7 @@ def _number_row(
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
     if not _are_comparable(row, new, old):
         return shown
-    usual = usual_of(number_value(row, record) for record in comparable(row, this, earlier))
+    usual = usual_number(row, this, earlier)
     this_text = _figure(new).removeprefix(AT_LEAST)
     other_text = _figure(old).removeprefix(AT_LEAST)
     change = ""

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple
 
 from profiler.core.json_fields import count
+from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import sum_known
 from profiler.readers import Unavailable
 
@@ -162,8 +163,8 @@ _decoder = msgspec.json.Decoder(_Document)
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
     """Decode one line; returns the reason if it is not a report."""
     try:
-        document = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        document = _decoder.decode(within_levels(line))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"it printed a line that is not a report: {error}")
     if document == _Document():
         return Unavailable("it printed a JSON object that is not a report")

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.files import find_program
+from profiler.core.json_levels import within_levels
 from profiler.core.text import on_one_line
 from profiler.readers import Unavailable
 from profiler.record.activity_model import WAITING_SUFFIX
@@ -130,8 +131,8 @@ _decoder = msgspec.json.Decoder(list[_Thread])
 def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailable:
     """The stacks in the output of ``py-spy dump --json``."""
     try:
-        threads = _decoder.decode(output)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        threads = _decoder.decode(within_levels(output))
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return Unavailable("its output is not the JSON of py-spy")
     stacks = []
     for thread in threads:

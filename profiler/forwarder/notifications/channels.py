@@ -19,6 +19,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
 from profiler.forwarder.function_settings import (
     FetchSecret,
@@ -219,8 +220,8 @@ class _WebhookAnswer(Struct, frozen=True, kw_only=True):
 def _decoded(body: str) -> _WebhookAnswer:
     """The answer; one without a word about success for any other text, such as Slack's "ok"."""
     try:
-        return msgspec.json.decode(body, type=_WebhookAnswer)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return msgspec.json.decode(within_levels(body), type=_WebhookAnswer)
+    except (msgspec.DecodeError, UnicodeError):
         return _WebhookAnswer()
 
 

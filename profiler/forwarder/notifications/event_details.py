@@ -15,13 +15,9 @@ from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
+from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
-from profiler.forwarder.notifications.notification import (
-    EndedTask,
-    NightSummary,
-    Notification,
-    UnusualMeasure,
-)
+from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.notice_model import (
@@ -68,7 +64,7 @@ class _RunDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="
     container: str | None = None
 
 
-class EndedRun(_RunDetail, frozen=True, kw_only=True):
+class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     """One ended run. What is unknown is left out.
 
     ``text`` is one sentence about the run, or two: the second contains what a failed or slow run
@@ -103,7 +99,7 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
     """Return the type of a notification's event, and its detail: texts truncated, in JSON
     smaller than 32 KB.
     """
-    if isinstance(notification, EndedTask):
+    if isinstance(notification, EndedRun):
         return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
         return "Task Run Notice", run_notice(notification, kibana_url=kibana_url)
@@ -112,13 +108,13 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
     return "Schedule Notice", schedule_notice(notification, kibana_url=kibana_url)
 
 
-def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
+def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
     """See ``bus_event``."""
     task = notice.task
     record = notice.record
     outcome = notice.outcome
     breakdown = None if record is None else record.time_breakdown
-    run = EndedRun(
+    run = EndedRunDetail(
         text=_sentence(notice),
         task_id=task.id,
         task_arn=task.arn,
@@ -133,7 +129,7 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
         stopped_reason=notice.reason or None,
         exit_code=outcome.exit_code,
         started_at=known(format_datetime, task.started_at),
-        finished_at=notice.finished_at,
+        finished_at=known(format_datetime, notice.run.ended_at),
         metrics=None if notice.metrics == Metrics() else notice.metrics,
         time_breakdown=breakdown and replace(breakdown, waiting_for=breakdown.waiting_for[:3]),
         cost=notice.cost,
@@ -145,7 +141,7 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
 
 
 def ended_line(
-    ended: EndedTask, *, kibana_url: str | None, indexed: bool, notified: ChannelKind | None
+    ended: EndedRun, *, kibana_url: str | None, indexed: bool, notified: ChannelKind | None
 ) -> str:
     """The ``task.ended`` line: the event's detail, whether the run's document was written, and the
     kind of the posted notification.
@@ -155,7 +151,7 @@ def ended_line(
     return msgspec.json.encode(line).decode()
 
 
-def _sentence(notice: EndedTask) -> str:
+def _sentence(notice: EndedRun) -> str:
     """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about
     its longest wait.
     """
@@ -261,7 +257,7 @@ class NightSummaryDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 # The types of the details that have a JSON Schema in docs/, and its title, by the name of its file.
 DETAILS: Mapping[str, tuple[type[Struct], str]] = {
-    "task-run-ended": (EndedRun, "Detail of the event Task Run Ended"),
+    "task-run-ended": (EndedRunDetail, "Detail of the event Task Run Ended"),
     "task-run-notice": (RunNotice, "Detail of the event Task Run Notice"),
     "schedule-notice": (ScheduleNoticeDetail, "Detail of the event Schedule Notice"),
     "night-summary": (NightSummaryDetail, "Detail of the event Night Summary"),

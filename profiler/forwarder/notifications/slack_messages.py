@@ -17,14 +17,10 @@ from profiler.core.ecs_terms import FARGATE, cluster_name
 from profiler.core.optional_math import known
 from profiler.core.text import as_sentence, on_one_line
 from profiler.core.timestamps import parse_datetime
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
-from profiler.forwarder.notifications.notification import (
-    EndedTask,
-    NightSummary,
-    Notification,
-    SummaryLine,
-)
+from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.fact_list import cost_text, device_facts, kills_fact, peak_text
 from profiler.record.hardware import (
@@ -171,7 +167,7 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
 
     Never raises, because an error here would lose the notice.
     """
-    if isinstance(notification, EndedTask):
+    if isinstance(notification, EndedRun):
         return ended_task_message(notification, kibana_url=kibana_url)
     if isinstance(notification, NoticeLine):
         return _run_notice_message(notification, kibana_url=kibana_url)
@@ -180,7 +176,7 @@ def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMe
     return _schedule_notice_message(notification, kibana_url=kibana_url)
 
 
-def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
+def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task."""
     named = (
         ("cluster", notice.task.cluster),
@@ -204,7 +200,7 @@ def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMes
     )
 
 
-def _title(notice: EndedTask) -> str:
+def _title(notice: EndedRun) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, 30)
     head = f"{value_formats.headline(notice)} · "
@@ -212,7 +208,7 @@ def _title(notice: EndedTask) -> str:
     return f"{head}{escape_text(notice.family, room)}{tail}"
 
 
-def _fallback(notice: EndedTask) -> str:
+def _fallback(notice: EndedRun) -> str:
     outcome = notice.outcome
     parts = [_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
@@ -222,7 +218,7 @@ def _fallback(notice: EndedTask) -> str:
     return ", ".join(parts)
 
 
-def _fields(notice: EndedTask) -> JsonObject | None:
+def _fields(notice: EndedRun) -> JsonObject | None:
     billed = known(format_duration, notice.metrics.billed_duration_ms)
     named = (
         ("Duration", known(format_duration, notice.duration_ms)),
@@ -268,7 +264,7 @@ def _accelerators(record: Record) -> Iterator[str]:
             yield value_formats.accelerators(fact.sentence, neuron.utilization_percent, peak_mb)
 
 
-def _command(notice: EndedTask) -> JsonObject | None:
+def _command(notice: EndedRun) -> JsonObject | None:
     """The command that shows a run that did not succeed.
 
     Its log group is the definition's: a record's can be false.
@@ -280,7 +276,7 @@ def _command(notice: EndedTask) -> JsonObject | None:
     return section([f"{_CODE_FENCE}{text.translate(_ESCAPES)}{_CODE_FENCE}"], formatted=True)
 
 
-def _command_of(notice: EndedTask, *words: str) -> str:
+def _command_of(notice: EndedRun, *words: str) -> str:
     """A command about the run or its family, which reads the log group of the definition."""
     log = notice.report_log or notice.log
     if log is None:
@@ -305,7 +301,7 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
     return section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
 
 
-def _cause_lines(notice: EndedTask) -> list[str]:
+def _cause_lines(notice: EndedRun) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
@@ -344,7 +340,7 @@ def _memory_line(metrics: Metrics) -> str | None:
     return f"Memory: {', '.join(sizes)}." if sizes else None
 
 
-def _advice(notice: EndedTask) -> list[str]:
+def _advice(notice: EndedRun) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
@@ -365,7 +361,7 @@ def _advice(notice: EndedTask) -> list[str]:
     return [*lines, command]
 
 
-def _is_before_the_end(notice: EndedTask, record: Record, advice: Recommendation) -> bool:
+def _is_before_the_end(notice: EndedRun, record: Record, advice: Recommendation) -> bool:
     """Whether the advice is from numbers before the end, which do not show what the run needed."""
     limit_mb = notice.metrics.memory_size_mb
     vcpu = advice.vcpu or math.inf
@@ -376,7 +372,7 @@ def _is_before_the_end(notice: EndedTask, record: Record, advice: Recommendation
     return has_no_more or (notice.outcome.status == "failure" and is_smaller)
 
 
-def _why(notice: EndedTask) -> list[str]:
+def _why(notice: EndedRun) -> list[str]:
     sentences = []
     if notice.comparison is not None:
         sentences.append(notice.comparison.text)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.record.fact_list import largest_wait
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Distribution, Recommendation, Record
@@ -77,7 +77,7 @@ def accelerators(devices: str, utilization: Distribution, peak_mb: float | None)
     return f"*{devices}*  {'; '.join(parts) or 'use unknown'}"
 
 
-def headline(notice: EndedTask) -> str:
+def headline(notice: EndedRun) -> str:
     """Why the run ended, and after which time: ``❌ Out of memory after 12m 34s``."""
     if notice.unusual:
         return "⚠️ Success, but unlike its family"
@@ -93,7 +93,7 @@ def cause(outcome: Outcome) -> str | None:
     return None if outcome.sentence is None else f"{outcome.sentence}."
 
 
-def unusual(notice: EndedTask) -> str | None:
+def unusual(notice: EndedRun) -> str | None:
     """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1
     GB)"; None if not.
     """
@@ -102,7 +102,7 @@ def unusual(notice: EndedTask) -> str | None:
     return f"unlike its family: {', '.join(map(unusual_words, notice.unusual))}"
 
 
-def longest_wait(notice: EndedTask) -> str | None:
+def longest_wait(notice: EndedRun) -> str | None:
     """A sentence on what a failed or slow run waited for over half of its time; None if the
     samples do not show it.
     """

@@ -158,10 +158,8 @@ def deliver(
             _wait(backoff, str(error))
             pending.append(batch)
             continue
-        fault = fault or next(
-            (each.reason or "without a reason" for each in results if each.is_index_fault), None
-        )
         judged = _judged(batch, results, rejected)
+        fault = fault or judged.fault
         indexed += judged.written
         if judged.existing:
             pending.append(judged.existing)
@@ -225,11 +223,14 @@ def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> li
 
 
 class _Judged(Struct):
-    """What is left to do after a request, and how many documents are written."""
+    """What is left to do after a request, how many documents are written, and the first fault of
+    an index or the cluster.
+    """
 
     existing: list[Document] = []
     retried: list[Document] = []
     written: int = 0
+    fault: str | None = None
 
 
 def _judged(
@@ -240,15 +241,20 @@ def _judged(
     ``rejected`` gets those never accepted.
     """
     judged = _Judged()
+    working = {
+        document.index
+        for document, result in zip(batch, results, strict=True)
+        if result.is_of_working_index
+    }
     for document, result in zip(batch, results, strict=True):
-        if result.is_poison:
+        if result.is_poison(is_index_working=document.index in working):
             rejected.append(
                 FailedItem(_as_json(document), result.reason or f"HTTP {result.status}")
             )
         elif result.is_retryable:
             judged.retried.append(replace(document, stored=None))
         elif result.is_failed:
-            continue  # a fault of the index or the cluster
+            judged.fault = judged.fault or result.reason or "without a reason"
         elif result.stored is None or document.stored is not None:
             judged.written += 1
         elif document.has_more_to_write(result.stored):

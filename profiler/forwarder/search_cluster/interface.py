@@ -16,17 +16,17 @@ from profiler.core.search_answers import why_partial
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
+from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM
 
 _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
     "https://search.example.com:9200."
 )
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
-# The cluster will never accept a document with these statuses. Any other status is a failure of the
-# index or the cluster.
-_POISON_STATUSES = frozenset({400, 413})
-# Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards. The last
-# four: the index has a mapping that is not the template's, or a name that is invalid.
+_BAD_REQUEST = 400
+_CONTENT_TOO_LARGE = 413
+# Errors with HTTP 400 that are the index's, whatever their reason names: it is closed, or has a
+# mapping that is not the template's.
 _INDEX_ERRORS = frozenset(
     {
         *("validation_exception", "index_closed_exception", "cluster_block_exception"),
@@ -34,14 +34,16 @@ _INDEX_ERRORS = frozenset(
         *("document_source_missing_exception", "invalid_index_name_exception"),
     }
 )
-# Some reasons of illegal_argument_exception are the index's, too: its name is that of a data
-# stream or of an alias, or it has a pipeline that does not exist.
-_ILLEGAL_ARGUMENT = "illegal_argument_exception"
-_INDEX_REASONS = (
-    f"{_ILLEGAL_ARGUMENT}: only write ops with an op_type of create are allowed in data streams",
-    f"{_ILLEGAL_ARGUMENT}: no write index is defined for alias ",
-    f"{_ILLEGAL_ARGUMENT}: pipeline with id ",
+# What a reason says that is about the document: a field, the document itself or its id, a place in
+# its JSON. Only the elected master names an error of the index as such: from any other node, the
+# same one is an illegal_argument_exception. https://github.com/elastic/elasticsearch/issues/70349
+_OF_DOCUMENT = re.compile(
+    r"\bfield\b|\bdocument\b|\bmapper \[|\bobject mapping for\b|\bid\b.* too long|"
+    r"\[\d+:\d+\]|failed to parse(?! mapping)",
+    re.IGNORECASE,
 )
+# The mapping of the index, or of its template, which may name a field.
+_OF_MAPPING = re.compile(r"failed to parse mapping", re.IGNORECASE)
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000
@@ -73,18 +75,25 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         return self.status in _RETRYABLE_ITEM_STATUSES
 
     @property
-    def is_poison(self) -> bool:
-        """Whether the cluster will never accept the document."""
-        if self.error in _INDEX_ERRORS or (self.reason or "").startswith(_INDEX_REASONS):
-            return False
-        return self.status in _POISON_STATUSES
-
-    @property
-    def is_index_fault(self) -> bool:
-        """Whether the cause is the index or the cluster, not the document: a permission, a
-        block, a limit, a fault.
+    def is_of_working_index(self) -> bool:
+        """Whether the index has taken the document: of one that it had before, nothing may have
+        been written.
         """
-        return self.is_failed and not (self.is_retryable or self.is_poison)
+        return not self.is_failed and self.stored is None
+
+    def is_poison(self, *, is_index_working: bool) -> bool:
+        """Whether the cluster will never accept the document.
+
+        Else a failure is the index's or the cluster's: a permission, a block, a limit, a fault. A
+        reason that names neither a field nor a document is the document's only if the index has
+        taken others.
+        """
+        if self.status != _BAD_REQUEST:
+            return self.status == _CONTENT_TOO_LARGE
+        reason = self.reason or ""
+        if self.error in _INDEX_ERRORS or _OF_MAPPING.search(reason):
+            return False
+        return is_index_working or _OF_DOCUMENT.search(reason) is not None
 
 
 def hit_sources(response: Json) -> list[Mapping[str, Json]]:
@@ -142,8 +151,8 @@ class SearchCluster(ABC):
         """The indices, among those that are ``searched``, of the runs that have a document, by its
         id.
 
-        A document is found some seconds after it was written. One whose log stream does not name
-        the task does not count.
+        A document is found some seconds after it was written. One whose log stream may be another
+        task's does not count.
         """
         body = {
             "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
@@ -157,7 +166,8 @@ class SearchCluster(ABC):
             index = text(hit.get("_index"))
             document_id = text(hit.get("_id"))
             task = mapping(mapping(hit.get("_source")).get("task"))
-            if index is None or document_id is None or task.get("voucher") is not None:
+            is_of_task = task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
+            if index is None or document_id is None or not is_of_task:
                 continue
             if task.get("confirmed") is True or document_id not in places:
                 places[document_id] = index

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.json_fields import Json, count
+from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -114,8 +115,8 @@ def decode_stats(
     ``pinned_bytes`` returns what open files may keep of so much reclaimable kernel memory.
     """
     try:
-        entries = _decoders()[0].decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        entries = _decoders()[0].decode(within_levels(body))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(
             f"/task/stats answered with something else than the stats of containers: {error}"
         )
@@ -150,7 +151,7 @@ def _sample(
     """The sample of one container; None without a readable time."""
     try:
         entry = _decoders()[1].decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"the stats of the container are malformed: {error}")
     read_ns = None if entry is None else parse_ns(entry.read)
     if entry is None or read_ns is None:

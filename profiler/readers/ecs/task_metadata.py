@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
+from profiler.core.json_levels import within_levels
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 
@@ -196,8 +197,8 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
 def _object(body: bytes, head: str) -> Mapping[str, Json] | Unavailable:
     """The object; else the reason after its ``head``."""
     try:
-        return _object_decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _object_decoder.decode(within_levels(body))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"{head}{error}")
 
 

@@ -9,13 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness
-from profiler.record.family_identity import (
-    MAX_RUNS_OF_A_FAMILY,
-    FamilyKey,
-    UsualDuration,
-    family_key,
-    usual_duration,
-)
+from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
+from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_places import DefinedPlaces
@@ -223,7 +218,7 @@ def last_success(run: PastRun, source: RunSource) -> PastRun | None:
     return in_cluster or next(source.runs(anywhere), None)
 
 
-class UsualDurations:
+class KnownFamilies:
     """Reads the last successes of families since a time, each family once; without a source,
     none is known.
     """
@@ -231,11 +226,12 @@ class UsualDurations:
     def __init__(self, open_source: Callable[[], RunSource | None] | None, since_ns: int) -> None:
         self._open_source = open_source
         self._since_ns = since_ns
-        self._known: dict[FamilyKey, UsualDuration | None] = {}
+        self._known: dict[FamilyKey, Family] = {}
         self.completeness = WHOLE
 
-    def of(self, family: FamilyKey) -> UsualDuration | None:
-        return self._known.get(family)
+    def of(self, family: FamilyKey) -> Family:
+        """What is known of a family, which may be nothing."""
+        return self._known.get(family, Family())
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
         """Those of the families that :meth:`read` would read, each once."""
@@ -251,32 +247,24 @@ class UsualDurations:
         missing = self.lacks(families)
         if self._open_source is None or not missing:
             return
-        self._known.update(dict.fromkeys(missing))
+        self._known.update({family: Family() for family in missing})
         source = self._open_source()
         if source is None:
             return
         names = tuple(sorted({pattern_of(family.name) for family in missing}))
         selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
-        runs = source.last_runs(selection, MAX_RUNS_OF_A_FAMILY)
-        for family, durations_ms in _durations_ms(missing, runs).items():
-            self._known[family] = usual_duration(durations_ms)
+        self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
         self.completeness = source.completeness
 
-
-def _durations_ms(
-    families: Iterable[FamilyKey], runs: Iterable[PastRun]
-) -> Mapping[FamilyKey, Sequence[float]]:
-    """The durations of each family's first runs; further runs are not read once all are full."""
-    durations_ms: dict[FamilyKey, list[float]] = {family: [] for family in families}
-    incomplete = set(durations_ms)
-    for run in runs:
-        family = family_key(run.report.record)
-        duration_ms = run.report.record.metrics.duration_ms
-        if family not in incomplete or duration_ms is None:
-            continue
-        durations_ms[family].append(duration_ms)
-        if len(durations_ms[family]) == MAX_RUNS_OF_A_FAMILY:
-            incomplete.remove(family)
-        if not incomplete:
-            break
-    return durations_ms
+    def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
+        """Add the runs of these families; further runs are not read once all are full."""
+        for run in runs:
+            family = family_key(run.report.record)
+            if family not in incomplete:
+                continue
+            known = self._known[family]
+            known.add(run_of_report(run.report))
+            if known.tasks >= LAST_SUCCESSES:
+                incomplete.remove(family)
+            if not incomplete:
+                break

@@ -110,10 +110,12 @@ def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
 
 
 def of_own_streams(container_ids: Sequence[str]) -> JsonObject:
-    """A line is from a stream that names the task, or one of its containers."""
+    """A line is from a stream that names the task, or one of its containers, or is the instance
+    monitor's.
+    """
     named_by_task = none_of([exists("task.voucher")])
-    named_by_container = {"terms": {"task.voucher_stream": list(container_ids)}}
-    return any_of([named_by_task, named_by_container])
+    named_by_container: JsonObject = {"terms": {"task.voucher_stream": list(container_ids)}}
+    return any_of([named_by_task, named_by_container, term("task.voucher", "instance-monitor")])
 
 
 def windows_query(

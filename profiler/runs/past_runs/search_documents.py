@@ -85,9 +85,9 @@ def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
     text = source.get("record")
     if not isinstance(text, str):
         return None
-    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError):
         return decode(text), text.encode()
-    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError):
         record = decode_leniently(Record, text)
         dataset = _at(source, "event.dataset")
         report = Report(

@@ -37,7 +37,13 @@ from profiler.runs.past_runs.search_conditions import (
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
-from profiler.sizing.run_counts import SAMPLED_DURATIONS, Outcome, RunCounts
+from profiler.sizing.run_counts import (
+    SAMPLED_DURATIONS,
+    Outcome,
+    RunCounts,
+    is_limit,
+    own_limit_mb,
+)
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS
 from profiler.sizing.slowdown_factors import Factors
@@ -46,6 +52,7 @@ _DURATION: Final = "usage.duration_ms"
 _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
 _LAUNCH_TYPE: Final = "task.launch_type"
+_LIMIT: Final = "usage.memory.size_mb"
 _CONFIRMED: Final = "task.confirmed"
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": "success",
@@ -78,6 +85,8 @@ _EXTREMES: Final = (
 )
 # Both engines refuse an answer with more than 65,535 buckets.
 _PAGE_BUCKETS: Final = 1_000
+# The largest ones, of a thousand groups in an answer.
+_LIMITS: Final = 20
 _READ_PAGE: Final = 1_000
 _PERCENTS: Final = tuple(range(1, 100, 2))
 
@@ -145,7 +154,17 @@ class IndexedWindows:
             outcome: Outcome = "killed" if is_killed else _OUTCOMES[key["status"]]
             revision = key["revision"] or ""
             counts = _counts(bucket, outcome)
-            self._window(family).add_counts(revision, size, counts, launch_type=group.launch_type)
+            window = self._window(family)
+            window.add_counts(revision, size, counts, launch_type=group.launch_type)
+            for limit_mb, count in _limits_mb(bucket, size):
+                window.add_limit(
+                    revision,
+                    size,
+                    key["container"],
+                    limit_mb,
+                    count,
+                    launch_type=group.launch_type,
+                )
             if outcome == "success":
                 percentiles = bucket["timed"]["durations"]["values"].values()
                 known_ms = [value for value in percentiles if isinstance(value, int | float)]
@@ -175,6 +194,8 @@ class IndexedWindows:
         for name, result in extremes.items():
             if name.startswith("top "):
                 self._add_hits(window, _top_hits(result), is_sampled=False)
+        for began_ns, duration_ms in _longest_by_hour(extremes):
+            window.add_longest(group.size, began_ns, duration_ms, launch_type=group.launch_type)
         bounds = _slowdown_bounds(extremes)
         if bounds:
             window.add_slowdowns(group.size, _slower(bounds), launch_type=group.launch_type)
@@ -259,6 +280,7 @@ def _count_aggregations() -> dict[str, JsonObject]:
     return {
         **times,
         "measured": {"filter": _MEASURED, "aggs": times},
+        "limits": {"terms": {"field": _LIMIT, "size": _LIMITS, "order": {"_key": "desc"}}},
         "timed": {
             "filter": {"range": {_DURATION: {"gt": 0}}},
             "aggs": {"durations": durations},
@@ -279,6 +301,15 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     killed_values = ("usage.memory.size_mb", "usage.task.others_memory_mb", "usage.task.memory_mb")
     for field in killed_values:
         aggregations[f"top killed {field}"] = {"filter": RAN_OUT_OF_MEMORY, "aggs": _top(field)}
+    aggregations["timed"] = {
+        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([RAN_OUT_OF_MEMORY])]}},
+        "aggs": {
+            "hours": {
+                "date_histogram": {"field": START, "fixed_interval": "1h", "min_doc_count": 1},
+                "aggs": {"longest": {"max": {"field": _DURATION}}},
+            }
+        },
+    }
     for vcpu in VCPU_SIZES:
         name = f"v{vcpu:g}".replace(".", "_")
         for bound in ("min", "max"):
@@ -317,6 +348,22 @@ def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
 def _nanoseconds(result: Mapping[str, Any]) -> int | None:
     value_ms = result["value"]
     return None if value_ms is None else int(value_ms) * NS_PER_MS
+
+
+def _limits_mb(bucket: Mapping[str, Any], size: TaskSize) -> Iterator[tuple[float | None, int]]:
+    """The largest memory limits of a bucket's containers, with their number; None: the task's."""
+    for limit in bucket["limits"]["buckets"]:
+        limit_mb = float(limit["key"])
+        if is_limit(limit_mb):
+            yield own_limit_mb(limit_mb, size.memory_mb or 0), limit["doc_count"]
+
+
+def _longest_by_hour(extremes: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+    """The longest success of each hour, with a moment of that hour."""
+    for bucket in extremes["timed"]["hours"]["buckets"]:
+        duration_ms = bucket["longest"]["value"]
+        if duration_ms is not None:
+            yield int(bucket["key"]) * NS_PER_MS, duration_ms
 
 
 def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:

@@ -28,7 +28,10 @@ locals {
     ]
     logConfiguration = {
       logDriver = "awslogs"
-      options   = merge({ awslogs-group = var.log_group }, var.region == null ? {} : { awslogs-region = var.region })
+      options = merge(
+        { awslogs-group = var.log_group, awslogs-stream-prefix = "instance" },
+        var.region == null ? {} : { awslogs-region = var.region },
+      )
     }
   }
 }

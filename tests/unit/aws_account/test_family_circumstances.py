@@ -1,17 +1,28 @@
 """What an account says about a family: its due times, what overrides its size, what starts it."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.family_circumstances import FamilyAccount, circumstances_of
+from profiler.aws_account.family_circumstances import (
+    FamilyAccount,
+    circumstances_of,
+    overrides_of_runs,
+)
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.tagged_revisions import TaggedRevisions
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
+from profiler.record.record_model import Metrics, Report
+from profiler.sizing.sized_revision import TargetOverride
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import SeenMemory
+from tests.fakes import START_NS
+from tests.family_windows import window_of
+from tests.runs import report
 
 DEFINITIONS = "arn:aws:ecs:us-east-1:123456789012:task-definition"
 DOCUMENT = TaskDefinitionDocument(
@@ -58,7 +69,7 @@ def test_due_times_are_of_the_familys_own_schedules_that_are_enabled() -> None:
         schedule("off", "nightly", ScheduleExpression=quarter, State="DISABLED"),
     )
     found = account(*targets).circumstances("nightly", DOCUMENT, SeenMemory())
-    assert found.shortest_interval_ms == 24 * 3_600_000
+    assert found.intervals_ms == dict.fromkeys((2, 3), 24 * 3_600_000)
 
 
 def test_an_override_says_what_its_containers_need_of_the_task() -> None:
@@ -111,3 +122,92 @@ def test_the_owners_tag_counts_as_people_and_yaml_write_it(*, value: object, is_
     definition = {"tags": [{"key": "task-profiler:resize", "value": value}]}
     found = circumstances_of(TaskDefinitionDocument(definition=definition))
     assert (found.off_tag is not None) == is_off
+
+
+# Overrides by starters that nobody knows.
+
+UNLIMITED: dict[str, Any] = {
+    "cpu": "1024",
+    "memory": "4096",
+    "containerDefinitions": [{"name": "batch"}, {"name": "proxy", "memory": 256}],
+}
+NEWEST = TaskDefinitionDocument(arn=f"{DEFINITIONS}/nightly:3", definition=UNLIMITED)
+IN_FILE = TaskDefinitionDocument(definition=UNLIMITED)
+
+
+def quarters(count: int, *, start: float = 0, revision: int = 3, **more: Any) -> list[Report]:
+    """Runs from a day on, one each quarter of an hour."""
+    made = []
+    for number in range(count):
+        began_ns = START_NS + round(start * NS_PER_DAY) + number * 15 * NS_PER_MINUTE
+        size = more.get("size", (1, 4096))
+        metrics = {"memory_size_mb": more.get("limit_mb", size[1])}
+        task = f"{revision}-{size}-{began_ns}"
+        began = format_ms(began_ns)
+        made.append(
+            report(
+                size=size,
+                revision=str(revision),
+                task_id=task,
+                metrics=metrics,
+                started_at=began,
+                others=more.get("others"),
+            )
+        )
+    return made
+
+
+def overrides(
+    reports: Iterable[Report], document: TaskDefinitionDocument
+) -> tuple[TargetOverride, ...]:
+    window = window_of(reports, days=35)
+    found = overrides_of_runs(document, window, SeenMemory(needs_mb={"proxy": 20}))
+    assert all(override.target == "what starts its runs" for override in found)
+    return found
+
+
+@pytest.mark.parametrize("document", [NEWEST, IN_FILE], ids=["account", "file"])
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [*quarters(96 * 7), *quarters(1, start=6.9, limit_mb=3072)],
+        [*quarters(96 * 7), *quarters(1, start=4.501, limit_mb=3072)],
+        quarters(96 * 7, limit_mb=3072),
+        [
+            *quarters(73, revision=2),
+            *quarters(1, start=0.3, revision=2, limit_mb=3072),
+            *quarters(30, start=1),
+        ],
+    ],
+    ids=["hours ago", "days ago", "each run", "before a deployment"],
+)
+def test_a_container_s_limit_that_the_definition_does_not_give_is_an_override(
+    reports: list[Report], document: TaskDefinitionDocument
+) -> None:
+    (found,) = overrides(reports, document)
+    assert found.least_memory_mb == 3072 + 20
+
+
+def test_a_sidecar_s_limit_can_be_overridden_too() -> None:
+    others = {"proxy": Metrics(max_memory_used_mb=20, memory_size_mb=1024)}
+    (found,) = overrides([*quarters(200), *quarters(1, start=0.4, others=others)], NEWEST)
+    assert found.least_memory_mb == 1024
+    defined = {"proxy": Metrics(max_memory_used_mb=20, memory_size_mb=256)}
+    assert overrides(quarters(200, others=defined), NEWEST) == ()
+
+
+def test_a_part_of_the_tasks_size_can_be_overridden_too() -> None:
+    """ECS takes the other part from the definition, and has no 0.25 vCPU with 8 GB."""
+    (found,) = overrides([*quarters(200), *quarters(1, start=0.4, size=(1, 8192))], NEWEST)
+    assert (found.vcpu, found.memory_mb) == (None, 8192)
+    (found,) = overrides([*quarters(200), *quarters(1, start=0.4, size=(2, 4096))], IN_FILE)
+    assert (found.vcpu, found.memory_mb) == (2, None)
+    assert overrides([*quarters(200), *quarters(1, start=0.4, size=(2, 8192))], NEWEST) == ()
+
+
+def test_what_an_earlier_revision_gave_to_all_its_runs_is_nobodys_override() -> None:
+    earlier = quarters(200, revision=1, limit_mb=1900)
+    at_another_size = quarters(200, revision=2, start=3, size=(1, 8192))
+    assert overrides([*earlier, *at_another_size, *quarters(200, start=6)], NEWEST) == ()
+    of_machine = quarters(200, limit_mb=1937.4)
+    assert overrides(of_machine, NEWEST) == ()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.cli.recommend_command import _rows
 from profiler.cli.styled_text import Span
@@ -22,7 +21,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.sized_revision import SizedRevision
-from tests.ended_runs import NOTICE, report_line, text_of
+from tests.ended_runs import NOTICE, changed, report_line, text_of
 from tests.family_windows import decision_on, window_of
 from tests.runs import evidence_of, report
 
@@ -135,7 +134,7 @@ def page_row(case: Case) -> dict[str, Any]:
 
 
 def slack_text(case: Case) -> str:
-    return text_of(replace(NOTICE, report_line=report_line(case.record)))
+    return text_of(changed(NOTICE, report_line=report_line(case.record)))
 
 
 def size_text(case: Case) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.watch_command import _draw, _watch, watch_lines
-from profiler.record.family_identity import UsualDuration
+from profiler.record.family import UsualDuration
 from profiler.record.record_model import Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text

@@ -30,7 +30,7 @@ from profiler.core.notice_channels import (
 )
 from profiler.forwarder import function_settings as of_functions
 from profiler.forwarder.notifications.channels import read_targets
-from profiler.forwarder.notifications.event_details import EndedRun
+from profiler.forwarder.notifications.event_details import EndedRunDetail
 from profiler.record.model_base import describe_type
 from profiler.record.record_model import Container, Record, Report, encode
 from tests.cloudformation import (
@@ -343,9 +343,9 @@ def test_queries_name_fields_of_the_record(name: str) -> None:
 
 
 def is_in_an_ended_run(path: str) -> bool:
-    definitions: Any = describe_type(EndedRun, "")["$defs"]
+    definitions: Any = describe_type(EndedRunDetail, "")["$defs"]
     first, _, rest = path.partition(".")
-    properties = definitions["EndedRun"]["properties"]
+    properties = definitions["EndedRunDetail"]["properties"]
     return first in properties and (
         not rest or rest in definitions[first.capitalize()]["properties"]
     )

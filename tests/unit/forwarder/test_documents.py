@@ -24,10 +24,10 @@ from profiler.forwarder.documents import (
     schedule_notice_document,
     with_runs_per_month,
 )
+from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
@@ -37,7 +37,7 @@ from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_
 from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
-from tests.ended_runs import RUN_NOTICES
+from tests.ended_runs import RUN_NOTICES, run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.full_record import FULL as EVERY_FIELD
@@ -461,8 +461,8 @@ def of_report(text: str) -> list[Document]:
 def of_event(stopped: StoppedTask, text: str | None = None, **known: Any) -> list[Document]:
     line = None if text is None else report_line(text)
     end = end_of_event(stopped, stopped.container("batch"))
-    ended = EndedTask(task=stopped, end=end, container="batch", report_line=line, **known)
-    return [*event_documents(ended, ForwarderSettings())]
+    ended = run_of(task=stopped, end=end, container="batch", report_line=line, **known)
+    return [*event_documents(ended, ForwarderSettings(), ended.retry)]
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
@@ -689,7 +689,7 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
 ) -> None:
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
     end = end_of_event(FAILED, None)
-    ended = EndedTask(task=FAILED, end=end, container="batch", report_line=line, log=stream)
+    ended = run_of(task=FAILED, end=end, container="batch", report_line=line, log=stream)
     links = ended.links("https://kibana")
     (document, *_) = event_documents(ended, ForwarderSettings(kibana_url="https://kibana"))
     assert document.initial_fields["links"]["run"] == links.kibana

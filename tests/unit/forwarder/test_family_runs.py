@@ -2,38 +2,49 @@
 search for its runs.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms, parse_ns
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.family_runs import (
     _MEASURES,
-    MAX_RUNS,
+    RUN_NUMBERS,
     FamilyMemory,
     FamilyRates,
     Measures,
     find_unusual,
 )
+from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
-from profiler.forwarder.notifications.notification import Comparison, EndedTask, UnusualMeasure
-from profiler.record.family_identity import UsualDuration
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.family import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     Container,
     Metrics,
     Processor,
     Record,
+    Report,
     Sampling,
     TaskSize,
+    encode,
 )
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.unusual import MIN_FAR_RUNS
-from tests.ended_runs import NOTICE, ended, in_task, report_line
+from tests.counting_search import CountingSearch
+from tests.ended_runs import NOTICE, changed, ended, in_task, report_line
 from tests.fake_search import AnsweringSearch
+from tests.fakes import START_NS
+from tests.runs import report as run_report
 from tests.values import present
 
 GIB = 2**30
@@ -54,8 +65,10 @@ STEADY = [USUAL] * MIN_FAR_RUNS
 
 def test_the_compared_fields_are_those_of_documents() -> None:
     paths = {field.name: field.record_path for field in FIELDS}
-    for field, measure in _MEASURES.items():
-        assert paths[field] == f"metrics.{json_name(measure.name)}"
+    assert _MEASURES.keys() <= RUN_NUMBERS.keys()
+    for name, measure in _MEASURES.items():
+        assert paths[RUN_NUMBERS[name]] == f"metrics.{json_name(name)}"
+        assert measure.row.path == f"metrics.{name}"
 
 
 def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:
@@ -120,15 +133,15 @@ def test_what_lies_far_outside_the_family_is_unusual(
 
 
 def source(
-    run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool = True
+    run: Mapping[str, float | None], *, cluster: str = "jobs", is_complete: bool = True
 ) -> dict[str, Any]:
     return {
         "usage": {
             "duration_ms": run["duration_ms"],
-            "cpu": {"seconds": run["cpu_seconds"]},
+            "cpu": {"seconds": run.get("cpu_seconds")},
             "block": {
-                "read_bytes": run["block_read_bytes"],
-                "write_bytes": run["block_write_bytes"],
+                "read_bytes": run.get("block_read_bytes"),
+                "write_bytes": run.get("block_write_bytes"),
             },
         },
         "task": {"complete": is_complete},
@@ -136,52 +149,68 @@ def source(
     }
 
 
-def cluster_with(*sources: dict[str, Any]) -> AnsweringSearch:
-    return AnsweringSearch({"hits": {"hits": [{"_source": one} for one in sources]}})
+def cluster_with(*sources: dict[str, Any]) -> CountingSearch:
+    """The successes of one family, the newest first."""
+    own = {"family": NOTICE.task.family, "status": "success", "confirmed": True}
+    place = {"account": {"id": "111122223333"}, "region": "eu-west-1"}
+    documents = []
+    for number, given in enumerate(sources):
+        task = {**own, "id": f"earlier-{number}", **given.get("task", {})}
+        moment = format_ms(START_NS - number * NS_PER_MINUTE)
+        documents.append(
+            {
+                "container": {"name": "batch"},
+                "cloud": place,
+                "@timestamp": moment,
+                **given,
+                "task": task,
+            }
+        )
+    return CountingSearch(*documents, now_ns=START_NS)
 
 
-def success() -> EndedTask:
+def success() -> EndedRun:
     """A run that did nothing."""
     metrics = Metrics(duration_ms=3000, cpu_seconds=0.2, block_read_bytes=0, block_write_bytes=0)
     record = Record(task_id="1", container=Container(name="batch"), metrics=metrics)
     finished = datetime(2026, 3, 1, 10, 0, 6, tzinfo=UTC)
     return in_task(
-        replace(NOTICE, report_line=report_line(record)),
+        changed(NOTICE, report_line=report_line(record)),
         cluster="jobs",
         execution_stopped_at=finished,
     )
 
 
-def compare(cluster: AnsweringSearch, notice: EndedTask) -> Comparison | None:
+def compare(cluster: SearchCluster, notice: EndedRun) -> Comparison | None:
     return FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=5).compare(notice)
 
 
-def unusual(notice: EndedTask, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
+def unusual(notice: EndedRun, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
     return present(compare(cluster_with(*sources), notice)).unusual
 
 
 def test_one_search_is_enough_for_duration_and_measures() -> None:
-    cluster = cluster_with(*[source(USUAL)] * 30)
+    cluster = cluster_with(*[source(USUAL)] * 60)
     comparison = present(compare(cluster, success()))
     assert comparison.text == "400.0× shorter than the median of the last 20 successful runs."
     assert comparison.unusual == find_unusual(NOTHING, STEADY)
-    assert [body["size"] for body in cluster.bodies] == [MAX_RUNS]
+    assert [body["size"] for body in cluster.bodies] == [0]
 
 
 def test_only_a_success_with_a_report_is_compared() -> None:
     runs = [source(USUAL)] * 9
     assert "cpuSeconds" in {measure.metric for measure in unusual(success(), *runs)}
     partial = replace(present(success().record), sampling=Sampling(cpu_covered_percent=80))
-    found = unusual(replace(success(), report_line=report_line(partial)), *runs)
+    found = unusual(changed(success(), report_line=report_line(partial)), *runs)
     assert "cpuSeconds" not in {measure.metric for measure in found} != set()
     unread = replace(
         partial, sampling=Sampling(cpu_covered_percent=80, sources=("task-metadata-v4",))
     )
-    found = unusual(replace(success(), report_line=report_line(unread)), *runs)
+    found = unusual(changed(success(), report_line=report_line(unread)), *runs)
     assert not {"blockReadBytes", "blockWriteBytes"} & {measure.metric for measure in found}
     assert not unusual(ended(success(), cause="failure", exit_code=1), *runs)
     checkpoint = report_line(present(success().record), "task.checkpoint")
-    assert not unusual(replace(success(), report_line=checkpoint), *runs)
+    assert not unusual(changed(success(), report_line=checkpoint), *runs)
 
 
 def test_it_is_compared_with_complete_runs_of_its_cluster_if_there_are_eight() -> None:
@@ -200,11 +229,11 @@ def timed(
     return [{"usage": {"duration_ms": value}, **known} for value in durations_ms]
 
 
-def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
+def lasted(duration_ms: float | None, **record: Any) -> EndedRun:
     metrics = Metrics(duration_ms=duration_ms)
     own = Record(task_id="1", container=Container(name="batch"), metrics=metrics, **record)
     return in_task(
-        replace(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None
+        changed(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None
     )
 
 
@@ -243,59 +272,66 @@ def test_the_duration_is_compared_with_recent_runs(
 
 
 def test_a_processor_other_than_that_of_the_last_success_is_named() -> None:
-    """The first answer of the search is the last success; what the runs before it ran on does
-    not count.
-    """
+    """What the runs before the last success ran on does not count."""
     own, last = (f"Intel(R) Xeon(R) Platinum {name} CPU @ 2.50GHz" for name in ("8259CL", "8375C"))
     cluster = cluster_with(*timed(1000.0, model=last), *timed(*[1000.0] * 5, model="Neoverse-N1"))
     comparison = present(compare(cluster, lasted(1000, processor=Processor(model=own))))
     assert comparison.text.endswith(
         "last 6 successful runs. It ran on Xeon 8259CL, the last success on 8375C."
     )
-    assert "host.cpu.model" in cluster.bodies[0]["_source"]
     same = present(compare(cluster, lasted(1000, processor=Processor(model=last))))
     assert same.text.endswith("last 6 successful runs.")
 
 
 def test_an_unexpected_search_response_gives_no_comparison() -> None:
     away = AnsweringSearch(error=SearchClusterError("away", status=None))
-    for cluster in (away, AnsweringSearch({"hits": None}), cluster_with(*[{"usage": None}] * 9)):
+    odd = AnsweringSearch({"aggregations": {"families": {"buckets": [{"key": "etl_daily"}]}}})
+    for cluster in (
+        away,
+        AnsweringSearch({"hits": None}),
+        odd,
+        cluster_with(*[{"usage": None}] * 9),
+    ):
         assert compare(cluster, lasted(5)) is None
+
+
+ARN = "arn:aws:ecs:eu-west-1:111122223333:cluster/jobs"
 
 
 def test_a_family_has_the_usual_duration_of_enough_successes() -> None:
     """A family has the usual duration of its successes in a cluster if there are enough."""
-    durations = {
-        "jobs": [*range(1000, 21000, 1000)],
-        "few": [5.0] * 7,
-        "unknown": [None, "x", *[5.0] * 7],
-    }
-    clusters = [
-        {
-            "key": name,
-            "runs": {
-                "hits": {
-                    "hits": [{"_source": {"usage": {"duration_ms": value}}} for value in values]
-                }
-            },
-        }
-        for name, values in durations.items()
+    few = timed(*[5.0] * 7, cluster="few")
+    unknown = [source({"duration_ms": value}, cluster="unknown") for value in (None, *[5.0] * 7)]
+    search = cluster_with(*timed(*range(1000, 31000, 1000), cluster="jobs"), *few, *unknown)
+    usual = UsualDuration(median_ms=10500, p95_ms=19050, runs=20)
+    assert memory_of(search).durations({"etl_daily", "load"}, ARN) == {("etl_daily", "jobs"): usual}
+    assert memory_of(search).durations({"load"}, ARN) == {}
+    assert memory_of(search).durations({"etl_daily"}, ARN.replace("eu-west-1", "us-west-2")) == {}
+
+
+LOST = {"_shards": {"total": 2, "successful": 1, "skipped": 0, "failed": 1}}
+CUT_OFF = {"timed_out": True}
+
+
+@pytest.mark.parametrize("part", [LOST, CUT_OFF])
+def test_a_part_of_a_familys_runs_is_no_fact_of_the_family(part: dict[str, Any]) -> None:
+    search = cluster_with(*timed(*[1000.0] * 30, cluster="jobs"))
+    assert compare(search, lasted(9000)) is not None
+    search.answer = part
+    memory = memory_of(search)
+    assert compare(search, lasted(9000)) is None
+    assert memory.killed_run(success(), "earlier-1") == (None, TaskSize())
+    asked: list[Callable[[], object]] = [
+        lambda: memory.durations({"etl_daily"}, ARN),
+        lambda: memory.runs_per_month({"etl_daily"}, ARN),
+        lambda: memory.successes({"etl_daily"}, ARN),
+        lambda: memory.need(success(), 2048),
     ]
-    families = [{"key": "etl", "clusters": {"buckets": clusters}}]
-    search = AnsweringSearch({"aggregations": {"families": {"buckets": families}}})
-    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
-    assert memory.durations({"load", "etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs") == {
-        ("etl", "jobs"): UsualDuration(median_ms=10500, p95_ms=19050, runs=20)
-    }
-    (body,) = search.bodies
-    asked = body["query"]["bool"]["filter"]
-    assert {"terms": {"task.family": ["etl", "load"]}} in asked
-    successes = {
-        "task.status": "success",
-        "cloud.account.id": "123456789012",
-        "cloud.region": "eu-west-1",
-    }
-    assert all({"term": {name: value}} in asked for name, value in successes.items())
+    for ask in asked:
+        with pytest.raises(PartialAnswerError, match="A search is not whole"):
+            ask()
+    rates = FamilyRates(period_ns=1000)
+    assert rates.with_savings([saving()], lambda: memory, 2000) == [saving()]
 
 
 def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
@@ -304,38 +340,12 @@ def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
     memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
     memory.durations({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
     memory.compare(success())
-    memory.highest_peak_mb(success())
+    memory.need(success(), 512)
     memory.killed_run(success(), "4dd5853f")
     memory.runs_per_month({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
     assert len(search.bodies) == 5
     for body in search.bodies:
         assert {"term": {"task.confirmed": True}} in body["query"]["bool"]["filter"]
-
-
-LOST = {"_shards": {"total": 2, "successful": 1, "skipped": 0, "failed": 1}}
-CUT_OFF = {"timed_out": True}
-
-
-@pytest.mark.parametrize("part", [LOST, CUT_OFF])
-def test_a_part_of_a_familys_runs_is_no_answer(part: dict[str, Any]) -> None:
-    search = AnsweringSearch(
-        {**part, "hits": {"hits": [{"_source": {"task": {"id": "4dd5853f-whole"}}}]}}
-    )
-    memory = memory_of(search)
-    assert memory.compare(success()) is None
-    assert memory.killed_run(success(), "4dd5853f") == (None, TaskSize())
-    for read in (memory.durations, memory.runs_per_month):
-        with pytest.raises(PartialAnswerError, match="A search is not whole"):
-            read({"etl"}, success().task.arn)
-
-
-def test_a_peak_of_a_part_is_asked_again_unless_shards_are_lost() -> None:
-    peak = {"aggregations": {"peak": {"value": 300.0}}}
-    assert memory_of(AnsweringSearch(peak)).highest_peak_mb(success()) == 300
-    assert memory_of(AnsweringSearch({**peak, **LOST})).highest_peak_mb(success()) is None
-    with pytest.raises(PartialAnswerError) as raised:
-        memory_of(AnsweringSearch({**peak, **CUT_OFF})).highest_peak_mb(success())
-    assert raised.value.is_retryable
 
 
 DAY_MS = 86_400_000
@@ -351,7 +361,7 @@ def answered_window(tasks: int, days: float) -> AnsweringSearch:
     return AnsweringSearch({"aggregations": {"families": {"buckets": [bucket]}}})
 
 
-def memory_of(search: AnsweringSearch) -> FamilyMemory:
+def memory_of(search: SearchCluster) -> FamilyMemory:
     return FamilyMemory(cluster=search, prefix="task", timeout_seconds=5)
 
 
@@ -399,3 +409,77 @@ def test_a_cluster_that_refuses_the_search_changes_no_document_and_is_not_asked_
     for now_ns in (2000, 2500):
         assert rates.with_savings([saving()], lambda: memory_of(search), now_ns) == [saving()]
     assert len(search.bodies) == 1
+
+
+def random_reports(chance: random.Random, count: int) -> list[Report]:
+    """Ended runs of one family in two clusters, with two containers and three sizes."""
+    reports = []
+    for number in range(count):
+        size_mb = chance.choice([512, 2048, 65_536])
+        is_killed = chance.random() < 0.1
+        made = run_report(
+            number,
+            peak_mb=chance.choice([None, round(chance.uniform(1, size_mb), 1)]),
+            size=(1, size_mb),
+            metrics={
+                "duration_ms": chance.choice([None, chance.randrange(1, 10**7)]),
+                "cpu_seconds": round(chance.uniform(0, 100), 2),
+                "block_read_bytes": chance.randrange(10**9),
+            },
+            container=Container(name=chance.choice(["batch", "batch", "log"])),
+            cluster=chance.choice(["jobs", "test"]),
+            account_id="111122223333",
+            status="failure" if is_killed else chance.choice(["success", "success", "stopped"]),
+            likely_out_of_memory=is_killed,
+            processor=chance.choice([None, Processor(model="Xeon")]),
+        )
+        reports.append(made)
+    chance.shuffle(reports)
+    return reports
+
+
+def documents_of(reports: Sequence[Report]) -> CountingSearch:
+    """The cluster with these runs, each confirmed by its task's event."""
+    search = CountingSearch()
+    for made in reports:
+        document = report_document(made, encode(made).decode(), ForwarderSettings())
+        assert isinstance(document, Document)
+        fields = json.loads(msgspec.json.encode(document.fields))
+        fields["task"]["confirmed"] = True
+        search.documents[document.index, document.id] = fields
+    return search
+
+
+@pytest.mark.parametrize("count", [0, 4, 5, 60, 200])
+def test_lines_and_the_search_cluster_say_the_same_of_the_same_runs(count: int) -> None:
+    reports = random_reports(random.Random(count), count)
+    last = max((made.record.finished_at or "" for made in reports), default="")
+    search = documents_of(reports)
+    search.now_ns = (parse_ns(last) or 0) + NS_PER_MINUTE
+    memory, of_lines = memory_of(search), family_of_reports(reports)
+    place = "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"
+    found = memory.successes({"nightly", "other"}, place).get("nightly", Family())
+    for cluster in ("jobs", "test", "unknown"):
+        assert found.usual_duration(cluster) == of_lines.usual_duration(cluster)
+        assert found.last_success(cluster) == of_lines.last_success(cluster)
+    for container in ("batch", "log"):
+        assert found.highest_peak(container) == of_lines.highest_peak(container)
+    assert found.successes() == of_lines.successes()
+    month = {made.record.task_id for made in reports if recent(made, search.now_ns, 30)}
+    in_month = family_of_reports([made for made in reports if made.record.task_id in month])
+    counted = memory.counts({"nightly"}, place).get("nightly", Family())
+    assert (counted.tasks, counted.month) == (in_month.tasks, in_month.month)
+    window = family_of_reports([made for made in reports if recent(made, search.now_ns, 35)])
+    asking = in_task(
+        NOTICE,
+        arn="arn:aws:ecs:us-east-1:111122223333:task/jobs/0123",
+        definition_arn="arn:aws:ecs:us-east-1:111122223333:task-definition/nightly:7",
+        launch_type="FARGATE",
+    )
+    for size_mb in (512, 2048, 65_536, 1024):
+        assert memory.need(asking, size_mb) == window.memory_need("batch", size_mb)
+
+
+def recent(made: Report, now_ns: int, days: int) -> bool:
+    ended_ns = parse_ns(made.record.finished_at) or 0
+    return ended_ns >= now_ns - days * NS_PER_DAY

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
 from profiler.forwarder.notifications.event_details import ended_run
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.record.stop_causes import EventEnd
+from tests.ended_runs import changed, run_of
 from tests.task_events import task
 
 RESIZED = {
@@ -28,8 +29,8 @@ SENTENCE = (
 )
 
 
-def ended(end: EventEnd = KILLED, memory: str = "512") -> EndedTask:
-    return EndedTask(task=task(memory=memory), end=end, container="batch")
+def ended(end: EventEnd = KILLED, memory: str = "512") -> EndedRun:
+    return run_of(task=task(memory=memory), end=end, container="batch")
 
 
 def tagged(value: str) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def test_a_definition_whose_memory_was_not_reduced_says_nothing(
 
 
 def test_the_runs_document_has_the_size_before_the_resize() -> None:
-    resized = replace(ended(), resized_from=resized_from(RESIZED))
+    resized = changed(ended(), resized_from=resized_from(RESIZED))
     (document,) = event_documents(resized, ForwarderSettings())
     assert document.fields["task"]["resized_from"] == "4/1024/4096"
 

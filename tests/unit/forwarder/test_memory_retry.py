@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry import RetryRefusedError, larger_memory, should_retry
 from profiler.forwarder.notifications.event_details import ended_run
-from profiler.forwarder.notifications.notification import EndedTask, MemoryRetry
 from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.record.family import MemoryNeed
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from tests.counting_search import CountingSearch
 from tests.fake_search import AnsweringSearch
 from tests.memory_retries import (
     BATCH,
@@ -28,12 +30,14 @@ from tests.memory_retries import (
     MAX_MB,
     NEW_ARN,
     NEW_ID,
+    STOPPED,
     TARGET,
     TASK_ID,
     RetryAccount,
     batch,
     ended,
     killed,
+    need_of,
     request,
     target,
 )
@@ -77,33 +81,45 @@ MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
     ],
 )
 def test_a_run_is_retried_only_with_proof_that_memory_ran_out(
-    run: EndedTask, *, is_retried: bool
+    run: EndedRun, *, is_retried: bool
 ) -> None:
     assert should_retry(run, ("other", "night*")) is is_retried
     assert not should_retry(run, ("other",))
 
 
+needs = st.builds(MemoryNeed, peak_mb=st.none() | st.floats(1, 300_000), was_killed=st.booleans())
+
+
+def wanted(killed_mb: float, defined_mb: float, need: MemoryNeed) -> float:
+    least_mb = max(1.5 * killed_mb, 1.5 * defined_mb * need.was_killed, 1.25 * (need.peak_mb or 0))
+    return min(least_mb, 4 * defined_mb)
+
+
 @given(
     st.sampled_from(LEGAL_SIZES),
-    st.none() | st.floats(1, 300_000),
-    st.none() | st.integers(4, 4096),
+    st.none() | st.sampled_from([512, 1024, 4096, 30_720]),
+    needs,
+    st.none() | st.floats(0.01, 0.9),
     st.integers(512, 250_000),
 )
 def test_the_size_is_the_least_legal_one_that_is_enough(
-    size: Size, peak_mb: float | None, limit_mb: int | None, maximum_mb: int
+    size: Size, defined_mb: int | None, need: MemoryNeed, limit: float | None, maximum_mb: int
 ) -> None:
-    described = definition(container("batch", memory=limit_mb), container("other", memory=100))
+    limit_mb = None if limit is None else max(round(limit * size.memory_mb), 8)
+    described = definition(container("batch", memory=limit_mb), container("other", memory=50))
+    if defined_mb is not None:
+        described["memory"] = str(defined_mb)
     killed = task(cpu=str(round(size.vcpu * 1024)), memory=str(size.memory_mb))
-    needed = max(1.5 * size.memory_mb, 1.25 * (peak_mb or 0))
+    defined = defined_mb or size.memory_mb
+    needed = wanted(size.memory_mb, defined, need)
+    grown_limit = 0 if limit_mb is None else wanted(limit_mb, limit_mb, need)
     try:
-        chosen = larger_memory(killed, described, "batch", peak_mb, maximum_mb)
+        chosen = larger_memory(killed, described, "batch", need, maximum_mb)
     except RetryRefusedError:
-        # The others' limits can need a larger size.
-        enough = [one for one in LEGAL_SIZES if one.vcpu >= size.vcpu and one.memory_mb >= needed]
-        first = min(enough, default=Size(0, 1_000_000))
-        assert (
-            first.memory_mb > maximum_mb or first.memory_mb < 1.5 * present(limit_mb) + needed + 101
-        )
+        enough = max(needed, grown_limit + 51)
+        legal = [one for one in LEGAL_SIZES if one.vcpu >= size.vcpu and one.memory_mb >= enough]
+        first = min(legal, default=Size(0, 1_000_000))
+        assert first.memory_mb > maximum_mb or needed <= size.memory_mb
         return
     assert Size(present(chosen.vcpu), chosen.new_mb) in LEGAL_SIZES
     assert needed <= chosen.new_mb <= maximum_mb
@@ -112,32 +128,123 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
         assert chosen.limit_mb is None
         same = [one for one in LEGAL_SIZES if one.vcpu == size.vcpu and one.memory_mb >= needed]
         assert chosen.vcpu == size.vcpu or not same
-        enough = [one for one in LEGAL_SIZES if one.vcpu == chosen.vcpu and one.memory_mb >= needed]
-        assert chosen.new_mb == min(one.memory_mb for one in enough)
+        legal = [one for one in LEGAL_SIZES if one.vcpu == chosen.vcpu and one.memory_mb >= needed]
+        assert chosen.new_mb == min(one.memory_mb for one in legal)
     else:
-        assert present(chosen.limit_mb) >= max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
-        assert present(chosen.limit_mb) + 100 <= chosen.new_mb
+        assert grown_limit <= present(chosen.limit_mb) < grown_limit + 1
+        assert present(chosen.limit_mb) + 50 <= chosen.new_mb
 
 
-@given(limit_mb=st.integers(4, 30_000), peak_mb=st.none() | st.floats(1, 30_000))
-def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, peak_mb: float | None) -> None:
-    described = definition(container("batch", memory=9), container("other", memory=64))
+@given(limit_mb=st.integers(4, 30_000), need=needs)
+def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, need: MemoryNeed) -> None:
+    described = definition(container("batch", memory=limit_mb), container("other", memory=64))
     killed = task(
         launchType="EC2", memory="9999", containers=[{"name": "batch", "memory": str(limit_mb)}]
     )
-    chosen = larger_memory(killed, described, "batch", peak_mb, MAX_MB)
-    least = max(1.5 * limit_mb, 1.25 * (peak_mb or 0))
+    chosen = larger_memory(killed, described, "batch", need, 250_000)
+    least = wanted(limit_mb, limit_mb, need)
     assert chosen.old_mb == limit_mb
     assert chosen.vcpu is None
     assert chosen.new_mb == chosen.limit_mb
     assert least <= chosen.new_mb <= least + 128
 
 
+PLACE = {"family": "nightly", "confirmed": True}
+
+
+def earlier(
+    days_ago: float,
+    size_mb: float,
+    peak_mb: float,
+    status: str = "success",
+    *,
+    killed: bool = False,
+) -> dict[str, Any]:
+    """The document of a run of the family before the killed one."""
+    ended_at = STOPPED - timedelta(days=days_ago)
+    return {
+        "@timestamp": ended_at.isoformat(timespec="milliseconds"),
+        "cloud": {"account": {"id": "111122223333"}, "region": "us-west-2"},
+        "container": {"name": "batch"},
+        "task": {
+            **PLACE,
+            "id": f"{days_ago}",
+            "status": status,
+            "out_of_memory": killed,
+            "size": {"memory_mb": size_mb},
+        },
+        "usage": {"memory": {"used_mb": {"max": peak_mb}}},
+    }
+
+
+OWN = [earlier(day, 2048, 1500) for day in range(1, 30)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "change"),
+    [
+        (OWN, "3 GB (was 2 GB)"),
+        # a person's backfills, which had another size
+        ([*OWN, earlier(90, 65_536, 30_000), earlier(100, 65_536, 52_000)], "3 GB (was 2 GB)"),
+        ([*OWN, earlier(3, 65_536, 52_000)], "3 GB (was 2 GB)"),
+        ([*OWN, earlier(3, 65_536, 60_000, "failure", killed=True)], "3 GB (was 2 GB)"),
+        # what the size once held does not say anything of now
+        ([*OWN, earlier(36, 2048, 2040)], "3 GB (was 2 GB)"),
+        ([*OWN, earlier(2, 2048, 2040, "failure", killed=True)], "3 GB (was 2 GB)"),
+    ],
+)
+def test_runs_of_other_sizes_and_times_do_not_make_the_retry_larger(
+    runs: list[dict[str, Any]], change: str
+) -> None:
+    search = CountingSearch(*runs, now_ns=round(STOPPED.timestamp() * 10**9))
+    described = {**WITH_MONITOR, "memory": "2048"}
+    run = ended(cpu="1024", memory="2048", described=described)
+    retry = present(RetryAccount(search).handle(run, described))
+    assert retry.sentence == f"Started again with {change}: task 99999999."
+
+
+@pytest.mark.parametrize(
+    ("memory", "runs", "sentence"),
+    [
+        # The schedule gives less than the definition has, at which a run was killed, too.
+        ("1024", [], "Started again with 2 GB (was 1 GB)"),
+        (
+            "1024",
+            [earlier(2, 2048, 2040, "failure", killed=True)],
+            "Started again with 3 GB (was 1 GB)",
+        ),
+        ("1024", [earlier(2, 2048, 2000)], "Started again with 3 GB (was 1 GB)"),
+        # The schedule gives more.
+        ("6144", [], "Started again with 8 GB (was 6 GB)"),
+        (
+            "8192",
+            [],
+            "Not started again: it had 8 GB, and a retry has at most 4 times the 2 GB of its",
+        ),
+    ],
+)
+def test_the_definitions_size_bounds_the_retry(
+    memory: str, runs: list[dict[str, Any]], sentence: str
+) -> None:
+    search = CountingSearch(*runs, now_ns=round(STOPPED.timestamp() * 10**9))
+    described = {**WITH_MONITOR, "memory": "2048"}
+    run = ended(cpu="1024", memory=memory, described=described)
+    retry = present(RetryAccount(search).handle(run, described))
+    assert retry.sentence.startswith(sentence)
+
+
+def test_a_part_of_the_cluster_says_nothing_about_the_size() -> None:
+    search = CountingSearch(*OWN, earlier(1.5, 512, 1e5))
+    search.now_ns = round(STOPPED.timestamp() * 10**9)
+    search.answer = {"_shards": {"total": 2, "successful": 1}, "timed_out": False}
+    assert RetryAccount(search).handle() == STARTED
+
+
 def test_the_limit_in_an_override_counts_before_the_definition() -> None:
     overrides = {"containerOverrides": [{"name": "batch", "memory": 1000}]}
     killed = task(cpu="1024", memory="2048", containers=batch(137), overrides=overrides)
     chosen = larger_memory(
-        killed, definition(container("batch", memory=500)), "batch", None, MAX_MB
+        killed, definition(container("batch", memory=500)), "batch", MemoryNeed(), MAX_MB
     )
     assert chosen.limit_mb == 1500
 
@@ -285,7 +392,7 @@ def test_a_killed_run_is_started_again_as_its_schedule_says() -> None:
     assert request["cluster"] == CLUSTER
 
 
-def of_rule(fakes: RetryAccount, operation: str) -> EndedTask:
+def of_rule(fakes: RetryAccount, operation: str) -> EndedRun:
     """A run of a rule if the operation is a rule's, else of a schedule."""
     fakes.aws.rules = {
         "nightly": [
@@ -334,7 +441,7 @@ def test_a_token_in_use_counts_as_started() -> None:
     fakes = RetryAccount(search)
     fakes.table = None
     assert fakes.handle() == STARTED
-    search.answer = {"aggregations": {"peak": {"value": 1500}}}
+    search.answer = need_of(1500)
     assert fakes.handle() == MemoryRetry(
         sentence="Started again with more memory: task 99999999.", retried_as=NEW_ID
     )
@@ -408,6 +515,47 @@ def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said:
         setattr(fakes.aws, name, answer)
     assert said in fakes.refusal()
     assert not fakes.aws.tasks
+
+
+DAY_SECONDS = 86_400
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "sentence"),
+    [
+        ("schedule", {"State": "DISABLED"}, "its schedule nightly is disabled"),
+        ("rule", {"State": "DISABLED"}, "its rule nightly is disabled"),
+        (
+            "schedule",
+            {"ScheduleExpression": "rate(1 day)", "EndDate": STOPPED.timestamp()},
+            "its schedule nightly has ended",
+        ),
+    ],
+)
+def test_a_schedule_that_somebody_switched_off_is_not_started_again(
+    kind: str, settings: dict[str, Any], sentence: str
+) -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules" if kind == "rule" else "")
+    fakes.aws.settings = settings
+    assert fakes.refusal(run) == f"Not started again: {sentence}."
+    assert not fakes.aws.tasks
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("rule", {}),
+        ("schedule", {"EndDate": STOPPED.timestamp() + DAY_SECONDS}),
+        ("schedule", {"ScheduleExpression": "at(2026-03-01T10:00:00)", "EndDate": 1_700_000_000}),
+    ],
+    ids=["a rule", "it ends tomorrow", "once, for which AWS ignores the end"],
+)
+def test_a_schedule_that_is_in_force_is_started_again(kind: str, settings: dict[str, Any]) -> None:
+    fakes = RetryAccount()
+    run = of_rule(fakes, "ListRules" if kind == "rule" else "")
+    fakes.aws.settings = settings
+    assert fakes.handle(run) == STARTED
 
 
 LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
@@ -485,7 +633,7 @@ def test_without_a_peak_the_size_alone_counts(search: AnsweringSearch) -> None:
 # The retry's own end
 
 
-def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedTask:
+def retry_run(exit_code: int = 0, reason: str | None = None, **detail: Any) -> EndedRun:
     line = read(report(status="success", metrics={"billedDurationMs": 3_600_000}))
     x86 = {"attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}]}
     own = {"taskArn": NEW_ARN, "startedBy": "task-profiler-retry/4dd5853f", "memory": "1024", **x86}
@@ -533,7 +681,7 @@ THIS = "This was the retry of 4dd5853f"
     ],
 )
 def test_the_end_of_a_retry_says_so_and_starts_nothing(
-    search: AnsweringSearch | None, run: EndedTask, sentence: str
+    search: AnsweringSearch | None, run: EndedRun, sentence: str
 ) -> None:
     """A killed run that is not certain is not named."""
     fakes, killed_id = RetryAccount(search), None if search in (None, AMBIGUOUS, DOWN) else TASK_ID

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from profiler.forwarder.document_fields import event_fields
 from profiler.forwarder.documents import Document, report_document, unconfirmed
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents, find_indexed_report
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.merged_run import merge, within_task
-from profiler.forwarder.notifications.notification import EndedTask
+from profiler.forwarder.merged_run import merge
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     RunEvent,
@@ -33,6 +33,7 @@ from profiler.record.search_document_fields import FIELDS
 from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_in
+from tests.ended_runs import end_of, run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
@@ -67,8 +68,8 @@ def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
     return [made]
 
 
-def ended(stopped: StoppedTask, text: str | None = None) -> EndedTask:
-    return EndedTask(
+def ended(stopped: StoppedTask, text: str | None = None) -> EndedRun:
+    return run_of(
         task=stopped,
         end=end_of_event(stopped, stopped.container("batch")),
         container="batch",
@@ -142,7 +143,7 @@ def test_a_report_of_a_container_that_the_task_does_not_have_stays_unconfirmed()
     "stopped", [NO_FAMILY, replace(task(), account_id=None), replace(task(), region=None)]
 )
 def test_an_event_without_account_region_or_family_confirms_nothing(stopped: StoppedTask) -> None:
-    event = run_event(stopped, ended(stopped).end, "batch")
+    event = run_event(stopped, end_of(ended(stopped)), "batch")
     assert merge(report_line(report()).report, event).is_confirmed is False
 
 
@@ -200,7 +201,12 @@ def test_a_clock_that_is_a_minute_off_changes_nothing() -> None:
 
 @pytest.mark.parametrize("text", [None, "never", ""])
 def test_what_is_no_time_is_not_changed(text: str | None) -> None:
-    assert within_task(text, run_event(task(), ended(task()).end, "batch")) == text
+    event = run_event(task(), end_of(ended(task())), "batch")
+    reported = report_line(report()).report
+    reported = replace(reported, record=replace(reported.record, started_at=text))
+    run = merge(reported, event)
+    assert run.started_at is None
+    assert run.record.started_at == text
 
 
 @pytest.mark.parametrize("start", ["2026-01-10T00:00:00Z", "2026-02-28T00:00:00Z"])
@@ -269,6 +275,9 @@ def claim(stream: str = DOCKER_ID, voucher: str = "container-id") -> StreamClaim
     return StreamClaim(voucher=voucher, stream=stream)
 
 
+MONITORS = claim(f"ecs/task-monitor/{task().id}", "monitor-stream")
+
+
 @pytest.mark.parametrize("stream", [DOCKER_ID, MONITOR_ID])
 def test_the_event_confirms_the_stream_of_the_containers_docker_id(stream: str) -> None:
     reported = of_report(report(), claim(stream))
@@ -313,6 +322,38 @@ def test_an_unproven_report_never_replaces_one_of_the_tasks_own_stream(
         assert written(own, forged, event) == expected
         assert written(forged, own, event) == expected
         assert written(own, event, forged) == expected
+
+
+def of_instance(text: str) -> list[Document]:
+    return of_report(text, claim("instance/task-monitor/1", "instance-monitor"))
+
+
+@pytest.mark.parametrize("of_monitor", [of_instance(report()), of_report(report(), MONITORS)])
+def test_the_event_confirms_what_a_monitor_says(of_monitor: list[Document]) -> None:
+    """The instance monitor's report on EC2, and the task's monitor's of a container that there
+    is.
+    """
+    on_ec2 = task(launchType="EC2")
+    assert written(of_monitor)["task"]["confirmed"] is False
+    document = written(of_monitor, of_event(on_ec2))
+    assert document == written(of_event(on_ec2), of_monitor)
+    assert document["task"]["confirmed"] is True
+    assert document["task"]["complete"] is True
+
+
+def test_an_instance_monitor_says_nothing_of_a_task_on_fargate() -> None:
+    on_fargate = task(launchType="FARGATE")
+    alone = written(of_event(on_fargate))
+    for writes in permutations([of_instance(FORGED), of_event(on_fargate)]):
+        assert written(*writes) == alone
+
+
+@pytest.mark.parametrize("launch_type", ["EC2", "FARGATE"])
+def test_an_instance_monitor_replaces_no_report_of_the_tasks_own_stream(launch_type: str) -> None:
+    parts = [of_report(report()), of_instance(FORGED), of_event(task(launchType=launch_type))]
+    expected = written(parts[0], parts[2])
+    for writes in permutations(parts):
+        assert written(*writes) == expected
 
 
 class OneDocument(FakeSearchCluster):
@@ -559,7 +600,7 @@ def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
         retry_of="8" * 32,
         retried_as="9" * 32,
     )
-    for event in (every, run_event(task(), ended(task()).end, "batch")):
+    for event in (every, run_event(task(), end_of(ended(task())), "batch")):
         fields = event_fields(event)
         fields["task"]["confirmed"] = True
         assert read_run_event(fields) == replace(event, alone=None)

@@ -8,9 +8,9 @@ import pytest
 
 from profiler.core.timestamps import parse_ns
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
-from profiler.forwarder.notifications.notification import EndedTask
 from profiler.forwarder.run_export import RunExport, exported_run
 from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
@@ -19,6 +19,7 @@ from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
 from profiler.record.stop_causes import EventEnd
 from profiler.sinks import LogTarget
+from tests.ended_runs import run_of
 from tests.fakes import FakeClock
 from tests.notices import KeyTable
 from tests.stopped_tasks import report
@@ -28,8 +29,8 @@ NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0
 FAILED = EventEnd(cause="failure", exit_code=1, reason="out of disk")
 
 
-def ended(line: str | None = None, *, end: EventEnd = FAILED, **detail: Any) -> EndedTask:
-    return EndedTask(
+def ended(line: str | None = None, *, end: EventEnd = FAILED, **detail: Any) -> EndedRun:
+    return run_of(
         task=task(pullStoppedAt="2026-03-01T10:11:25Z", **detail),
         end=end,
         container="batch",

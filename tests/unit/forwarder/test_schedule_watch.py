@@ -15,7 +15,7 @@ from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
 from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
-from profiler.record.family_identity import UsualDuration
+from profiler.record.family import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.forwarder import subscription
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
@@ -36,7 +37,7 @@ from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
 from profiler.record.stacks_line import StackStep
 from profiler.runs.past_runs.record_lines import run_line
-from tests.fake_search import FakeCluster, fails, takes_all
+from tests.fake_search import FakeCluster, FakeSearchCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import (
     DOCUMENT,
@@ -390,6 +391,81 @@ def test_all_records_are_one_bulk_request() -> None:
     assert [len(request) for request in cluster.batches] == [200]
 
 
+def line_at(
+    written_ms: int, status: str = "success", *, is_checkpoint: bool = False, number: int = 0
+) -> dict[str, Any]:
+    """A log event with a line of the same run."""
+    line = {
+        **REPORT,
+        "type": "task.checkpoint" if is_checkpoint else "task.report",
+        "time": format_ms(written_ms * NS_PER_MS),
+        "record": {**RECORD, "status": status},
+    }
+    return {"id": f"{written_ms}-{number}", "timestamp": written_ms, "message": json.dumps(line)}
+
+
+def lines_of_stream(*events: dict[str, Any], stream: str = f"ecs/batch/{TASK_ID}") -> str:
+    return packed_data({**DOCUMENT, "logStream": stream, "logEvents": list(events)})
+
+
+def test_of_one_run_the_newest_report_of_a_delivery_is_one_update() -> None:
+    events = [line_at(WRITTEN_MS + number, "failure", number=number) for number in range(400)]
+    newest = line_at(WRITTEN_MS + 400, "stopped")
+    older = line_at(WRITTEN_MS - 1)
+    data = lines_of_stream(*events, newest, older)
+    assert len(base64.b64decode(data)) < 9_800
+    cluster = FakeSearchCluster()
+    time = FakeInvocationTime(60)
+    line_forwarder = forwarder(partial(deliver, cluster, time), [], ForwarderSettings())
+    counts, repeated = line_forwarder.forward_records(
+        [record(1, data), record(2, lines_of_stream(older))], print
+    )
+    assert counts == Counts(indexed=1, skipped=402)
+    assert repeated == ()
+    assert cluster.requests == 1
+    assert time.pauses == []
+    (document,) = cluster.documents.values()
+    assert document["task"]["status"] == "stopped"
+
+
+def test_of_equal_times_the_last_line_counts() -> None:
+    cluster = FakeSearchCluster()
+    events = [line_at(WRITTEN_MS, status) for status in ("failure", "stopped", "success")]
+    line_forwarder = forwarder(
+        partial(deliver, cluster, FakeInvocationTime(60)), [], ForwarderSettings()
+    )
+    line_forwarder.forward_records([record(1, lines_of_stream(*events))], print)
+    (document,) = cluster.documents.values()
+    assert document["task"]["status"] == "success"
+
+
+def test_every_checkpoint_is_a_document_and_a_repeated_one_is_written_once() -> None:
+    cluster = FakeCluster(takes_all)
+    events = [line_at(WRITTEN_MS + 1000 * (n % 40), is_checkpoint=True) for n in range(400)]
+    counts, _, _ = forwarded(
+        cluster, [], WITH_QUEUE, record(1, lines_of_stream(*events, line_at(WRITTEN_MS)))
+    )
+    assert counts == Counts(indexed=41, skipped=360)
+    assert len(set(cluster.batches[0])) == 41
+
+
+def test_a_line_of_another_stream_or_account_hides_no_line_of_the_task() -> None:
+    """Which of them counts is decided where the stored document is known."""
+    cluster = FakeCluster(takes_all)
+    newer = [line_at(WRITTEN_MS + 1)]
+    in_container_stream = lines_of_stream(*newer, stream="f" * 64)
+    of_other_account = packed_data({**DOCUMENT, "owner": "999988887777", "logEvents": newer})
+    counts, _, _ = forwarded(
+        cluster,
+        [],
+        WITH_QUEUE,
+        record(1, lines_of_stream(line_at(WRITTEN_MS))),
+        record(2, in_container_stream),
+        record(3, of_other_account),
+    )
+    assert counts == Counts(indexed=3)
+
+
 BAD_DATA: list[object] = [
     None,
     5,
@@ -459,6 +535,6 @@ def test_every_record_is_indexed_kept_or_reported(
     kept = {one.document["sequenceNumber"] for one in store if isinstance(one.document, dict)}
     for number, data in enumerate(all_data):
         assert (str(number) in kept) + (str(number) in repeated) == (data not in GOOD_DATA)
-    assert counts.indexed == 2 * all_data.count(GOOD_DATA[0])
+    assert counts.indexed == 2 * (GOOD_DATA[0] in all_data)  # a repeated record writes once
     assert counts.failed == len(store)
     assert not repeated or settings is WITHOUT_QUEUE

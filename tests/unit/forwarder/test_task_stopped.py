@@ -4,7 +4,9 @@ No event is lost.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -17,6 +19,13 @@ from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine, StreamLine
 from profiler.forwarder.documents import Document
+from profiler.forwarder.ended_run import (
+    Comparison,
+    EndedRun,
+    EndedTask,
+    MemoryRetry,
+    UnusualMeasure,
+)
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -24,20 +33,14 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
     SettingsError,
 )
-from profiler.forwarder.notifications.notification import (
-    Comparison,
-    EndedTask,
-    MemoryRetry,
-    NoticeChannel,
-    Notification,
-    UnusualMeasure,
-)
+from profiler.forwarder.merged_run import merge
+from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
-from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
+from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
 from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
@@ -70,8 +73,10 @@ class StoppedTaskFakes:
         self.described = described
         self.time = FakeInvocationTime(300)
         self.documents: list[Document] = []
-        self.notices: list[tuple[EndedTask, str]] = []
-        self.errors: dict[str, ForwarderError] = {}  # by what fails: cluster, slack, index, channel
+        self.notices: list[tuple[EndedRun, str]] = []
+        self.errors: dict[
+            str, ForwarderError
+        ] = {}  # by what fails: cluster, slack, index, channel, retry
         self.comparison = AS_EVER
         self.rejected: tuple[FailedItem, ...] = ()
         self.log_errors: list[DeliveryError] = []
@@ -84,6 +89,11 @@ class StoppedTaskFakes:
         self.on_instance: list[str] = []  # the tasks of whose instances a monitor was looked for
         self.has_instance_monitor = False
         self.indexed_reports: list[ReportLine | None] | None = None
+        self.has_cluster = True
+        self.notice_settings: Mapping[str, Any] = {}
+        self.retry: MemoryRetry | None = None
+        self.asked_to_retry: list[EndedTask] = []
+        self.documents_at_retry: list[Document] = []
 
     def newest(self, place: LogTarget) -> Iterator[Sequence[StreamLine]]:
         self.reads += 1
@@ -97,7 +107,7 @@ class StoppedTaskFakes:
             raise self.errors[what]
 
     @property
-    def notice(self) -> EndedTask:
+    def notice(self) -> EndedRun:
         return self.notices[0][0]
 
     @property
@@ -111,14 +121,42 @@ class StoppedTaskFakes:
         """The ids of the written documents."""
         return {document.id for document in self.documents}
 
-    def index(self) -> Index:
+    def index(self) -> "FakeIndex | None":
         self.may_fail("index")
-        return Index(
-            settings=ForwarderSettings(),
-            deliver=self.deliver,
-            find=self.find,
-            compare=lambda _: self.comparison,
-        )
+        return FakeIndex(self) if self.has_cluster else None
+
+    def describe(self, _arn: str) -> Mapping[str, Any] | None:
+        return self.described
+
+    def reports(self, stopped: StoppedTask, container: str | None) -> ReportFinder:
+        return ReportFinder(self.newest, self.time, stopped, container)
+
+    def settings(self) -> NoticeSettings:
+        return NoticeSettings(**self.notice_settings)
+
+    def channels(self, _settings: NoticeSettings) -> list[NoticeChannel]:
+        return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
+
+    def once(self, key: str, work: Callable[[], object]) -> object:
+        return self.table.once(key, work)
+
+    def print_line(self, line: str) -> None:
+        self.printed.append(line)
+
+    def export(self, ended: EndedTask) -> None:
+        self.exported.append((ended, len(self.notices)))
+
+    def warn(self, sentence: str) -> None:
+        self.warnings.append(sentence)
+
+    def start_again(
+        self, ended: EndedTask, definition: Mapping[str, object] | None
+    ) -> MemoryRetry | None:
+        self.documents_at_retry = list(self.documents)
+        assert definition == self.described
+        self.asked_to_retry.append(ended)
+        self.may_fail("retry")
+        return self.retry
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return the next report, and repeat the last one."""
@@ -140,35 +178,32 @@ class StoppedTaskFakes:
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
     def post(self, notification: Notification, kind: ChannelKind) -> None:
-        assert isinstance(notification, EndedTask)
+        assert isinstance(notification, EndedRun)
         self.may_fail("slack")
         self.notices.append((notification, kind))
 
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
     ) -> Mapping[str, object]:
-        return asdict(self.handling(cluster=cluster, **settings).handle(ended or task()))
-
-    def handling(self, *, cluster: bool, **settings: Any) -> TaskStoppedHandler:
-        return TaskStoppedHandler(
-            lambda: NoticeSettings(**settings),
-            describe=lambda _arn: self.described,
-            run_log=lambda task, name: ReportFinder(self.newest, self.time, task, name),
-            index=lambda: self.index() if cluster else None,
-            channels=lambda _settings: [
-                NoticeChannel("world", self.post, self.accepts),
-                *self.other_channels,
-            ],
-            print_line=self.printed.append,
-            once=self.table.once,
-            is_on_instance=self.is_on_instance,
-            export=lambda ended: self.exported.append((ended, len(self.notices))),
-            warn=self.warnings.append,
-        )
+        self.has_cluster = cluster
+        self.notice_settings = settings
+        return asdict(TaskStoppedHandler(self, self).handle(ended or task()))
 
     def is_on_instance(self, task: StoppedTask) -> bool:
         self.on_instance.append(task.id)
         return self.has_instance_monitor
+
+
+class FakeIndex:
+    """The search cluster of the fakes."""
+
+    def __init__(self, fakes: StoppedTaskFakes) -> None:
+        self.settings = ForwarderSettings()
+        self.find, self.deliver = fakes.find, fakes.deliver
+        self.fakes = fakes
+
+    def compare(self, _ended: EndedTask) -> Comparison:
+        return self.fakes.comparison
 
 
 @pytest.mark.parametrize(
@@ -188,15 +223,12 @@ def test_a_retry_that_fails_raises_after_document_and_notice(
     error: ForwarderError, said: list[str | None]
 ) -> None:
     fakes = StoppedTaskFakes()
-
-    def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
-        assert ended.container == "batch"
-        assert definition == fakes.described
-        assert fakes.documents == []
-        raise error
-
+    fakes.errors["retry"] = error
     with pytest.raises(type(error), match=str(error)):
-        fakes.handling(cluster=True).handle(task(), start_again)
+        fakes.handle()
+    (asked,) = fakes.asked_to_retry
+    assert fakes.documents_at_retry == []
+    assert asked.container == "batch"
     assert [notice.retry and notice.retry.sentence[:19] for notice, _ in fakes.notices] == said
     assert all("retried_as" not in document.fields["task"] for document in fakes.documents)
 
@@ -219,6 +251,45 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
     assert fakes.time.pauses == []
     assert fakes.on_instance == []
+
+
+CHECKPOINT_LINE = report("task.checkpoint")
+
+
+@pytest.mark.parametrize("cluster", [True, False], ids=["cluster", "no cluster"])
+@pytest.mark.parametrize(
+    ("lines", "detail"),
+    [
+        ({BATCH_STREAM: [report()]}, {}),
+        ({BATCH_STREAM: [report(cost=None)]}, {"containers": [{"name": "batch", "exitCode": 0}]}),
+        ({MONITOR_STREAM: [CHECKPOINT_LINE]}, {}),
+        ({}, {}),
+        ({}, {"stopCode": "TaskFailedToStart", "startedAt": None}),
+    ],
+    ids=["report", "without cost", "checkpoint", "no report", "never started"],
+)
+def test_an_event_is_merged_with_its_report_once(
+    lines: dict[str, list[str]], detail: dict[str, Any], *, cluster: bool
+) -> None:
+    """Document, notification, export, retry and the printed line read the same run."""
+    fakes = StoppedTaskFakes(lines)
+    fakes.retry = MemoryRetry(sentence="Started again.", retried_as="1" * 32)
+    calls: list[str] = []
+    codes = {merge.__code__: "merge"}
+
+    def count(frame: FrameType, event: str, _value: object) -> None:
+        if event == "call" and frame.f_code in codes:
+            calls.append(codes[frame.f_code])
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        fakes.handle(task(**detail), cluster=cluster, log_lines=5, report_wait_seconds=0)
+    finally:
+        sys.setprofile(before)
+    assert calls == ["merge"]
+    assert len(fakes.notices) == len(fakes.exported) == len(fakes.printed) == 1
+    assert fakes.exported[0][0].run is fakes.notice.run is fakes.asked_to_retry[0].run
 
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:

@@ -2,6 +2,7 @@
 read.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from profiler.schedules.due_times import (
     last_due,
     next_due,
     overlap_ahead,
-    shortest_gap_ms,
+    shortest_gaps_ms,
 )
 from profiler.schedules.schedule_model import Schedule
 from tests import schedule_oracle as oracle
@@ -380,6 +381,11 @@ def test_the_usual_duration_against_the_shortest_gap(
     )
 
 
+def shortest_ms(schedules: Sequence[Schedule], now_ns: int) -> float | None:
+    """The shortest gap of any hour."""
+    return min(shortest_gaps_ms(schedules, now_ns).values(), default=None)
+
+
 @pytest.mark.parametrize(
     ("expressions", "minutes"),
     [
@@ -396,15 +402,47 @@ def test_the_shortest_time_between_the_due_times_of_a_familys_schedules(
     expressions: list[str], minutes: int | None
 ) -> None:
     now_ns = ns("2026-11-20T00:00")
-    found_ms = shortest_gap_ms([schedule(one, created_ns=now_ns) for one in expressions], now_ns)
+    found_ms = shortest_ms([schedule(one, created_ns=now_ns) for one in expressions], now_ns)
     assert found_ms == (None if minutes is None else minutes * 60_000)
 
 
 def test_a_rate_without_a_beginning_has_its_own_gap_alone() -> None:
     now_ns = ns("2026-11-20T00:00")
     given = [schedule("rate(2 hours)"), schedule("cron(30 * * * ? *)", created_ns=now_ns)]
-    assert shortest_gap_ms(given, now_ns) == 60 * 60_000
-    assert shortest_gap_ms(given[:1], now_ns) == 120 * 60_000
+    assert shortest_ms(given, now_ns) == 60 * 60_000
+    assert shortest_ms(given[:1], now_ns) == 120 * 60_000
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [
+        ((("cron(0 9 * * ? *)", "Europe/Berlin"), ("cron(30 5 * * ? *)", "America/New_York")), 90),
+        ((("cron(0 1,3 * * ? *)", "Europe/Berlin"),), 60),
+        ((("cron(0/5 * * * ? *)", "UTC"), ("cron(2 9 * * ? *)", "UTC")), 2),
+        ((("cron(0 2 * * ? *)", "UTC"), ("cron(30 3 1 7 ? *)", "UTC")), 90),
+        ((("cron(0 2 1 */3 ? *)", "UTC"), ("cron(0 4 1 */3 ? *)", "UTC")), 120),
+        ((("cron(0/5 1,3 * * ? *)", "Europe/Berlin"), ("cron(59 3 * * ? *)", "Europe/Berlin")), 4),
+    ],
+    ids=["two zones", "a change of the clock", "often", "once a year", "rare", "often in a zone"],
+)
+def test_due_times_are_looked_at_for_a_year(given: Sequence[tuple[str, str]], minutes: int) -> None:
+    now_ns = ns("2026-01-10T00:00")
+    schedules = [schedule(one, zone, created_ns=now_ns) for one, zone in given]
+    assert shortest_ms(schedules, now_ns) == minutes * 60_000
+
+
+def test_a_gap_counts_for_the_hours_in_which_the_earlier_run_may_start() -> None:
+    now_ns = ns("2026-01-10T00:00")
+    night = schedule("cron(0 2 * * ? *)", created_ns=now_ns, window_minutes=90)
+    morning = schedule("cron(0 9 * * ? *)", created_ns=now_ns)
+    found = shortest_gaps_ms([night, morning], now_ns)
+    hour_ms = 3_600_000
+    assert found == {
+        **dict.fromkeys((2, 3, 4), 5.5 * hour_ms),
+        **dict.fromkeys((9, 10), 17 * hour_ms),
+    }
+    zoned = schedule("cron(0 2 * * ? *)", "Europe/Berlin", created_ns=now_ns)
+    assert set(shortest_gaps_ms([zoned], now_ns)) == {23, 0, 1, 2}
 
 
 @pytest.mark.parametrize(("window_minutes", "minutes"), [(0, 15), (10, 5), (15, 0), (60, 0)])
@@ -414,12 +452,12 @@ def test_a_flexible_window_of_the_earlier_run_shortens_the_gap(
     now_ns = ns("2026-11-20T00:00")
     flexible = schedule("cron(0 2 * * ? *)", created_ns=now_ns, window_minutes=window_minutes)
     other = schedule("cron(15 2 * * ? *)", created_ns=now_ns)
-    assert shortest_gap_ms([flexible, other], now_ns) == minutes * 60_000
+    assert shortest_ms([flexible, other], now_ns) == minutes * 60_000
 
 
 def test_a_flexible_window_shortens_the_gap_of_a_rate_without_a_beginning() -> None:
     flexible = schedule("rate(15 minutes)", window_minutes=5)
-    assert shortest_gap_ms([flexible], ns("2026-11-20T00:00")) == 10 * 60_000
+    assert shortest_ms([flexible], ns("2026-11-20T00:00")) == 10 * 60_000
 
 
 @settings(max_examples=50)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, format_ms
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
 from profiler.sizing.resize_policy import Resize
 from profiler.sizing.resize_rules import RULES
@@ -330,7 +330,7 @@ def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
 
 # --- the account --------------------------------------------------------------------------------
 
-QUARTER_HOUR = Circumstances(shortest_interval_ms=15 * 60_000)
+QUARTER_HOUR = Circumstances(intervals_ms=dict.fromkeys(range(24), 15 * 60_000))
 SLOWER = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
 
 
@@ -345,8 +345,42 @@ def test_a_job_of_13_minutes_every_15_is_not_made_to_overlap_itself() -> None:
     assert_resized(found, OLD)
     assert found.reason.startswith(f"saves 15 %; {overlap}")
     assert_resized(decide(tight), (0.5, 1024))
-    hourly = Circumstances(shortest_interval_ms=3_600_000)
+    hourly = Circumstances(intervals_ms=dict.fromkeys(range(24), 3_600_000))
     assert_resized(decide(tight, None, hourly), (0.5, 1024))
+
+
+def minutes_long(minutes: float) -> dict[str, Any]:
+    """A run of so many minutes that is up to 1.2 times as long with half a vCPU."""
+    return {"p95": 0.4, "metrics": {**SLOWER, "duration_ms": minutes * 60_000}}
+
+
+def test_the_longest_run_at_a_due_time_decides_whether_runs_overlap() -> None:
+    short = runs(96 * 20, minutes=15, **minutes_long(3))
+    nights = runs(20, start=4.01 / 24, **minutes_long(13))
+    found = decide([*short, *nights], None, QUARTER_HOUR)
+    assert found.action == "none"
+    assert "a run would take up to 15m 36s, and the next one is due 15m 00s" in found.reason
+    assert_resized(decide(short, None, QUARTER_HOUR), (0.5, 1024))
+    night = START_NS // NS_PER_HOUR + 4
+    by_hour = dict.fromkeys(range(24), 15 * 60_000) | {night % 24: 3_600_000}
+    spaced = Circumstances(intervals_ms=by_hour)
+    assert_resized(decide([*short, *nights], None, spaced), (0.5, 1024))
+    no_slower = runs(20, start=4.01 / 24, metrics={"duration_ms": 14 * 60_000})
+    assert_resized(decide(no_slower, None, QUARTER_HOUR))
+
+
+def test_a_slower_run_that_overlaps_the_next_one_puts_the_old_size_back() -> None:
+    before = runs(96 * 20, minutes=15, **minutes_long(13))
+    after: dict[str, Any] = {"revision": 2, "start": 20, "minutes": 15, "size": (0.5, 1024)}
+    good = runs(96 * 2, **after, **minutes_long(13))
+    one = runs(1, **{**after, "start": 21.501}, **minutes_long(15.6))
+    change = resized((0.5, 1024))
+    assert decide([*before, *good], change, QUARTER_HOUR).action == "keep"
+    found = decide([*before, *good, *one], change, QUARTER_HOUR)
+    assert found.action == "revert"
+    assert found.reason == "a run took 15m 36s, and the next one is due 15m 00s after its start"
+    usual = runs(20, start=0.001, **minutes_long(15.6))
+    assert decide([*before, *usual, *good, *one], change, QUARTER_HOUR).action == "keep"
 
 
 def test_a_size_that_a_schedule_s_override_does_not_fit_is_not_taken() -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
+from profiler.record.family import MonthBasis, month_of_tasks
 from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, Families, TasksRead
-from profiler.sizing.runs_a_month import MonthBasis, estimated_month, measured_month, month_of_tasks
+from profiler.sizing.runs_a_month import estimated_month, measured_month
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice

@@ -174,7 +174,10 @@ def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
         (b"\t- a", "not valid YAML: correct the mistake in line 1"),
         (b"[" * 100_000, "t.yaml has too many levels"),
         (b'{"containerDefinitions": [{}], "a": ' + b"[" * 600 + b"]" * 600 + b"}", "many levels"),
+        (b'{"containerDefinitions": [{}], "a": ' + b"[" * 100 + b"]" * 100 + b"}", "many levels"),
         (b"Resources: " + b"{a: " * 3000 + b"}" * 3000, "too many levels"),
+        (b"containerDefinitions: [{}]\na: " + b"[" * 100 + b"]" * 100, "too many levels"),
+        (b"\n".join(b" " * level + b"a:" for level in range(102)), "too many levels"),
         (
             b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n",
             "template without a task definition: give",

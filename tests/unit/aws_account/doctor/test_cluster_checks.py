@@ -63,9 +63,7 @@ def findings(
         log_group_exists=True,
         forwarded_to=("f",),
     )
-    checks = ClusterChecks(
-        "add-monitor --cluster jobs", schedules, reports, NOW_NS, is_indexed=True
-    )
+    checks = ClusterChecks(schedules, reports, NOW_NS, is_indexed=True)
     (judged,) = checks.judged([monitor], [health])
     return list(judged.findings)
 
@@ -131,7 +129,7 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
     (found,) = findings(unmonitored=(target,), reports=LastReports(newest_ns={"etl": 1}))
     assert found.level == "problem"
     assert found.text == "The rule nightly is pinned to etl:1, which has no monitor."
-    assert "add-monitor --cluster jobs --register --update-schedules" in (found.advice or "")
+    assert "add-monitor --family etl --register --update-schedules" in (found.advice or "")
 
 
 def test_a_subscription_of_notices_alone_forwards_no_reports() -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from profiler.aws_account.doctor.definition_checks import definition_findings, schedule_findings
 from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
 from tests.sidecars import INSTANCE_MONITOR, awslogs
 
@@ -171,28 +173,40 @@ def test_arm64_is_noted_whether_or_not_a_monitor_is_there(
     assert [one.level for one in found if "ARM64" in one.text] == ["note"] * notes
 
 
-def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
+def rule(revision: str) -> ScheduledTarget:
     arn = f"arn:aws:ecs:us-east-1:111122223333:task-definition/{revision}"
-    rule = ScheduledTarget(
+    return ScheduledTarget(
         kind="rule", name="nightly", group="default", cluster_arn="", definition_arn=arn, content={}
     )
-    return list(schedule_findings("etl:2", [(rule, given)], "task-profiler move"))
 
 
-def test_only_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
-    (found,) = pinned(definition(BATCH))
+def of_schedules(target: ScheduledTarget, **planned: Any) -> Finding:
+    """The finding about a rule of a family whose newest revision is the second."""
+    arn = "arn:aws:ecs:us-east-1:111122223333:task-definition/etl:2"
+    document = TaskDefinitionDocument(definition={}, arn=arn)
+    family = PlannedFamily(family="etl", action="up to date", document=document, **planned)
+    (found,) = schedule_findings(family, [target])
     assert found.topic == "schedules"
-    assert found.level == "problem"
-    assert found.advice == "Move it: task-profiler move; by hand if that skips it."
-    assert found.text == "The rule nightly is pinned to etl:1, which has no monitor."
-    (foreign,) = pinned(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))
-    assert foreign.level == "problem"
-    (same,) = pinned(with_monitor(definition(BATCH)), "etl:2")
+    return found
+
+
+def test_a_schedule_that_starts_nothing_or_no_monitor_is_a_problem() -> None:
+    older = rule("etl:1")
+    unmonitored = of_schedules(older, pinned=(older,), unmonitored=(older,))
+    assert unmonitored.level == "problem"
+    move = "task-profiler taskdef add-monitor --family etl --register --update-schedules"
+    assert unmonitored.advice == f"Move it: {move}; by hand if that skips it."
+    assert unmonitored.text == "The rule nightly is pinned to etl:1, which has no monitor."
+    dead = DeadTarget(target=older, sentence="It starts nothing.", is_movable=True)
+    assert of_schedules(older, dead=(dead,)).advice == f"Move it: {move}."
+    by_hand = DeadTarget(target=older, sentence="It starts nothing.", is_movable=False)
+    assert of_schedules(older, dead=(by_hand,)).advice == "Set an active revision there."
+    same = of_schedules(rule("etl:2"))
     assert same.level == "ok"
     assert same.text == "The rule nightly starts etl:2."
-    (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))
-    assert older.level == "note"
-    assert older.text == "The rule nightly is pinned to etl:1, and does not start etl:2."
+    monitored = of_schedules(older, pinned=(older,))
+    assert monitored.level == "note"
+    assert monitored.text == "The rule nightly is pinned to etl:1, and does not start etl:2."
 
 
 @pytest.mark.parametrize(

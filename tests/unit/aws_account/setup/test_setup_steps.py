@@ -38,7 +38,9 @@ def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
     clients = {"cloudformation": cloudformation}
     options = {"region": "eu-west-1", "profile": None}
     return list(
-        SetupSteps(lambda name: clients.get(name, Refusing()), (), options, lambda *_: None).read()
+        SetupSteps(
+            lambda name: clients.get(name, Refusing()), (), options, lambda *_: None, 0
+        ).read()
     )
 
 

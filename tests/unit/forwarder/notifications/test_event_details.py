@@ -12,22 +12,26 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given, settings
 from msgspec.structs import replace
 
+from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.channels import event_bus_channel
 from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line
-from profiler.forwarder.notifications.notification import (
-    EndedTask,
-    NightSummary,
-    Notification,
-    SummaryLine,
-)
+from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Recommendation, SlowdownBounds
 from tests.bus_events import RECORD, RUN
 from tests.documentation import ROOT
-from tests.ended_runs import NOTICES, OOM, RUN_NOTICES, SCHEDULE_NOTICES, ended, report_line
+from tests.ended_runs import (
+    NOTICES,
+    OOM,
+    RUN_NOTICES,
+    SCHEDULE_NOTICES,
+    changed,
+    ended,
+    report_line,
+)
 from tests.shown_runs import stuck_notice
 
 KIBANA = "https://kibana.example.com"
@@ -82,7 +86,7 @@ def event(notification: Notification) -> tuple[dict[str, Any], dict[str, Any]]:
     return entry, json.loads(entry["Detail"])
 
 
-def detail(notice: EndedTask) -> dict[str, Any]:
+def detail(notice: EndedRun) -> dict[str, Any]:
     entry, parsed = event(notice)
     assert entry["Source"] == "task-profiler"
     assert entry["DetailType"] == "Task Run Ended"
@@ -134,7 +138,7 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
         on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets
     )
     record = replace(RECORD, time_breakdown=breakdown)
-    run = detail(ended(replace(RUN, report_line=report_line(record)), cause="failure", exit_code=1))
+    run = detail(ended(changed(RUN, report_line=report_line(record)), cause="failure", exit_code=1))
     assert run["text"].startswith(
         "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the net"
     )
@@ -215,7 +219,7 @@ HOSTILE = replace(
 @settings(deadline=None)
 @given(NOTICES, NOTICES)
 def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
-    notice: EndedTask, other: EndedTask
+    notice: EndedRun, other: EndedRun
 ) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the
     template.
@@ -228,7 +232,7 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
     )
     run = detail(
         ended(
-            replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'
+            changed(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'
         )
     )
     assert run["status"] == notice.outcome.status

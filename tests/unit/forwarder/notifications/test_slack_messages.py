@@ -10,12 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.notifications.notification import (
-    Comparison,
-    EndedTask,
-    Notification,
-    UnusualMeasure,
-)
+from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
+from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -35,10 +31,12 @@ from tests.ended_runs import (
     RECORD,
     RUN_NOTICES,
     SCHEDULE_NOTICES,
+    changed,
     ended,
     in_task,
     objects,
     recorded,
+    run_of,
     text_of,
     texts,
 )
@@ -95,7 +93,7 @@ def test_the_message_of_a_success_has_the_usage() -> None:
         ),
     ],
 )
-def test_the_header_is_the_reason(notice: EndedTask, begins: str) -> None:
+def test_the_header_is_the_reason(notice: EndedRun, begins: str) -> None:
     """A phone shows it alone, and a lock screen the text that begins with it."""
     sent = message_of(notice, kibana_url=None)
     assert sent.blocks[0]["text"]["text"] == begins
@@ -135,18 +133,18 @@ def test_the_command_of_a_resize_reads_the_log_group_of_the_run() -> None:
 def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none, nor a run that left nothing to show."""
     log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
-    failed = replace(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
+    failed = changed(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
     for other in (
-        replace(NOTICE, report_log=log),
+        changed(NOTICE, report_log=log),
         replace(failed, report_line=None),
         replace(failed, report_log=None),
     ):
         assert "task-profiler show" not in text_of(other)
 
 
-BARE = EndedTask(
+BARE = run_of(
     task=StoppedTask(arn="1", definition_arn="f"),
     end=EventEnd(cause="unknown"),
 )
@@ -382,7 +380,7 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
         (ended(WAITED, cause="user"), "of the time"),
     ],
 )
-def test_what_the_message_does_not_say(notice: EndedTask, words: str) -> None:
+def test_what_the_message_does_not_say(notice: EndedRun, words: str) -> None:
     assert words not in text_of(notice)
 
 
@@ -432,7 +430,7 @@ def test_any_notification_becomes_a_valid_slack_message(
     for each in objects(sent.blocks):
         assert each["emoji"] is False if each["type"] == "plain_text" else each["verbatim"] is True
     assert all(urlsplit(url).hostname for url in urls(sent).values())
-    if isinstance(notification, EndedTask):
+    if isinstance(notification, EndedRun):
         ours = [each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn"]
         assert [text for text in ours if re.search(r"\b(nan|inf|None)\b", text)] == []
 

@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
@@ -94,22 +95,161 @@ def test_an_index_fault_raises_after_the_other_documents_are_written(
     assert sorted(cluster.taken) == ["0", "2"]
 
 
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "only write ops with an op_type of create are allowed in data streams",
-        "no write index is defined for alias [task-reports-2026.03].",
-        "pipeline with id [audit] does not exist",
-    ],
-)
-def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(reason: str) -> None:
-    def refuses(batch: Sequence[Document]) -> list[ItemResult]:
-        error = {"type": "illegal_argument_exception", "reason": reason}
-        response = {"items": [{"update": {"status": 400, "error": error}} for _ in batch]}
-        return bulk_results(response, len(batch))
+def refused(
+    status: int, error: str, reason: str | None = None, caused_by: str | None = None
+) -> dict[str, Any]:
+    """The item of a refused document, as both engines write it."""
+    told: dict[str, Any] = {"type": error, "reason": reason}
+    if caused_by is not None:
+        told["caused_by"] = {"type": "illegal_argument_exception", "reason": caused_by}
+    return {"update": {"status": status, "error": told}}
 
+
+ARGUMENT = "illegal_argument_exception"
+PARSING = "mapper_parsing_exception"
+SHARDS = (
+    "Validation Failed: 1: this action would add [2] total shards, but this cluster currently has "
+    "[1000]/[1000] maximum shards open;"
+)
+# The fault is the index's or the cluster's: keep the documents, and try again.
+OF_INDEX = [
+    refused(400, "validation_exception", SHARDS),  # the elected master
+    refused(400, ARGUMENT, SHARDS),  # every other node
+    refused(400, ARGUMENT, f"{SHARDS[:-1]} normal shards open;"),
+    refused(400, ARGUMENT, "Limit of total fields [1000] in index [x] has been exceeded"),
+    refused(400, ARGUMENT, "Limit of total fields [5] has been exceeded while adding new fields"),
+    refused(
+        400,
+        ARGUMENT,
+        "Alias [x] has more than one index associated with it [x-2, x-1], can't execute a single "
+        "index op",
+    ),
+    refused(400, ARGUMENT, "no write index is defined for alias [task-reports-2026.03]."),
+    refused(400, ARGUMENT, "only write ops with an op_type of create are allowed in data streams"),
+    refused(400, ARGUMENT, "pipeline with id [audit] does not exist"),
+    refused(
+        400,
+        ARGUMENT,
+        "Rejecting mapping update to [x] as the final mapping would have more than 1 type: [_doc, "
+        "doc]",
+    ),
+    refused(
+        400,
+        ARGUMENT,
+        "unknown setting [index.foo] please check that any required plugins are installed, or "
+        "check the breaking changes documentation for removed settings",
+    ),
+    refused(400, ARGUMENT, "component template [base] does not exist"),
+    refused(400, ARGUMENT, "Custom Analyzer [german] failed to find tokenizer under name [x]"),
+    refused(400, "invalid_index_template_exception", "index_template [x] invalid, cause [y]"),
+    refused(
+        400,
+        PARSING,
+        "Failed to parse mapping [_doc]: analyzer [german] has not been configured in mappings",
+    ),
+    refused(
+        400,
+        PARSING,
+        "Failed to parse mapping: No handler for type [flattened] declared on field [record]",
+    ),
+    refused(400, "resource_already_exists_exception", "index [x/abc] already exists"),
+    refused(400, "invalid_index_name_exception", "Invalid index name [X], must be lowercase"),
+    refused(400, "invalid_alias_name_exception", "Invalid alias name [x]: an index exists"),
+    refused(400, "index_closed_exception", "closed"),
+    refused(400, "strict_dynamic_mapping_exception", "dynamic introduction of [a] within [_doc]"),
+    refused(400, "routing_missing_exception", "routing is required for [_doc]/[1]"),
+    refused(400, "document_source_missing_exception", "[1]: document source missing"),
+    refused(401, "security_exception", "missing authentication credentials"),
+    refused(403, "security_exception", "action [indices:admin/auto_create] is unauthorized"),
+    refused(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)];"),
+    refused(403, "cluster_block_exception", "blocked by: [FORBIDDEN/12/index read-only];"),
+    refused(404, "index_not_found_exception", "no such index [x] and auto_create is false"),
+    refused(500, "process_cluster_event_timeout_exception", "failed to process (put-mapping)"),
+    refused(500, "illegal_state_exception", None),
+]
+# The cluster will never accept the document.
+OF_DOCUMENT = [
+    refused(
+        400,
+        PARSING,
+        "failed to parse field [task.exit_code] of type [integer] in document with id '1/batch'. "
+        "Preview of field's value: 'x'",
+        'For input string: "x"',
+    ),
+    refused(400, "document_parsing_exception", "[1:22] failed to parse: invalid"),
+    refused(400, PARSING, "failed to parse", "Invalid UTF-8 middle byte"),
+    refused(400, PARSING, "object mapping for [task] tried to parse [task] as object"),
+    refused(400, ARGUMENT, 'Document contains at least one immense term in field="task.family"'),
+    refused(400, ARGUMENT, "mapper [cost.usd] cannot be changed from type [long] to [float]"),
+    refused(400, ARGUMENT, "id [1/batch] is too long, must be no longer than 512 bytes but was: 9"),
+    refused(400, PARSING, "The number of nested documents has exceeded the limit for field [a]"),
+    refused(413, "content_too_large", "too large"),
+]
+
+
+def answers(*refused_items: dict[str, Any]) -> Answer:
+    """These items, and success for all further documents."""
+
+    def answer(batch: Sequence[Document]) -> list[ItemResult]:
+        accepted = {"update": {"status": 201, "result": "created"}}
+        items = [*refused_items, *[accepted] * len(batch)][: len(batch)]
+        return bulk_results({"items": items}, len(batch))
+
+    return answer
+
+
+@pytest.mark.parametrize("item", OF_INDEX)
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(
+    item: dict[str, Any], count: int
+) -> None:
     with pytest.raises(DeliveryError, match="did not accept some documents"):
-        delivered_documents(FakeCluster(refuses))
+        delivered_documents(FakeCluster(answers(*[item] * count)), count)
+
+
+@pytest.mark.parametrize("item", OF_DOCUMENT)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_bad_document_is_rejected_also_without_good_ones(
+    item: dict[str, Any], count: int
+) -> None:
+    delivered = delivered_documents(FakeCluster(answers(item)), count)
+    assert delivered.indexed == count - 1
+    (rejected,) = delivered.rejected
+    assert rejected.task_id is None
+    assert item["update"]["error"]["type"] in rejected.reason
+
+
+def test_a_reason_that_names_nothing_is_the_documents_where_its_index_takes_others() -> None:
+    odd = refused(400, ARGUMENT, "something odd")
+    assert delivered_documents(FakeCluster(answers(odd))).indexed == 2
+    with pytest.raises(DeliveryError, match="something odd"):
+        delivered_documents(FakeCluster(answers(odd, odd, odd)))
+
+
+def test_a_document_that_the_index_had_does_not_show_that_it_takes_new_ones() -> None:
+    stored = {
+        "status": 200,
+        "result": "noop",
+        "get": {"_source": {}, "_seq_no": 1, "_primary_term": 1, "found": True},
+    }
+    pipeline = refused(400, ARGUMENT, "pipeline with id [audit] does not exist")
+    cluster = FakeCluster(answers(pipeline, {"update": stored}, {"update": stored}))
+    with pytest.raises(DeliveryError, match="pipeline with id"):
+        delivered_documents(cluster)
+
+
+def test_the_fault_of_one_index_is_not_that_of_another() -> None:
+    limit = refused(400, ARGUMENT, SHARDS)
+    bad = OF_DOCUMENT[0]
+    first, second, third = documents(3)
+    cluster = FakeCluster(answers(limit, bad))
+    with pytest.raises(DeliveryError, match="maximum shards open"):
+        deliver(
+            cluster,
+            FakeInvocationTime(60),
+            [replace(first, index="task-reports-2026.04"), second, third],
+        )
+    assert sorted(cluster.taken) == ["2"]
 
 
 def test_only_throttled_items_are_retried() -> None:
@@ -162,7 +302,7 @@ def test_the_lines_are_upserts_that_are_retried() -> None:
         "caused_by": {"type": "argument", "reason": "bad"},
     }
     (result,) = bulk_results({"items": [{"update": {"status": 400, "error": error}}]}, 1)
-    assert result.is_poison is True
+    assert result.is_poison(is_index_working=False)
     assert result.reason == "mapping: no field [x], because argument: bad"
 
 

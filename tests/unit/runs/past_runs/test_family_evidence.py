@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.family_identity import FamilyKey, UsualDuration, family_key
+from profiler.record.family import UsualDuration
+from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, TaskSize, encode
 from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs.family_evidence import (
     FoundFamilies,
-    UsualDurations,
+    KnownFamilies,
     evidence_of_past_runs,
     family_evidence,
     last_success,
@@ -103,21 +104,23 @@ def test_a_task_that_never_started_is_none_of_the_last_runs() -> None:
     assert family_evidence(PastRun(report=never), ListedRuns(runs)) == without
 
 
-def test_the_last_20_successes_of_each_family_count_and_a_family_is_read_once() -> None:
-    runs = [report(n, metrics={"duration_ms": 1000 * n}) for n in range(30)]
-    runs += [report(50 + n, status="failure", metrics={"duration_ms": 1}) for n in range(9)]
+def test_the_last_successes_of_each_family_count_and_a_family_is_read_once() -> None:
+    runs = [report(n, metrics={"duration_ms": 1000 * n}) for n in range(60)]
+    runs += [report(80 + n, status="failure", metrics={"duration_ms": 1}) for n in range(9)]
     runs += [report(1, family="other", metrics={"duration_ms": None})]
     source = ListedRuns(PastRun(report=one) for one in runs)
     opened = count()
-    usual = UsualDurations(lambda: source if next(opened) < 2 else None, 0)
-    assert usual.of(NIGHTLY) is None
-    usual.read([NIGHTLY, NIGHTLY])
-    assert usual.of(NIGHTLY) == UsualDuration(median_ms=19_500, p95_ms=28_050, runs=20)
-    assert source.read == 20, "no more is read than needed"
-    usual.read([NIGHTLY, OTHER])
-    assert usual.of(OTHER) is None
+    known = KnownFamilies(lambda: source if next(opened) < 2 else None, 0)
+    assert known.of(NIGHTLY).usual_duration() is None
+    known.read([NIGHTLY, NIGHTLY])
+    usual = UsualDuration(median_ms=49_500, p95_ms=58_050, runs=20)
+    assert known.of(NIGHTLY).usual_duration() == usual
+    assert present(known.of(NIGHTLY).highest_peak("batch")).runs == 50
+    assert source.read == 50, "no more is read than needed"
+    known.read([NIGHTLY, OTHER])
+    assert known.of(OTHER).usual_duration() is None
     assert next(opened) == 2
-    assert not usual.lacks([NIGHTLY, OTHER])
+    assert not known.lacks([NIGHTLY, OTHER])
 
 
 ACCOUNTS = st.sampled_from((None, "111122223333", "444455556666"))

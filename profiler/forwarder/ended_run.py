@@ -1,0 +1,180 @@
+"""One ended run: the task's event, its report and its definition in one value, merged once.
+
+:class:`EndedTask` is what is known when the report was looked for. :class:`EndedRun` is what the
+outputs print: the same, with what the search cluster, the log and a retry add.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
+from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_event
+from profiler.forwarder.run_event import run_event
+from profiler.forwarder.run_links import RunLinks, links_of_run
+from profiler.record.record_model import Cost, Metrics, Number, Record, Report
+from profiler.record.run_outcome import Outcome
+from profiler.record.stop_causes import EventEnd
+from profiler.record.stopped_task import EventContainer, StoppedTask
+
+
+class UnusualMeasure(Struct, frozen=True, kw_only=True):
+    """A metric of the record in which a success lies far outside its family, and the median of
+    the family's runs.
+    """
+
+    metric: str
+    value: Number
+    usual: Number
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The duration compared with recent runs of the family, in words, and the ``unusual``
+    measures of a success.
+    """
+
+    text: str
+    is_slow: bool = False
+    unusual: tuple[UnusualMeasure, ...] = ()
+
+
+class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sentence about a retry, and the task that was started again, or that this one is the
+    retry of.
+    """
+
+    sentence: str
+    retried_as: str | None = None
+    retry_of: str | None = None
+
+
+class EndedTask(Struct, frozen=True, kw_only=True):
+    """One stopped task: its event, its report, and the run that both make.
+
+    ``run``: see :func:`run_of_task`. ``container``, ``log`` and ``labels`` are the batch
+    container's, None where unknown. ``also_reported``: the other containers that the monitor
+    reports on.
+    """
+
+    task: StoppedTask
+    run: MergedRun
+    container: str | None = None
+    also_reported: tuple[str, ...] = ()
+    monitor: str = MONITOR_NAME
+    report_line: ReportLine | None = None  # a report or checkpoint
+    report_log: LogTarget | None = None  # the log stream that it is from
+    log: LogTarget | None = None
+    labels: Mapping[str, str] = {}
+
+    @property
+    def family(self) -> str:
+        return self.task.family or "unknown"
+
+    @property
+    def batch(self) -> EventContainer | None:
+        """The batch in the event; with its name alone if the event does not list it, as after a
+        failed start.
+        """
+        if self.container is None:
+            return None
+        return self.task.container(self.container)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended, by its report and its event."""
+        return self.run.outcome
+
+    @property
+    def record(self) -> Record | None:
+        """The record of the report or checkpoint, with what the event decides."""
+        return None if self.report_line is None else self.run.record
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of the record, with the duration of the run."""
+        return self.run.metrics
+
+    @property
+    def cost(self) -> Cost | None:
+        """Only a report has a cost."""
+        return self.run.cost
+
+    @property
+    def is_complete(self) -> bool:
+        return self.report_line is not None and self.report_line.is_final
+
+    @property
+    def duration_ms(self) -> float | None:
+        return self.run.duration_ms
+
+    @property
+    def reason(self) -> str | None:
+        """The text from ECS; None for a success, unless memory ran out."""
+        is_plain_success = self.outcome.cause == "success"
+        return None if is_plain_success else self.outcome.reason
+
+    @property
+    def confirmed(self) -> "EndedTask":
+        """The task without a report of a log stream that nothing confirms, on which nobody acts."""
+        line = self.report_line
+        event = self.run.event
+        if line is None or line.claim is None or self.run.is_confirmed or event is None:
+            return self
+        return replace(self, run=run_of_event(event), report_line=None, report_log=None)
+
+    def links(self, kibana_url: str | None) -> RunLinks:
+        """The addresses of the run, as in its document; its log is the definition's without a
+        report.
+        """
+        links = links_of_run(self.run, kibana_url)
+        if self.run.event is None:
+            return links
+        return completed(links, links_of_run(run_of_event(self.run.event), kibana_url))
+
+
+class EndedRun(EndedTask, frozen=True, kw_only=True):
+    """One ended run as the outputs print it.
+
+    ``comparison``: None with too few recent runs of the family. ``reduced_memory``: in words, if
+    the killed run's memory had been reduced.
+    """
+
+    retry: MemoryRetry | None = None
+    comparison: Comparison | None = None
+    log_lines: tuple[str, ...] = ()  # the newest is the last
+    reduced_memory: str | None = None
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether the run failed or took notably longer than its family's recent runs."""
+        return self.outcome.status == "failure" or (
+            self.comparison is not None and self.comparison.is_slow
+        )
+
+    @property
+    def unusual(self) -> tuple[UnusualMeasure, ...]:
+        return () if self.comparison is None else self.comparison.unusual
+
+
+def run_of_task(
+    task: StoppedTask,
+    end: EventEnd,
+    container: str | None,
+    line: ReportLine | None = None,
+    *,
+    report: Report | None = None,
+    log: LogTarget | None = None,
+    monitor: str = MONITOR_NAME,
+    resized_from: str | None = None,
+) -> MergedRun:
+    """Merge the event of a task with the report or checkpoint of its batch.
+
+    ``report``: the line's, if it is not as the line has it. ``log`` is the batch's.
+    ``resized_from``: the tag of a definition that ``taskdef resize`` registered.
+    """
+    event = run_event(task, end, container, log=log, monitor=monitor, resized_from=resized_from)
+    if line is None:
+        return merge(None, event)
+    return merge(report or line.report, event, line.claim)

@@ -1,0 +1,323 @@
+"""What is known of a family's past: one answer to each question, whatever source has the runs.
+
+Runs are added in any order, and families of other runs can be merged. What is kept is bounded, but
+for 64 bits a run, by which a repeated one is known. A source that counts its runs itself, such as a
+search cluster, adds the counts, and the newest successes one by one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.kept_items import Kept
+from profiler.core.optional_math import known_values, max_known, min_known
+from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
+from profiler.record.fact_list import NumberRow, comparable, number_value
+from profiler.record.record_model import Record, Report
+from profiler.record.task_needs import size_of
+from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS, Usual, usual_of
+
+# More successes are no better evidence of what is usual.
+LAST_SUCCESSES: Final = 50
+# Of these, the newest ones show how long a run takes now.
+LAST_DURATIONS: Final = 20
+# From this share of its size on, the memory of a run that goes on is worth a look.
+NEAR_FULL_SHARE: Final = 0.7
+# A peak this little above the highest one so far is none of another kind.
+_SAME_PEAK: Final = 1.02
+# A run is slow from so many times the 95th percentile on.
+_SLOW: Final = 1.5
+
+# ``measured``: from five tasks or more in a day or more. ``schedule``: the due times of the
+# family's schedules. ``window``: as many tasks a day as a window shows that is too short for that.
+# ``nightly``: one task was seen, and once a night is an assumption.
+MonthBasis = Literal["measured", "schedule", "window", "nightly"]
+
+
+class FamilyRun(Struct, frozen=True, kw_only=True):
+    """What a family keeps of a run of one of its containers; None is unknown.
+
+    ``peak_mb`` is the container's; ``memory_size_mb`` is its limit, which is the task's memory
+    without one of its own. ``is_killed``: memory ran out. ``is_complete``: the numbers are those of
+    a report.
+    """
+
+    task_id: str
+    container: str
+    ended_ns: int
+    status: str
+    is_killed: bool = False
+    is_complete: bool = True
+    ecs_cluster: str | None = None
+    processor: str | None = None
+    duration_ms: float | None = None
+    cpu_seconds: float | None = None
+    block_read_bytes: float | None = None
+    block_write_bytes: float | None = None
+    peak_mb: float | None = None
+    memory_size_mb: float | None = None
+    task_memory_mb: float | None = None
+
+    @property
+    def is_success(self) -> bool:
+        return self.status == "success"
+
+    @property
+    def outcome(self) -> str:
+        """The status, or ``oom``."""
+        return "oom" if self.is_killed and not self.is_success else self.status
+
+
+class UsualDuration(Struct, frozen=True, kw_only=True):
+    """The median and the 95th percentile of the durations of some successes."""
+
+    median_ms: float
+    p95_ms: float
+    runs: int
+
+    def is_exceeded_by(self, elapsed_ms: float) -> bool:
+        """Whether a run takes longer than nearly all successes did."""
+        return elapsed_ms > self.p95_ms
+
+    def is_slow(self, elapsed_ms: float) -> bool:
+        """Whether a run takes so much longer that people should know."""
+        return self.runs >= MIN_FAR_RUNS and elapsed_ms > _SLOW * self.p95_ms
+
+
+def usual_duration(durations_ms: Sequence[float]) -> UsualDuration | None:
+    """The usual duration; None without a duration."""
+    if not durations_ms:
+        return None
+    from statistics import median, quantiles  # slow to import
+
+    if durations_ms[1:]:
+        p95_ms = quantiles(durations_ms, n=20, method="inclusive")[-1]
+    else:
+        p95_ms = durations_ms[0]
+    return UsualDuration(median_ms=median(durations_ms), p95_ms=p95_ms, runs=len(durations_ms))
+
+
+class HighestPeak(Struct, frozen=True, kw_only=True):
+    """The highest memory peak that some successes reached, at any size."""
+
+    peak_mb: float
+    runs: int
+
+    def is_exceeded_by(self, used_mb: float, size_mb: float) -> bool:
+        """Whether a run that goes on uses more than all of them did, and most of its size."""
+        return used_mb >= NEAR_FULL_SHARE * size_mb and used_mb > _SAME_PEAK * self.peak_mb
+
+
+class MemoryNeed(Struct, frozen=True, kw_only=True):
+    """What runs needed at one size: the highest peak of a success, and whether one was killed."""
+
+    peak_mb: float | None = None
+    was_killed: bool = False
+
+
+class Month(Struct, frozen=True, kw_only=True):
+    """The number of a family's tasks in a month, and its basis."""
+
+    runs: float
+    basis: MonthBasis
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.basis != "measured"
+
+
+def month_of_tasks(tasks: int, window_ns: int) -> Month | None:
+    """The tasks a month, from the first to the last of so many; None for fewer than 5 tasks or a
+    window shorter than a day.
+    """
+    if tasks < MIN_RUNS or window_ns < NS_PER_DAY:
+        return None
+    per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
+    return Month(runs=per_day * DAYS_PER_MONTH, basis="measured")
+
+
+class Family:
+    """The runs of one family. A repeated run is ignored."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.run_ids: set[int] = set()
+        self.task_ids: set[int] = set()
+        self.counted_tasks = 0
+        # By container and ECS cluster.
+        self.newest: dict[tuple[str, str | None], Kept[FamilyRun]] = {}
+        # By container and the task's memory.
+        self.needs: dict[tuple[str, float], MemoryNeed] = {}
+
+    def add(self, run: FamilyRun) -> None:
+        """Add a run, in any order."""
+        identity = _identity(run.task_id, run.container)
+        if identity in self.run_ids:
+            return
+        self.run_ids.add(identity)
+        self.task_ids.add(_identity(run.task_id))
+        self.outcomes[run.outcome] += 1
+        self._extend(run.ended_ns, run.ended_ns)
+        self.add_newest(run)
+        if run.task_memory_mb is not None:
+            peak_mb = run.peak_mb if run.is_success else None
+            need = MemoryNeed(peak_mb=peak_mb, was_killed=run.outcome == "oom")
+            self.add_need(run.container, run.task_memory_mb, need)
+
+    def add_newest(self, run: FamilyRun) -> None:
+        """Add one of the newest runs, which :meth:`add_counts` counts."""
+        if run.is_success:
+            kept = self.newest.setdefault((run.container, run.ecs_cluster), Kept(LAST_SUCCESSES))
+            kept.add(run.ended_ns, _identity(run.task_id, run.container), run)
+
+    def add_counts(self, tasks: int, first_ns: int, last_ns: int) -> None:
+        """Add tasks that are not added one by one."""
+        if tasks:
+            self.counted_tasks += tasks
+            self._extend(first_ns, last_ns)
+
+    def add_need(self, container: str, task_memory_mb: float, need: MemoryNeed) -> None:
+        """Add what runs of a container needed in tasks of one size."""
+        known = self.needs.get((container, task_memory_mb), MemoryNeed())
+        self.needs[container, task_memory_mb] = MemoryNeed(
+            peak_mb=max_known(known.peak_mb, need.peak_mb),
+            was_killed=known.was_killed or need.was_killed,
+        )
+
+    def merge(self, other: "Family") -> None:
+        """Add the runs of another family object, which has other runs."""
+        self.outcomes.update(other.outcomes)
+        if other.first_ns is not None and other.last_ns is not None:
+            self._extend(other.first_ns, other.last_ns)
+        self.run_ids |= other.run_ids
+        self.task_ids |= other.task_ids
+        self.counted_tasks += other.counted_tasks
+        for key, successes in other.newest.items():
+            self.newest.setdefault(key, Kept(LAST_SUCCESSES)).merge(successes)
+        for (container, memory_mb), need in other.needs.items():
+            self.add_need(container, memory_mb, need)
+
+    @property
+    def tasks(self) -> int:
+        return len(self.task_ids) + self.counted_tasks
+
+    @property
+    def month(self) -> Month | None:
+        """The tasks a month; None of too few or in too short a time."""
+        if self.first_ns is None or self.last_ns is None:
+            return None
+        return month_of_tasks(self.tasks, self.last_ns - self.first_ns)
+
+    def successes(self, container: str | None = None) -> tuple[FamilyRun, ...]:
+        """The last successes, the newest first; None: of all containers."""
+        entries = []
+        for (name, _), kept in self.newest.items():
+            if container in (None, name):
+                entries += kept.entries
+        entries.sort(key=lambda entry: entry[:2], reverse=True)
+        return tuple(run for _, _, run in entries[:LAST_SUCCESSES])
+
+    @property
+    def ecs_clusters(self) -> frozenset[str | None]:
+        """The ECS clusters of the last successes."""
+        return frozenset(cluster for _, cluster in self.newest)
+
+    def in_cluster(self, ecs_cluster: str | None) -> "Family":
+        """The last successes in an ECS cluster; what else is known is left out."""
+        same = Family()
+        for (container, cluster), kept in self.newest.items():
+            if cluster == ecs_cluster:
+                same.newest[container, cluster] = kept
+        return same
+
+    def comparable(
+        self, ecs_cluster: str | None, enough: int, *, of: Callable[[FamilyRun], bool]
+    ) -> tuple[FamilyRun, ...]:
+        """The last successes with a property, in the ECS cluster if there are ``enough``, else in
+        all; the newest first.
+        """
+        for successes in (self.in_cluster(ecs_cluster).successes(), self.successes()):
+            chosen = tuple(filter(of, successes))
+            if len(chosen) >= enough:
+                return chosen
+        return chosen
+
+    def last_success(self, ecs_cluster: str | None = None) -> FamilyRun | None:
+        """The newest success; one in the ECS cluster is preferred."""
+        return next(iter(self.in_cluster(ecs_cluster).successes() or self.successes()), None)
+
+    def durations_ms(self, ecs_cluster: str | None = None) -> tuple[float, ...]:
+        """The durations of the last successes, in the ECS cluster if it has five; the newest
+        first.
+        """
+        timed = self.comparable(ecs_cluster, MIN_RUNS, of=lambda run: bool(run.duration_ms))
+        return known_values(run.duration_ms for run in timed[:LAST_DURATIONS])
+
+    def usual_duration(self, ecs_cluster: str | None = None) -> UsualDuration | None:
+        return usual_duration(self.durations_ms(ecs_cluster))
+
+    def highest_peak(self, container: str) -> HighestPeak | None:
+        """What no success of the container has exceeded, at any size; None if fewer than five
+        peaks are known.
+        """
+        peaks_mb = known_values(run.peak_mb for run in self.successes(container))
+        if len(peaks_mb) < MIN_RUNS:
+            return None
+        return HighestPeak(peak_mb=max(peaks_mb), runs=len(peaks_mb))
+
+    def memory_need(self, container: str, task_memory_mb: float) -> MemoryNeed:
+        """What the runs of a container needed in tasks of this size."""
+        return self.needs.get((container, task_memory_mb), MemoryNeed())
+
+    def _extend(self, first_ns: int, last_ns: int) -> None:
+        self.first_ns = min_known(self.first_ns, first_ns)
+        self.last_ns = max_known(self.last_ns, last_ns)
+
+
+def run_of_report(report: Report) -> FamilyRun:
+    """What a family keeps of a final report."""
+    record = report.record
+    metrics = record.metrics
+    return FamilyRun(
+        task_id=record.task_id,
+        container=record.container.name,
+        ended_ns=parse_ns(record.finished_at or report.time) or 0,
+        status=record.status,
+        is_killed=bool(record.likely_out_of_memory),
+        ecs_cluster=cluster_name(record.cluster),
+        processor=None if record.processor is None else record.processor.model,
+        duration_ms=metrics.duration_ms,
+        cpu_seconds=metrics.cpu_seconds,
+        block_read_bytes=metrics.block_read_bytes,
+        block_write_bytes=metrics.block_write_bytes,
+        peak_mb=metrics.max_memory_used_mb,
+        memory_size_mb=metrics.memory_size_mb,
+        task_memory_mb=size_of(record).memory_mb,
+    )
+
+
+def family_of_reports(reports: Iterable[Report]) -> Family:
+    """The family of these final reports, given in any order."""
+    family = Family()
+    for report in reports:
+        family.add(run_of_report(report))
+    return family
+
+
+def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> Usual | None:
+    """What is usual of a number, by earlier successes in which it was measured as in ``record``,
+    the newest first.
+    """
+    return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
+
+
+def _identity(*words: str) -> int:
+    """64 bits of a digest, which is the same in every process."""
+    digest = blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")

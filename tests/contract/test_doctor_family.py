@@ -1,0 +1,283 @@
+"""``doctor FAMILY`` finds what ``doctor --cluster`` finds of that family, and its remedies touch no
+other one: images, roles, groups, and schedules that start nothing.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
+from tools.moto_server import fake_aws, push_image, start_by_schedule
+
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/jobs"
+TYPO = IMAGE.replace("0.1.0", "0.1.O")
+DEFINITIONS = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition"
+
+
+class Account(ProxiedAccount):
+    """The families "etl" and "other" with a monitor that may write, and a schedule each."""
+
+    def __init__(self, url: str, aws: Any) -> None:
+        super().__init__(aws, AwsProxy(url, answers={"DescribeAccountPolicies": {}}))
+        self.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
+        aws.create_log_group("/ecs/jobs")
+        for family in ("etl", "other"):
+            self.register(family)
+            start_by_schedule(self.scheduler, family)
+        self.add("--attach-policy", "--register")
+
+    def register(self, family: str, **fields: Any) -> None:
+        batch = {"name": "batch", "image": "etl:26", "memory": 256}
+        batch |= {"logConfiguration": awslogs("/ecs/jobs")}
+        given = {"taskRoleArn": ROLE, "containerDefinitions": [batch], **fields}
+        self.ecs.register_task_definition(family=family, **given)
+
+    def again(self, family: str, **fields: Any) -> None:
+        """The family's newest revision with other fields."""
+        now = self.ecs.describe_task_definition(taskDefinition=family)["taskDefinition"]
+        kept = {name: now[name] for name in ("taskRoleArn", "containerDefinitions") if name in now}
+        self.ecs.register_task_definition(family=family, **{**kept, **fields})
+
+    def add(self, *words: str, families: tuple[str, ...] = ("etl", "other")) -> Any:
+        return self.command("taskdef", "add-monitor", *families, "--image", IMAGE, *words)
+
+    def of_family(self, family: str = "etl") -> list[dict[str, Any]]:
+        """The problems that ``doctor FAMILY`` finds, whose exit code says so."""
+        done = self.command("doctor", family, "--json")
+        found = [*map(json.loads, done.stdout.splitlines())]
+        problems = [finding for finding in found if finding["level"] == "problem"]
+        assert done.returncode == bool(problems), done.stderr
+        return problems
+
+    def of_cluster(self, family: str = "etl") -> list[dict[str, Any]]:
+        done = self.command("doctor", "--cluster", "jobs", "--json")
+        (row,) = [
+            row for row in map(json.loads, done.stdout.splitlines()) if row["family"] == family
+        ]
+        return [finding for finding in row.get("findings", ()) if finding["level"] == "problem"]
+
+    def pin(self, name: str, revision: str, **more: Any) -> None:
+        start_by_schedule(self.scheduler, name, revision, **more)
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with fake_aws() as aws:
+        made = Account(aws.url, aws)
+        yield made
+        made.proxy.close()
+
+
+def delete_image(account: Account) -> None:
+    account.aws.client("ecr").delete_repository(repositoryName="task-profiler", force=True)
+
+
+def delete_role(account: Account) -> None:
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
+    account.iam.delete_role(RoleName="jobs")
+
+
+def take_right(account: Account) -> None:
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
+
+
+def delete_group(account: Account) -> None:
+    account.aws.client("logs").delete_log_group(logGroupName="/ecs/jobs")
+
+
+def take_role(account: Account) -> None:
+    account.again("etl", taskRoleArn="")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            delete_image,
+            "ECR has no image task-profiler:0.1.0, without which the tasks do not start",
+        ),
+        (delete_role, "has a task role that does not exist (jobs), so ECS starts no task."),
+        (take_right, "The task role jobs does not allow logs:PutLogEvents for the report."),
+        (delete_group, "The log group /ecs/jobs does not exist, so ECS starts no task."),
+        (take_role, "The task definition has no task role."),
+    ],
+)
+def test_the_doctor_of_a_family_finds_what_that_of_its_cluster_finds(
+    account: Account, change: Any, sentence: str
+) -> None:
+    assert account.of_family() == account.of_cluster() == []
+    change(account)
+    of_family = account.of_family()
+    of_cluster = account.of_cluster()
+    assert [finding["text"] for finding in of_cluster if sentence in finding["text"]]
+    assert [finding for finding in of_cluster if finding not in of_family] == []
+    for finding in (*of_family, *of_cluster):
+        advice = finding.get("advice", "")
+        assert "--cluster" not in advice
+        assert ("add-monitor" in advice) == ("add-monitor --family etl " in advice)
+
+
+def test_an_older_revision_is_examined_on_request(account: Account) -> None:
+    account.again("etl", taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/gone")
+    assert len(account.of_family()) == 1
+    assert account.of_family("etl:2") == []
+
+
+def test_the_doctor_goes_on_without_rights(account: Account) -> None:
+    account.proxy.refused = {"DescribeImages", "ListSchedules", "DescribeLogGroups"}
+    done = account.command("doctor", "etl")
+    assert done.returncode == 0, done.stdout
+    assert "allow ecr:DescribeImages" in " ".join(done.stdout.split())
+
+
+def test_one_command_is_for_the_families_with_the_same_problem(account: Account) -> None:
+    for family in ("bare", "bare-2"):
+        account.register(family)
+        start_by_schedule(account.scheduler, family)
+    text = " ".join(account.command("doctor", "--cluster", "jobs").stdout.split())
+    command = "task-profiler taskdef add-monitor --family bare --family bare-2 --register."
+    assert (
+        f"bare, bare-2: There is no monitor, so the runs have no report. Add it: {command}" in text
+    )
+    for family in ("etl", "other"):
+        account.register(family)
+    text = " ".join(account.command("doctor", "--cluster", "jobs").stdout.split())
+    assert "Add it: task-profiler taskdef add-monitor --cluster jobs --register." in text
+
+
+@pytest.mark.parametrize("image", [IMAGE.replace("task-profiler:", "tools/profiler:"), TYPO])
+def test_a_family_whose_image_is_not_there_is_left_alone(account: Account, image: str) -> None:
+    account.register("bare")
+    words = ("taskdef", "add-monitor", "bare", "--image", image)
+    plan = account.command(*words)
+    title = image.partition("/")[2]
+    sentence = f"ECR has no image {title}, without which the tasks do not start: push it"
+    assert plan.returncode == 0
+    assert sentence in " ".join(plan.stdout.split())
+    done = account.command(*words, "--register")
+    assert done.returncode == 1
+    assert f"bare: It is left alone. {sentence}" in done.stderr
+    assert "registered" not in done.stdout
+    tag = title.rpartition(":")[2]
+    push_image(account.aws, tag, title.rpartition(":")[0])
+    assert account.command(*words, "--register").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "team/task-profiler:9",
+        IMAGE.replace(ACCOUNT, "999999999999").replace("0.1.0", "9"),
+        IMAGE.replace(REGION, "eu-west-1").replace("0.1.0", "9"),
+        IMAGE.replace("task-profiler:", "cache/task-profiler:"),
+    ],
+    ids=["another registry", "another account", "another Region", "pulled through"],
+)
+def test_an_image_that_the_registry_does_not_disprove_is_used(account: Account, image: str) -> None:
+    account.aws.pull_through("cache")
+    account.register("bare")
+    done = account.command("taskdef", "add-monitor", "bare", "--image", image, "--register")
+    assert done.returncode == 0, done.stderr
+    assert "registered bare:2" in done.stdout
+
+
+def test_an_image_that_may_not_be_looked_for_is_said_and_used(account: Account) -> None:
+    account.proxy.refused = {"DescribeImages"}
+    account.register("bare")
+    done = account.add("--register", families=("bare",))
+    assert done.returncode == 0, done.stderr
+    assert "allow ecr:DescribeImages" in done.stderr
+
+
+def test_a_digest_is_looked_for(account: Account) -> None:
+    account.register("bare")
+    image = f"{IMAGE.partition(':')[0]}@sha256:{64 * '0'}"
+    done = account.command("taskdef", "add-monitor", "bare", "--image", image, "--register")
+    assert done.returncode == 1
+    assert "ECR has no image task-profiler@sha256:0" in done.stderr
+
+
+def plan(account: Account, *words: str) -> tuple[int, str]:
+    done = account.add(*words, families=("etl",))
+    return done.returncode, " ".join(f"{done.stdout} {done.stderr}".split())
+
+
+def test_a_schedule_pinned_to_a_deregistered_revision_starts_nothing(account: Account) -> None:
+    account.again("etl")
+    account.pin("pinned", "etl:2")
+    assert account.of_family() == account.of_cluster() == []
+    account.ecs.deregister_task_definition(taskDefinition="etl:2")
+    sentence = (
+        "The schedule pinned is pinned to etl:2, which was deregistered, so it starts nothing."
+    )
+    for found in (account.of_family(), account.of_cluster()):
+        assert [finding["text"] for finding in found] == [sentence]
+        assert "--family etl --register --update-schedules" in found[0]["advice"]
+    code, text = plan(account)
+    assert code == 1
+    assert f"{sentence} --register --update-schedules moves it." in text
+    code, text = plan(account, "--register", "--update-schedules")
+    assert code == 0, text
+    assert "moved schedule pinned to etl:3" in text
+    assert plan(account)[0] == 0
+
+
+def test_a_schedule_pinned_to_a_deleted_revision_is_moved_by_hand(account: Account) -> None:
+    account.again("etl")
+    account.pin("pinned", "etl:2")
+    account.ecs.deregister_task_definition(taskDefinition="etl:2")
+    account.ecs.delete_task_definitions(taskDefinitions=["etl:2"])
+    (found,) = account.of_family()
+    assert "etl:2, which was deleted, so it starts nothing." in found["text"]
+    assert found["advice"] == "Set an active revision there."
+    code, text = plan(account, "--register", "--update-schedules")
+    assert code == 1
+    assert "which was deleted, so it starts nothing. Set an active revision there." in text
+
+
+def test_a_refused_family_with_a_dead_pin_is_a_problem(account: Account) -> None:
+    account.pin("pinned", "etl:1")
+    account.ecs.deregister_task_definition(taskDefinition="etl:1")
+    account.again("etl", runtimePlatform={"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"})
+    assert "starts nothing" in account.of_cluster()[-1]["text"]
+    code, text = plan(account)
+    assert code == 1
+    assert "etl:1, which was deregistered, so it starts nothing." in text
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"State": "DISABLED"},
+        {"ScheduleExpression": "at(2020-01-01T00:00:00)"},
+        {"ScheduleExpression": "rate(1 day)", "EndDate": 1_600_000_000},
+    ],
+    ids=["disabled", "once, long ago", "ended"],
+)
+def test_a_schedule_that_is_over_needs_no_revision(account: Account, over: Any) -> None:
+    account.again("etl")
+    account.pin("pinned", "etl:2")
+    schedule = account.scheduler.get_schedule(Name="pinned")
+    fields = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+    kept = {field: schedule[field] for field in fields}
+    account.scheduler.update_schedule(**{**kept, **over})
+    account.ecs.deregister_task_definition(taskDefinition="etl:2")
+    assert account.of_family() == []
+    assert plan(account)[0] == 0
+
+
+def test_the_schedules_command_says_which_start_nothing(account: Account) -> None:
+    account.again("etl")
+    account.pin("pinned", "etl:2")
+    healthy = account.command("schedules")
+    assert healthy.returncode == 0, healthy.stderr
+    account.ecs.deregister_task_definition(taskDefinition="etl:2")
+    done = account.command("schedules")
+    assert done.returncode == 1
+    text = " ".join(done.stdout.split())
+    assert "pinned: It is pinned to etl:2, which was deregistered, so it starts nothing." in text
+    rows = map(json.loads, account.command("schedules", "--json").stdout.splitlines())
+    assert [row["name"] for row in rows if row["reason"]] == ["pinned"]

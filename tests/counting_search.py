@@ -1,0 +1,128 @@
+"""A search cluster in memory that evaluates the queries and aggregations with which the forwarder
+asks for a family's past, as Elasticsearch does.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from profiler.core.json_fields import field_at
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS, parse_ns
+from profiler.forwarder.invocation import SearchClusterError
+from tests.fake_search import FakeSearchCluster
+
+_Document = Mapping[str, Any]
+
+
+class CountingSearch(FakeSearchCluster):
+    """Searches its documents. ``answer`` is added to each answer; an ``error`` is raised instead."""
+
+    def __init__(self, *sources: _Document, now_ns: int = 0) -> None:
+        super().__init__()
+        self.now_ns = now_ns
+        self.bodies: list[Mapping[str, Any]] = []
+        self.answer: Mapping[str, Any] = {}
+        self.error: SearchClusterError | None = None
+        for number, source in enumerate(sources):
+            self.documents["task-reports-2026.03", str(number)] = dict(source)
+
+    def request(self, path: str, body: str | Mapping[str, Any], timeout_seconds: float) -> Any:
+        assert timeout_seconds > 0
+        if not isinstance(body, Mapping) or "ids" in body["query"]:
+            return super().request(path, body, timeout_seconds)
+        index = path.removeprefix("/").removesuffix("/_search")
+        self.bodies.append(body)
+        if self.error is not None:
+            raise self.error
+        found = [
+            source
+            for (name, _), source in self.documents.items()
+            if fnmatchcase(name, index) and self._matches(source, body["query"])
+        ]
+        hits = {"hits": [{"_source": source} for source in found[: body["size"]]]}
+        return {"hits": hits, "aggregations": self._counted(found, body.get("aggs", {}))} | dict(
+            self.answer
+        )
+
+    def _matches(self, source: _Document, query: Mapping[str, Any]) -> bool:
+        ((kind, asked),) = query.items()
+        if kind == "bool":
+            assert asked.keys() <= {"filter", "must_not", "should", "minimum_should_match"}
+            filters = all(self._matches(source, one) for one in asked.get("filter", ()))
+            forbidden = any(self._matches(source, one) for one in asked.get("must_not", ()))
+            chosen = any(self._matches(source, one) for one in asked.get("should", ()))
+            return filters and not forbidden and (chosen or "should" not in asked)
+        ((field, wanted),) = asked.items()
+        value = field_at(source, field)
+        if kind == "range":
+            return value is not None and all(
+                _COMPARE[name](self._moment(value), self._moment(limit))
+                for name, limit in wanted.items()
+            )
+        tests: dict[str, Callable[[], bool]] = {
+            "term": lambda: value == wanted,
+            "terms": lambda: value in wanted,
+            "prefix": lambda: str(value).startswith(wanted),
+        }
+        return tests[kind]()
+
+    def _moment(self, value: Any) -> float:
+        match = re.fullmatch(r"now-(\d+)d", str(value))
+        if match is not None:
+            return self.now_ns - int(match[1]) * NS_PER_DAY
+        ns = parse_ns(value)
+        return float(value) if ns is None else ns
+
+    def _counted(self, found: Sequence[_Document], aggs: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._counted_one(found, asked) for name, asked in aggs.items()}
+
+    def _counted_one(self, found: Sequence[_Document], asked: Mapping[str, Any]) -> Any:
+        inner = asked.get("aggs", {})
+        if "filter" in asked:
+            matching = [source for source in found if self._matches(source, asked["filter"])]
+            return {"doc_count": len(matching), **self._counted(matching, inner)}
+        if "terms" in asked:
+            return {"buckets": self._buckets(found, asked["terms"], inner)}
+        if "top_hits" in asked:
+            newest = sorted(found, key=lambda source: source.get("@timestamp", ""), reverse=True)
+            hits = newest[: asked["top_hits"]["size"]]
+            return {"hits": {"hits": [{"_source": source} for source in hits]}}
+        ((kind, field),) = asked.items()
+        values = _values(found, field["field"])
+        if kind == "cardinality":
+            return {"value": len(set(values))}
+        numbers = [_milliseconds(value) for value in values]
+        return {"value": {"min": min, "max": max}[kind](numbers) if numbers else None}
+
+    def _buckets(
+        self, found: Sequence[_Document], terms: Mapping[str, Any], inner: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        by_key: dict[Any, list[_Document]] = {}
+        for source in found:
+            key = field_at(source, terms["field"])
+            key = terms.get("missing") if key is None else key
+            if key is not None:
+                by_key.setdefault(key, []).append(source)
+        largest = sorted(by_key.items(), key=lambda item: (-len(item[1]), str(item[0])))
+        return [
+            {"key": key, "doc_count": len(sources), **self._counted(sources, inner)}
+            for key, sources in largest[: terms["size"]]
+        ]
+
+
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "gt": lambda value, limit: value > limit,
+    "gte": lambda value, limit: value >= limit,
+    "lt": lambda value, limit: value < limit,
+}
+
+
+def _values(found: Iterable[_Document], field: str) -> list[Any]:
+    values = (field_at(source, field) for source in found)
+    return [value for value in values if value is not None]
+
+
+def _milliseconds(value: Any) -> float:
+    ns = parse_ns(value)
+    return float(value) if ns is None else ns / NS_PER_MS
