@@ -34,6 +34,7 @@ from profiler.forwarder.merged_run import MergedRun, run_of_event
 from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.record_model import Report
+from profiler.record.run_outcome import Cause
 from profiler.record.stop_causes import end_of_event
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
@@ -106,7 +107,9 @@ def _documents_of_others(
         place = _run_place(task, container, settings)
         if place is None:
             continue
-        end = replace(end_of_event(task, container), cause="unknown", exit_code=None)
+        of_task = end_of_event(task, container)
+        cause: Cause = "oom" if of_task.out_of_memory else "unknown"
+        end = replace(of_task, cause=cause, exit_code=None)
         event = run_event(task, end, name, monitor=ended.monitor)
         documents.append(
             Document(

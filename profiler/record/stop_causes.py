@@ -233,7 +233,7 @@ TABLE: Final = (
         title="Out of memory",
         sentence="Out of memory: a process of the container was killed at its memory limit",
         event=lambda said: said.is_out_of_memory,
-        report=lambda seen: seen.memory_evidence is not None,
+        report=lambda seen: seen.memory_evidence not in (None, "ecs"),
     ),
     _Row(
         cause="secrets",

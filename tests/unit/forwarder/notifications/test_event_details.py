@@ -230,12 +230,11 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
         finished_at=other.outcome.reason,
         time_breakdown=breakdown or HOSTILE.time_breakdown,
     )
-    run = detail(
-        ended(
-            changed(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'
-        )
-    )
-    assert run["status"] == notice.outcome.status
+    reported = changed(notice, report_line=report_line(record))
+    hostile = ended(reported, reason=f'"{notice.outcome.reason}\\')
+    run = detail(hostile)
+    assert run["status"] == hostile.outcome.status
+    assert run["outcome"] == hostile.outcome.cause
     check_detail(run, SCHEMA)
 
 
