@@ -30,8 +30,10 @@ from profiler.forwarder.ended_run import Comparison, EndedTask, MemoryRetry
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import (
     COMPARISON_SECONDS,
+    FamilyContainer,
     FamilyDurations,
     FamilyMemory,
+    FamilyPeaks,
     FamilyRates,
 )
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
@@ -55,6 +57,7 @@ from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult
+from profiler.record.family import HighestPeak
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -62,7 +65,6 @@ from profiler.record.stopped_task import (
     EventContainer,
     StoppedTask,
     parse_stopped_task,
-    unusable_values,
 )
 
 if TYPE_CHECKING:  # imported for the events that need them
@@ -78,6 +80,7 @@ _MAX_LAST_SECONDS = 8.0
 _AFTER_DEFINITION_SECONDS = 40.0
 _MONITORS_KEPT_NS = 300 * NS_PER_SECOND
 _RATES_KEPT_NS = 3600 * NS_PER_SECOND
+_PEAKS_KEPT_NS = 600 * NS_PER_SECOND
 # The time of the export, which comes last; of an invocation that is nearly over, it has a quarter
 # at most.
 _EXPORT_SECONDS = 5.0
@@ -119,8 +122,9 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task is None:
         return asdict(TaskStoppedResult())
     configure_library_logging()
-    if unusable := unusable_values(event):
-        _warn(f"The event of task {task.id} has values that cannot be used: {', '.join(unusable)}.")
+    if task.unusable:
+        names = ", ".join(task.unusable)
+        _warn(f"The event of task {task.id} has values that cannot be used: {names}.")
     handler = TaskStoppedHandler(_Account(context), _Outputs(context))
     return asdict(handler.handle(task))
 
@@ -400,7 +404,19 @@ def _task_notices(context: Context) -> TaskNotices:
         once=once,
         now=lambda: datetime.now(UTC),
         warn=_warn_once,
+        peaks=partial(_known_peaks, whole),
+        told=_told_notices(),
     )
+
+
+def _known_peaks(
+    whole: InvocationTime, wanted: Sequence[tuple[str, FamilyContainer]]
+) -> Mapping[FamilyContainer, HighestPeak]:
+    """Return what earlier successes reached, if there is time to look it up in the cluster."""
+    left_seconds = whole.remaining_seconds() / 10
+    if not wanted or not _has_cluster() or left_seconds < 1:
+        return {}
+    return _peaks().read(wanted, lambda: _families(left_seconds), time.time_ns())
 
 
 def _index_budget(context: Context) -> InvocationTime:
@@ -490,6 +506,7 @@ _client = cache(bounded_client)
 _definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
 # One attempt: ReportFinder repeats it. botocore would too soon, when tasks stop by the hundred.
 _log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 1), _warn_once))
+_peaks = cache(lambda: FamilyPeaks(_PEAKS_KEPT_NS))
 _rates = cache(lambda: FamilyRates(_RATES_KEPT_NS))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
 
@@ -525,6 +542,12 @@ def _monitor_tasks() -> "EcsMonitorTasks":
     from profiler.aws_account.instance_monitors import EcsMonitorTasks
 
     return EcsMonitorTasks(_client("ecs"), _warn_once)
+
+
+@cache
+def _told_notices() -> set[str]:
+    """Return the keys of notices about memory that every channel has."""
+    return set()
 
 
 @cache

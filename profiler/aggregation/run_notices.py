@@ -14,7 +14,7 @@ from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime, Not
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.mention_limits import QUIET_VCPU, wait_in_words
 from profiler.record.record_model import RaisedNotice
-from profiler.record.units import MIB, VCPU_DIGITS, format_count, format_duration, format_memory
+from profiler.record.units import MIB, VCPU_DIGITS, format_duration, format_memory, format_minutes
 
 if TYPE_CHECKING:
     from profiler.readers.linux.waited_target import Wait
@@ -259,7 +259,7 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
         since_ns=since_ns,
         at_ns=at_ns,
         message=f"The run used less than {QUIET_VCPU:g} vCPU and {QUIET_BYTES_PER_SECOND // 1024} "
-        f"KB/s of network and disk for {_minutes(minutes)}",
+        f"KB/s of network and disk for {format_minutes(minutes)}",
         evidence={
             "minutes": round(minutes, 1),
             "vcpu_used": round(idle.vcpu, VCPU_DIGITS),
@@ -282,8 +282,8 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
         message=f"The run uses {format_memory(used)} of {format_memory(size)} of "
         f"{'memory' if kind == 'memory' else 'ephemeral storage'} "
         f"({100 * growth.used / growth.size:.0f} %), and has grown by {per_minute:.1f} MB a "
-        f"minute for {_minutes(minutes)}: at this rate, it reaches the limit in "
-        f"{_minutes(growth.minutes_left)}",
+        f"minute for {format_minutes(minutes)}: at this rate, it reaches the limit in "
+        f"{format_minutes(growth.minutes_left)}",
         evidence={
             "minutes": round(minutes, 1),
             "used_mb": round(used, 1),
@@ -292,9 +292,3 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
             "minutes_left": round(growth.minutes_left, 1),
         },
     )
-
-
-def _minutes(count: float) -> str:
-    if count < 1:
-        return format_duration(60_000 * count)
-    return format_count(round(count), "minute")

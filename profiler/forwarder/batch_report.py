@@ -71,6 +71,11 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     )
     prints_report: bool = False  # into the monitor's stream, as all checkpoints
     logs: Mapping[str, LogTarget] = {}
+    labels: Mapping[str, Mapping[str, str]] = {}  # the ``dockerLabels`` by container
+
+    @property
+    def batch_labels(self) -> Mapping[str, str]:
+        return self.labels.get(self.batch or "", {})
 
     @property
     def batch_log(self) -> LogTarget | None:
@@ -130,6 +135,12 @@ def identify_containers(
             for name, target in targets.items()
             if target.group and target.stream
         },
+        labels={
+            str(container.get("name")): {
+                label: str(value) for label, value in mapping(container.get("dockerLabels")).items()
+            }
+            for container in mappings((definition or {}).get("containerDefinitions"))
+        },
     )
 
 
@@ -156,16 +167,6 @@ def judge(task: StoppedTask, containers: TaskContainers) -> tuple[EventEnd, str 
     return judge_candidates(
         task, containers.candidates, default=containers.default, monitor=containers.monitor
     )
-
-
-def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> Mapping[str, str]:
-    """Return the ``dockerLabels`` of a container of the task definition."""
-    for container in mappings((definition or {}).get("containerDefinitions")):
-        if container.get("name") == name:
-            return {
-                label: str(value) for label, value in mapping(container.get("dockerLabels")).items()
-            }
-    return {}
 
 
 class ReportLine(Struct, frozen=True):

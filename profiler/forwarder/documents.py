@@ -133,6 +133,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     is_of_event: bool = False
     stored: Stored | None = None
     notice: NoticeLine | None = None
+    # A checkpoint of its task that shows most of the memory in use.
+    near_full: Report | None = None
     # Of its family, if the search cluster knows enough runs.
     runs_per_month: float | None = None
 

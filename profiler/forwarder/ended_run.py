@@ -175,6 +175,8 @@ def run_of_task(
     ``resized_from``: the tag of a definition that ``taskdef resize`` registered.
     """
     event = run_event(task, end, container, log=log, monitor=monitor, resized_from=resized_from)
-    if line is None:
-        return merge(None, event)
-    return merge(report or line.report, event, line.claim)
+    claim = None
+    if line is not None:
+        report = report or line.report
+        claim = line.claim
+    return merge(report, event, claim)

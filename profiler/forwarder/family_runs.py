@@ -2,7 +2,7 @@
 comparison of an ended run with it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -17,7 +17,14 @@ from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow, bound_of
-from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun, MemoryNeed, UsualDuration
+from profiler.record.family import (
+    LAST_SUCCESSES,
+    Family,
+    FamilyRun,
+    HighestPeak,
+    MemoryNeed,
+    UsualDuration,
+)
 from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
@@ -30,6 +37,8 @@ _DURATION_DAYS = 90
 _RATE_DAYS = 30
 _NEED_DAYS = 35
 _MAX_KEPT = 10_000
+# Of one invocation: each has some hundred small documents in the answer.
+_MAX_ASKED = 50
 _MAX_CLUSTERS = 50
 _MAX_CONTAINERS = 20
 
@@ -96,6 +105,9 @@ Measures = Mapping[str, float | None]
 
 # A family in an account and Region: account, Region, family.
 FamilyPlace = tuple[str, str, str]
+
+# The same with a container's name.
+FamilyContainer = tuple[str, str, str, str]
 
 # By family and name of the ECS cluster.
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
@@ -338,14 +350,87 @@ class FamilyRates:
         return changed
 
     def _look_up(self, families: Collection[FamilyPlace], memory: FamilyMemory) -> None:
-        for (account, region), group in groupby(sorted(families), lambda family: family[:2]):
-            names = [family for _, _, family in group]
+        for place, names in _by_place(families):
             try:
-                rates = memory.runs_per_month(names, f"arn:aws:ecs:{region}:{account}:task/any")
+                rates = memory.runs_per_month(names, _any_task(place))
             except SearchClusterError:
                 rates = {}
             for name in names:
-                self._rates[account, region, name] = rates.get(name)
+                self._rates[*place, name] = rates.get(name)
+
+
+class FamilyPeaks:
+    """The highest memory peaks of families' last successes, each family asked for once in a
+    ``period_ns``, and for one family a log stream: any program can print any line.
+
+    A family of which the cluster does not say everything is not known until then.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._known: dict[FamilyPlace, tuple[int, Family]] = {}
+        self._asked: dict[str, int] = {}
+
+    def read(
+        self,
+        wanted: Iterable[tuple[str, FamilyContainer]],
+        memory: Callable[[], FamilyMemory],
+        now_ns: int,
+    ) -> Mapping[FamilyContainer, HighestPeak]:
+        """The known peaks of those that runs of log streams name."""
+        self._forget(now_ns)
+        containers = []
+        missing: set[FamilyPlace] = set()
+        for stream, container in wanted:
+            containers.append(container)
+            place = container[:3]
+            if place in self._known or stream in self._asked or len(missing) == _MAX_ASKED:
+                continue
+            self._asked[stream] = now_ns
+            missing.add(place)
+        if missing:
+            self._look_up(missing, memory(), now_ns)
+        peaks = {}
+        for container in containers:
+            _, family = self._known.get(container[:3], (0, None))
+            peak = None if family is None else family.highest_peak(container[3])
+            if peak is not None:
+                peaks[container] = peak
+        return peaks
+
+    def _forget(self, now_ns: int) -> None:
+        if len(self._known) + len(self._asked) > _MAX_KEPT:
+            self._known.clear()
+            self._asked.clear()
+        oldest_ns = now_ns - self._period_ns
+        for place in [place for place, (at_ns, _) in self._known.items() if at_ns < oldest_ns]:
+            del self._known[place]
+        for stream in [stream for stream, at_ns in self._asked.items() if at_ns < oldest_ns]:
+            del self._asked[stream]
+
+    def _look_up(
+        self, families: Collection[FamilyPlace], memory: FamilyMemory, now_ns: int
+    ) -> None:
+        for place, names in _by_place(families):
+            try:
+                found = memory.successes(names, _any_task(place), {"range": {_PEAK: {"gt": 0}}})
+            except SearchClusterError:
+                found = {}
+            for name in names:
+                self._known[*place, name] = (now_ns, found.get(name, Family()))
+
+
+def _by_place(
+    families: Collection[FamilyPlace],
+) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    """The names of the families in each account and Region."""
+    for place, group in groupby(sorted(families), lambda family: family[:2]):
+        yield place, [name for _, _, name in group]
+
+
+def _any_task(place: tuple[str, str]) -> str:
+    account, region = place
+    return f"arn:aws:ecs:{region}:{account}:task/any"
 
 
 def _family_to_save(document: Document) -> FamilyPlace | None:

@@ -5,6 +5,8 @@ before, and a sentence about a run that was killed for memory after it was reduc
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from profiler.core.command_lines import command_line
 from profiler.core.json_fields import mappings, text
 from profiler.forwarder.ended_run import EndedTask
@@ -18,44 +20,62 @@ _MONTHS = (
 )
 
 
-def reduced_memory(ended: EndedTask, definition: Mapping[str, object] | None) -> str | None:
-    """What reduced the memory at which the run was killed, and the command that puts it back.
+class SizeChange(Struct, frozen=True, kw_only=True):
+    """What a definition remembers of its resize.
 
-    ``definition`` has its tags, as ECS returns them. None: the run was not killed for memory, or at
-    a size that is not the definition's, or the definition's memory was not reduced by its tag.
+    ``tag``: ``REVISION/CPU/MEMORY`` before it. ``memory_mb``: the definition's, None if unknown.
     """
-    if definition is None or not ended.outcome.ran_out_of_memory:
-        return None
-    before = size_before(resized_from(definition))
-    memory_mb = task_memory_mb(definition)
-    if before is None or before.size.memory_mb is None or memory_mb is None:
-        return None
-    is_at_size = ended.task.memory_mb in (None, memory_mb)
-    if not is_at_size or before.size.memory_mb <= memory_mb:
-        return None
-    change = f"from {format_memory(before.size.memory_mb)} to {format_memory(memory_mb)}"
-    command = command_line(
-        *("taskdef", "resize", ended.family, "--revert", "--register", "--update-schedules"),
-        region=ended.task.region,
-    )
-    return (
-        f"Its memory was reduced {change}{_on_day(definition.get('registeredAt'))}. "
-        f"This puts it back: {command}"
-    )
+
+    tag: str
+    old_memory_mb: float | None
+    memory_mb: float | None
+    registered_at: object
 
 
-def resized_from(definition: Mapping[str, object] | None) -> str | None:
-    """The tag in which a definition remembers the size before its resize: ``REVISION/CPU/MEMORY``.
+def size_change(definition: Mapping[str, object] | None) -> SizeChange | None:
+    """The change of a definition with its tags, as ECS returns them.
 
-    None without one or for another text.
+    None without such a tag, or for another text in it.
     """
     if definition is None:
         return None
     for tag in mappings(definition.get("tags")):
         value = text(tag.get("value"))
-        if tag.get("key") == RESIZED_FROM and size_before(value) is not None:
-            return value
+        if tag.get("key") != RESIZED_FROM or value is None:
+            continue
+        before = size_before(value)
+        if before is not None:
+            return SizeChange(
+                tag=value,
+                old_memory_mb=before.size.memory_mb,
+                memory_mb=task_memory_mb(definition),
+                registered_at=definition.get("registeredAt"),
+            )
     return None
+
+
+def reduced_memory(ended: EndedTask, change: SizeChange | None) -> str | None:
+    """What reduced the memory at which the run was killed, and the command that puts it back.
+
+    None: the run was not killed for memory, or at a size that is not the definition's, or the
+    definition's memory was not reduced.
+    """
+    if change is None or not ended.outcome.ran_out_of_memory:
+        return None
+    old_mb = change.old_memory_mb
+    memory_mb = change.memory_mb
+    if old_mb is None or memory_mb is None:
+        return None
+    if ended.task.memory_mb not in (None, memory_mb) or old_mb <= memory_mb:
+        return None
+    command = command_line(
+        *("taskdef", "resize", ended.family, "--revert", "--register", "--update-schedules"),
+        region=ended.task.region,
+    )
+    return (
+        f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}"
+        f"{_on_day(change.registered_at)}. This puts it back: {command}"
+    )
 
 
 def _on_day(registered_at: object) -> str:

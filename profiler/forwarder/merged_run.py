@@ -96,7 +96,7 @@ def run_of_report(report: Report, claim: StreamClaim | None = None) -> MergedRun
     ``claim``: the report's log stream, if it does not name the task.
     """
     is_complete = report.type != CHECKPOINT
-    record = report.record if is_complete else _of_checkpoint(report.record, None)
+    record = report.record if is_complete else _of_checkpoint(report.record)
     outcome = outcome_of(report.record, None)
     return MergedRun(
         record=_with_outcome(record, outcome),
@@ -170,24 +170,22 @@ def merge(
     if report is None or event.refutes(claim, report.record.account_id):
         return run_of_event(event)
     reported = run_of_report(report, claim)
+    record = _with_event(reported.record, event)
     started_at = reported.started_at
     finished_at = reported.finished_at
-    record = reported.record
     if reported.is_complete:
         started_at = within_task(started_at, event)
         finished_at = within_task(finished_at, event)
-        if started_at != reported.started_at:
-            record = replace(record, started_at=known(format_datetime, started_at))
-        if finished_at != reported.finished_at:
-            record = replace(record, finished_at=known(format_datetime, finished_at))
+        record = _at(record, reported, started_at, finished_at)
     elif event.alone is not None:
         started_at = event.alone.started_at or started_at
         finished_at = event.alone.finished_at
-        record = _of_checkpoint(report.record, event)
+        record = _until_the_end(record, event, event.alone.record)
     is_confirmed = event.vouches_for(claim, report.record.account_id)
     outcome = outcome_of(report.record, event.end, is_confirmed=is_confirmed)
+    record = replace(record, cost=cost_on(event.capacity_provider, record.cost))
     return MergedRun(
-        record=_with_outcome(_with_event(record, event), outcome),
+        record=_with_outcome(record, outcome),
         outcome=outcome,
         report=report,
         event=event,
@@ -199,22 +197,22 @@ def merge(
     )
 
 
-def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
+def _of_checkpoint(record: Record) -> Record:
     """The numbers of a checkpoint, without what is only known at the end."""
-    record = replace(
+    return replace(
         record,
         cost=None,
         interval=None,
         exit_code=None,
         metrics=replace(record.metrics, billed_duration_ms=None),
     )
-    if event is None or event.alone is None:
-        return record
-    alone = event.alone.record
+
+
+def _until_the_end(record: Record, event: RunEvent, alone: Record) -> Record:
+    """The record of a checkpoint with the start and the end of the task's event."""
     record = with_whole_duration(record, alone.metrics.duration_ms)
     return replace(
         record,
-        status="unknown",
         started_at=alone.started_at or record.started_at,
         finished_at=alone.finished_at,
         log_group=alone.log_group or record.log_group,
@@ -222,6 +220,20 @@ def _of_checkpoint(record: Record, event: RunEvent | None) -> Record:
         log_region=alone.log_region or record.log_region,
         task_size=alone.task_size or record.task_size,
     )
+
+
+def _at(
+    record: Record,
+    reported: MergedRun,
+    started_at: datetime | None,
+    finished_at: datetime | None,
+) -> Record:
+    """The record with these times, if they are not the reported ones."""
+    if started_at != reported.started_at:
+        record = replace(record, started_at=known(format_datetime, started_at))
+    if finished_at != reported.finished_at:
+        record = replace(record, finished_at=known(format_datetime, finished_at))
+    return record
 
 
 def _with_event(record: Record, event: RunEvent) -> Record:
@@ -244,11 +256,12 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         revision=event.revision or record.revision,
         launch_type=event.launch_type or record.launch_type,
         container=container,
-        cost=cost_on(event.capacity_provider, record.cost),
     )
 
 
 def _with_outcome(record: Record, outcome: Outcome) -> Record:
+    if (record.status, record.exit_code) == (outcome.status, outcome.exit_code):
+        return record
     return replace(record, status=outcome.status, exit_code=outcome.exit_code)
 
 

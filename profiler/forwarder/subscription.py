@@ -45,7 +45,8 @@ from profiler.forwarder.search_cluster.document_delivery import (
     KeepFailures,
 )
 from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
-from profiler.record.notice_model import NoticeLine
+from profiler.record.memory_news import is_near_full
+from profiler.record.notice_model import NoticeLine, encode_notice
 from profiler.record.record_model import CHECKPOINT, Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -164,6 +165,7 @@ class LineForwarder(Struct):
         """
         errors: list[ForwarderError] = []
         attempt(lambda: self._index([(payload, None)]), errors)
+        attempt(self._index_news, errors)
         self._warn_of_untrusted()
         self.notices.send(errors)
         raise_errors(errors)
@@ -179,6 +181,7 @@ class LineForwarder(Struct):
         repeated: list[str] = []
         errors: list[ForwarderError] = []
         attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
+        attempt(self._index_news, errors)
         self._warn_of_untrusted()
         channel_errors: list[ForwarderError] = []
         repeated += self.notices.send(channel_errors)
@@ -240,8 +243,8 @@ class LineForwarder(Struct):
             result = read_event(payload, event, self.settings, trust)
             if isinstance(result, Document):
                 self._hold_line(_HeldLine(result, len(event.message), event.timestamp))
-                if result.notice is not None and not payload.is_replay:
-                    self._add_notice(payload, trust, result.notice, source)
+                if not payload.is_replay:
+                    self._add_notice(payload, trust, result, source)
             elif isinstance(result, FailedItem):
                 self._keep(result)
             elif isinstance(result, UntrustedLine):
@@ -252,29 +255,47 @@ class LineForwarder(Struct):
                 self._counts.skipped += 1
 
     def _add_notice(
-        self, payload: Payload, trust: StreamTrust, notice: NoticeLine, source: str | None
+        self, payload: Payload, trust: StreamTrust, document: Document, source: str | None
     ) -> None:
-        """Hold a notice of a task that its place vouches for.
+        """Hold a notice of a task that its place vouches for, or a checkpoint that may be one.
 
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
-        verdict = trust.judge(claim_of(notice), None)
+        line = document.notice or document.near_full
+        if line is None:
+            return
+        verdict = trust.judge(claim_of(line), None)
         is_of_instance = verdict.voucher == INSTANCE_MONITOR
-        if not (verdict.is_confirmed or (is_of_instance and self._is_on_ec2(trust, notice))):
+        if not (verdict.is_confirmed or (is_of_instance and self._is_on_ec2(trust, line))):
             return
         # Accounts that share the table may have groups and streams of the same names.
         place = f"{payload.owner} {payload.log_group} {payload.log_stream}"
         if is_of_instance:
-            place = f"{place} {notice.record.task_id}"
-        self.notices.add(notice, place, source)
+            place = f"{place} {line.record.task_id}"
+        if isinstance(line, NoticeLine):
+            self.notices.add(line, place, source)
+        else:
+            self.notices.add_checkpoint(line, place, source)
 
-    def _is_on_ec2(self, trust: StreamTrust, notice: NoticeLine) -> bool:
+    def _index_news(self) -> None:
+        """Index the notices that no monitor has printed."""
+        documents = []
+        for line in self.notices.judge_memory():
+            document = notice_document(line, encode_notice(line).decode(), self.settings)
+            if isinstance(document, Document):
+                documents.append(document)
+        if documents:
+            rejected = self.deliver(documents).rejected
+            if rejected:
+                self.keep_failures(rejected)
+
+    def _is_on_ec2(self, trust: StreamTrust, line: NoticeLine | Report) -> bool:
         """Whether ECS says that a task is on an instance, whose monitor speaks for it."""
         tasks = self.settings.trusted_groups.tasks
         monitor = trust.instance_monitor
         if tasks is None or monitor is None:
             return False
-        return tasks.is_on_ec2(monitor, notice.record.task_id)
+        return tasks.is_on_ec2(monitor, line.record.task_id)
 
     def _warn_of_untrusted(self) -> None:
         """Log once that there were untrusted lines, with the first of their log streams."""
@@ -371,6 +392,8 @@ def _judged(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
+        if isinstance(document, Document) and is_near_full(line):
+            document = replace(document, near_full=replace(line, record=record))
     if (
         isinstance(document, Document)
         and verdict.voucher is not None

@@ -16,7 +16,6 @@ from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
     TaskContainers,
-    docker_labels,
     identify_containers,
     judge,
 )
@@ -37,7 +36,7 @@ from profiler.forwarder.invocation import (
     attempt,
     raise_errors,
 )
-from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
+from profiler.forwarder.kill_after_resize import SizeChange, reduced_memory, size_change
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult
@@ -129,6 +128,7 @@ class _Known(Struct, frozen=True, kw_only=True):
     definition: Mapping[str, object] | None
     containers: TaskContainers
     end: EventEnd
+    size_change: SizeChange | None = None
 
     @property
     def other_runs(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             retry=retry,
             comparison=_comparison(ended, settings, index),
             log_lines=self._last_lines(ended, settings, reports),
-            reduced_memory=reduced_memory(ended, known_task.definition),
+            reduced_memory=reduced_memory(ended, known_task.size_change),
         )
         notified: ChannelKind | None = None
         if settings is not None and should_notify(run, settings, is_unusual=bool(run.unusual)):
@@ -193,6 +193,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             definition=definition,
             containers=replace(containers, batch=batch),
             end=end,
+            size_change=size_change(definition),
         )
 
     def _ended(
@@ -222,6 +223,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
                 "looked for everywhere."
             )
+        change = known_task.size_change
         run = run_of_task(
             task,
             known_task.end,
@@ -230,7 +232,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             report=_priced(line, containers, reports),
             log=containers.batch_log,
             monitor=containers.monitor or MONITOR_NAME,
-            resized_from=resized_from(known_task.definition),
+            resized_from=None if change is None else change.tag,
         )
         return EndedTask(
             task=task,
@@ -241,7 +243,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             report_line=line,
             report_log=containers.log_of(line),
             log=containers.batch_log,
-            labels=docker_labels(known_task.definition, containers.batch),
+            labels=containers.batch_labels,
         )
 
     @staticmethod

@@ -26,8 +26,9 @@ class NoticeEvidence(Model, frozen=True, kw_only=True):
 
     ``stuck``: the largest values of any step since ``since``. ``overdue``: the time since the start
     and the expected one. ``memory`` and ``disk``: what is used of the size, its growth, and the
-    minutes until it reaches the size at this growth. ``waitingFor`` is what it waited for longest
-    since ``since``; an ``overdue`` run, since its start.
+    minutes until it reaches the size at this growth; ``earlierPeakMB`` is the highest peak of the
+    family's last ``earlierRuns`` successes, where these are known. ``waitingFor`` is what it waited
+    for longest since ``since``; an ``overdue`` run, since its start.
     """
 
     minutes: Number | None = None
@@ -41,6 +42,8 @@ class NoticeEvidence(Model, frozen=True, kw_only=True):
     size_mb: Number | None = field(default=None, name="sizeMB")
     growth_mb_per_minute: float | None = field(default=None, name="growthMBPerMinute")
     minutes_left: float | None = None
+    earlier_peak_mb: Number | None = field(default=None, name="earlierPeakMB")
+    earlier_runs: Number | None = None
 
 
 class Notice(Model, frozen=True, kw_only=True):

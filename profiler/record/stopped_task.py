@@ -20,7 +20,7 @@ from profiler.core.ecs_terms import (
     family_of,
     task_id,
 )
-from profiler.core.json_fields import integer, mapping, mappings, text
+from profiler.core.json_fields import integer, mapping, mappings
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.model_base import json_name
@@ -29,6 +29,9 @@ from profiler.record.spot_price import FARGATE_SPOT
 # The stop code, in lower case, of a task that a user has stopped.
 STOPPED_BY_USER = "userinitiated"
 _MAX_DIGITS = 9
+_EXIT_CODE = "exitCode"
+_TIME_SUFFIX = "At"
+_AMOUNTS = ("cpu", "memory")
 # The fields of a task that have the names of the event's.
 _TEXTS = ("availability_zone", "launch_type", "group", "started_by", "stop_code", "stopped_reason")
 _TIMES = (
@@ -60,7 +63,8 @@ class EventContainer(Struct, frozen=True, kw_only=True):
 class StoppedTask(Struct, frozen=True, kw_only=True):
     """A task that has stopped.
 
-    On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'.
+    On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'. ``unusable`` are the
+    names of the event's values that count as absent, or of which a part is replaced.
     """
 
     arn: str
@@ -85,6 +89,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     execution_stopped_at: datetime | None = None
     stopped_at: datetime | None = None
     containers: tuple[EventContainer, ...] = ()
+    unusable: tuple[str, ...] = ()
 
     def container(self, name: str) -> EventContainer:
         """The container; with its name alone if ECS does not list it, as after a failed start."""
@@ -141,99 +146,90 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
         return round((end - self.started_at).total_seconds() * 1000)
 
 
-def _text(values: Mapping[str, object], name: str) -> str | None:
-    """A text that UTF-8 can encode; None if it is empty, absent or no text."""
-    value = text(values.get(name))
-    if value is None:
-        return None
-    return without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
-
-
-def _time(values: Mapping[str, object], name: str) -> datetime | None:
-    return parse_datetime(_text(values, name))
-
-
 def parse_stopped_task(event: object) -> StoppedTask | None:
     """Return the stopped task of an event; None for any other event, and for other states of a
     task.
     """
     root = mapping(event)
-    detail = mapping(mapping(event).get("detail"))
-    arn = _text(detail, "taskArn")
-    if arn is None or detail.get("lastStatus") != "STOPPED":
+    detail = mapping(root.get("detail"))
+    listed = tuple(mappings(detail.get("containers")))
+    overrides = mappings(mapping(detail.get("overrides")).get("containerOverrides"))
+    attributes = mappings(detail.get("attributes"))
+    values, around, *containers = map(_usable, (detail, root, *listed))
+    arn = values.get("taskArn")
+    if arn is None or values.get("lastStatus") != "STOPPED":
         return None
-    overrides = {
-        item.get("name"): item
-        for item in mappings(mapping(detail.get("overrides")).get("containerOverrides"))
-    }
-    containers = (_container(item, overrides) for item in mappings(detail.get("containers")))
-    cpu_units = _amount(detail, "cpu")
-    named: dict[str, Any] = {name: _text(detail, json_name(name)) for name in _TEXTS}
-    named |= {name: _time(detail, json_name(name)) for name in _TIMES}
+    memory_mb = {item.get("name"): item.get("memory") for item in map(_usable, overrides)}
     architectures = (  # as a record writes them: X86_64, ARM64
-        value.upper()
-        for item in mappings(detail.get("attributes"))
-        if item.get("name") == "ecs.cpu-architecture"
-        and (value := text(item.get("value"))) is not None
+        item["value"].upper()
+        for item in map(_usable, attributes)
+        if item.get("name") == "ecs.cpu-architecture" and "value" in item
     )
+    cpu_units = values.get("cpu")
     return StoppedTask(
         arn=arn,
-        cluster=cluster_name(_text(detail, "clusterArn")),
-        definition_arn=_text(detail, "taskDefinitionArn"),
-        region=_text(root, "region") or arn_region(arn),
-        account_id=_text(root, "account") or arn_account(arn),
+        cluster=cluster_name(values.get("clusterArn")),
+        definition_arn=values.get("taskDefinitionArn"),
+        region=around.get("region") or arn_region(arn),
+        account_id=around.get("account") or arn_account(arn),
         cpu_architecture=next(architectures, None),
         vcpu=None if cpu_units is None else cpu_units / 1024,
-        memory_mb=_amount(detail, "memory"),
-        capacity_provider=_text(detail, "capacityProviderName"),
-        containers=tuple(container for container in containers if container is not None),
-        **named,
+        memory_mb=values.get("memory"),
+        capacity_provider=values.get("capacityProviderName"),
+        containers=tuple(
+            _container(container, memory_mb) for container in containers if "name" in container
+        ),
+        unusable=tuple(
+            name
+            for part in (detail, *listed)
+            for name, value in part.items()
+            if not _is_usable(name, value)
+        ),
+        **{name: values.get(json_name(name)) for name in (*_TEXTS, *_TIMES)},
     )
 
 
-def unusable_values(event: object) -> tuple[str, ...]:
-    """The names of the values of a task's event that count as absent, or of which a part is
-    replaced.
-    """
-    detail = mapping(mapping(event).get("detail"))
-    names: list[str] = []
-    for values in (detail, *mappings(detail.get("containers"))):
-        names += [name for name in values if not _is_usable(values, name)]
-    return tuple(names)
-
-
-def _is_usable(values: Mapping[str, object], name: str) -> bool:
-    value = values[name]
+def _is_usable(name: str, value: object) -> bool:
     if isinstance(value, str) and without_surrogates(value) != value:
         return False
-    if value is None:
-        return True
-    if name == "exitCode":
-        return integer(value) is not None
-    return not name.endswith("At") or _time(values, name) is not None
+    is_read = name == _EXIT_CODE or name.endswith(_TIME_SUFFIX)
+    return value is None or not is_read or _usable_value(name, value) is not None
 
 
-def _amount(values: Mapping[str, object], name: str) -> int | None:
-    """A whole number above 0, which ECS writes as a text, in an override as a number."""
-    value = values.get(name)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _MAX_DIGITS:
-        return int(value) or None
-    return integer(value) or None
+def _usable(values: Mapping[str, object]) -> dict[str, Any]:
+    """The values of an object that can be used, each of the type that its name has."""
+    usable = {name: _usable_value(name, value) for name, value in values.items()}
+    return {name: value for name, value in usable.items() if value is not None}
+
+
+def _usable_value(name: str, value: object) -> str | int | datetime | None:
+    """A text that UTF-8 can encode, a time, an exit code, or an amount above 0, which ECS writes
+    as a text, in an override as a number.
+    """
+    if name == _EXIT_CODE:
+        return integer(value)
+    if not isinstance(value, str):
+        return (integer(value) or None) if name in _AMOUNTS else None
+    text = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
+    if name.endswith(_TIME_SUFFIX):
+        return parse_datetime(text)
+    if name not in _AMOUNTS:
+        return text or None
+    is_amount = text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
+    return (int(text) or None) if is_amount else None
 
 
 def _container(
-    values: Mapping[str, object], overrides: Mapping[object, Mapping[str, object]]
-) -> EventContainer | None:
-    name = _text(values, "name")
-    if name is None:
-        return None
+    values: Mapping[str, Any], override_memory_mb: Mapping[str | None, int | None]
+) -> EventContainer:
+    name = values["name"]
     return EventContainer(
         name=name,
-        arn=_text(values, "containerArn"),
-        memory_mb=_amount(mapping(overrides.get(name)), "memory") or _amount(values, "memory"),
-        exit_code=integer(values.get("exitCode")),
+        arn=values.get("containerArn"),
+        memory_mb=override_memory_mb.get(name) or values.get("memory"),
+        exit_code=values.get(_EXIT_CODE),
         **{
-            name: _text(values, json_name(name))
-            for name in ("image", "image_digest", "runtime_id", "reason")
+            field: values.get(json_name(field))
+            for field in ("image", "image_digest", "runtime_id", "reason")
         },
     )

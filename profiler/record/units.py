@@ -86,6 +86,13 @@ def format_duration(milliseconds: float) -> str:
     return f"{hours // 24}d {hours % 24:02d}h"
 
 
+def format_minutes(minutes: float) -> str:
+    """Format as ``6 minutes``; less than one as a duration."""
+    if minutes < 1:
+        return format_duration(_MS_PER_MINUTE * minutes)
+    return format_count(round(minutes), "minute")
+
+
 def format_memory(megabytes: float) -> str:
     """Format as ``0.3 MB``, ``512 MB``, ``1.8 GB`` or ``2 GB``, with at most one decimal below
     10 MB and from 1 GB.

@@ -15,6 +15,7 @@ from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.record_model import Record
 
 
 class SummaryLine(Struct, frozen=True, kw_only=True):
@@ -77,6 +78,12 @@ def notify(
     return tuple(posted)
 
 
+def notice_key(record: Record, kind: str) -> str:
+    """The key of a kind of notice of a run. Stored: never change it."""
+    task = record.task_arn or f"{record.account_id or ''}/{record.task_id}"
+    return f"{task}#{record.container.name}#{kind}"
+
+
 def notification_key(notification: Notification) -> str:
     """The key of a task's end, of a night, of a kind of notice of a run, or of a due time's
     outcome.
@@ -89,7 +96,5 @@ def notification_key(notification: Notification) -> str:
         return f"night#{notification.night}"
     notice = notification.notice
     if isinstance(notification, NoticeLine):
-        record = notification.record
-        task = record.task_arn or f"{record.account_id or ''}/{record.task_id}"
-        return f"{task}#{record.container.name}#{notice.kind}"
+        return notice_key(notification.record, notice.kind)
     return f"schedule#{schedule_notice_id(notification)}"

@@ -5,26 +5,52 @@ so at most eight of a log stream are sent, with a table eight of all invocations
 older than a day or replayed is indexed
 alone: its run is over, and the table may have forgotten it.
 
+A notice about memory is a forecast. Where the search cluster knows what earlier successes of the
+family reached, a run above that is announced instead, whether its monitor has printed a notice or
+only a checkpoint, and nothing else.
+
 A record of a stream whose notice a channel did not accept is repeated for 15 minutes at most: it
 holds up its shard, and a wrong setting of a channel must not cost reports.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import ForwarderError, attempt
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
+from profiler.forwarder.notifications.memory_checkpoints import (
+    MemoryCheckpoints,
+    NearFull,
+    Peaks,
+    ReadPeaks,
+    container_of,
+)
+from profiler.forwarder.notifications.notification import (
+    NoticeChannel,
+    notice_key,
+    notification_key,
+    notify,
+)
+from profiler.record.family import HighestPeak
+from profiler.record.memory_news import MEMORY_NOTICE, judged_notice, notice_of_checkpoint
 from profiler.record.notice_model import NoticeLine
+from profiler.record.record_model import Report
 
 MAX_NOTICES_OF_A_STREAM = 8
 MAX_AGE = timedelta(days=1)
 MAX_AGE_IN_STREAM = timedelta(minutes=15)
+_MAX_TOLD = 10_000
+
+
+# Its task, container and kind.
+NoticeKey = tuple[str, str, str]
+# With its time, and the Kinesis record that contains it.
+HeldNotice = tuple[NoticeLine, datetime, str | None]
 
 
 class TaskNotices(Struct):
@@ -35,9 +61,13 @@ class TaskNotices(Struct):
     now: Callable[[], datetime]
     once: Idempotently = lambda _key, work: work()
     warn: Callable[[str], None] = lambda _sentence: None
+    peaks: ReadPeaks = lambda _wanted: {}
+    # The keys of notices about memory that every channel has, also of earlier invocations.
+    told: set[str] = field(default_factory=set)
     # By log stream: its notices by task, container and kind, each with its time and the record that
     # contains it.
-    _held: dict[str, dict[tuple[str, str, str], tuple[NoticeLine, datetime, str | None]]] = {}
+    _held: dict[str, dict[NoticeKey, HeldNotice]] = field(default_factory=dict)
+    _near_full: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
 
     @property
     def is_empty(self) -> bool:
@@ -54,11 +84,67 @@ class TaskNotices(Struct):
             self.warn(f"Notifications in {where} are not sent, because they are older than a day.")
             return
         held = self._held.setdefault(place, {})
-        key = (line.record.task_id, line.record.container.name, line.notice.kind)
+        key = _key(line)
         if len(held) < MAX_NOTICES_OF_A_STREAM:
             held.setdefault(key, (line, written, source))
         elif key not in held:
             self._warn_of_more(place)
+
+    def add_checkpoint(self, report: Report, place: str, source: str | None = None) -> None:
+        """Hold a checkpoint of the log stream ``place`` that shows most of the memory in use."""
+        written = parse_datetime(report.time)
+        if written is not None and self.now() - written <= MAX_AGE:
+            self._near_full.add(NearFull(place, report, source))
+
+    def judge_memory(self) -> list[NoticeLine]:
+        """Keep the notices about memory that are news; return those that no monitor has printed.
+
+        To be called once, before ``send``.
+        """
+        forecasts = []
+        for place, notices in self._held.items():
+            for key, (line, _, _) in notices.items():
+                if line.notice.kind == MEMORY_NOTICE:
+                    forecasts.append((place, key, line))
+        near_full = [
+            item
+            for item in self._near_full.runs()
+            if notice_key(item.report.record, MEMORY_NOTICE) not in self.told
+        ]
+        settings = attempt(self.settings, []) if forecasts or near_full else None
+        if settings is None:  # send raises the error
+            return []
+        near_full = [
+            item
+            for item in near_full
+            if settings.selects("running", item.report.record.family or "unknown")
+        ]
+        wanted = [(place, container_of(line.record)) for place, _, line in forecasts]
+        wanted += [(item.place, container_of(item.report.record)) for item in near_full]
+        peaks = self.peaks(wanted)
+        for place, key, line in forecasts:
+            self._judge_forecast(place, key, peaks.get(container_of(line.record)))
+        return [line for item in near_full for line in self._news_of(item, peaks)]
+
+    def _judge_forecast(self, place: str, key: NoticeKey, peak: HighestPeak | None) -> None:
+        """Drop a forecast that is no news, or say what the news is."""
+        if peak is None:
+            return
+        line, written, source = self._held[place].pop(key)
+        news = judged_notice(line, peak)
+        if news is not None:
+            self._held[place][key] = (news, written, source)
+
+    def _news_of(self, near_full: NearFull, peaks: Peaks) -> Iterator[NoticeLine]:
+        """Hold the notice that a checkpoint is worth, unless it is held or was sent."""
+        peak = peaks.get(container_of(near_full.report.record))
+        line = None if peak is None else notice_of_checkpoint(near_full.report, peak)
+        if line is None:
+            return
+        if any(_key(line) in notices for notices in self._held.values()):
+            return
+        self.add(line, near_full.place, near_full.source)
+        yield line
 
     def send(self, errors: list[ForwarderError]) -> list[str]:
         """Send the selected notices, add errors to ``errors``; return the Kinesis records to
@@ -80,6 +166,8 @@ class TaskNotices(Struct):
                     notify(channels, line, "failure", self.once, failed)
                 if len(failed) > before:
                     refused.append((place, line, written, source))
+                elif line.notice.kind == MEMORY_NOTICE:
+                    self._remember(notification_key(line))
         errors += {
             str(error): error for error in failed
         }.values()  # most notices fail for the same reason
@@ -89,6 +177,12 @@ class TaskNotices(Struct):
             for *_, at, source in refused
             if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM
         ]
+
+    def _remember(self, key: str) -> None:
+        """A run above its family's peak has a checkpoint each minute."""
+        if len(self.told) >= _MAX_TOLD:
+            self.told.clear()
+        self.told.add(key)
 
     def _may_send(self, line: NoticeLine, place: str) -> bool:
         """Whether the notice is one of the first eight of its log stream: each of these keeps a
@@ -106,3 +200,7 @@ class TaskNotices(Struct):
         self.warn(
             f"Only {number} notifications in {place[:200]} are sent: the log stream has more."
         )
+
+
+def _key(line: NoticeLine) -> NoticeKey:
+    return line.record.task_id, line.record.container.name, line.notice.kind

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.kill_after_resize import reduced_memory, resized_from
+from profiler.forwarder.kill_after_resize import reduced_memory, size_change
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.record.stop_causes import EventEnd
 from tests.ended_runs import changed, run_of
 from tests.task_events import task
+from tests.values import present
 
 RESIZED = {
     "memory": "512",
@@ -38,7 +39,7 @@ def tagged(value: str) -> dict[str, Any]:
 
 
 def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_it() -> None:
-    assert reduced_memory(ended(), RESIZED) == SENTENCE
+    assert reduced_memory(ended(), size_change(RESIZED)) == SENTENCE
 
 
 @pytest.mark.parametrize(
@@ -56,11 +57,11 @@ def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_i
 def test_a_definition_whose_memory_was_not_reduced_says_nothing(
     definition: dict[str, Any] | None,
 ) -> None:
-    assert reduced_memory(ended(), definition) is None
+    assert reduced_memory(ended(), size_change(definition)) is None
 
 
 def test_the_runs_document_has_the_size_before_the_resize() -> None:
-    resized = changed(ended(), resized_from=resized_from(RESIZED))
+    resized = changed(ended(), resized_from=present(size_change(RESIZED)).tag)
     (document,) = event_documents(resized, ForwarderSettings())
     assert document.fields["task"]["resized_from"] == "4/1024/4096"
 
@@ -69,16 +70,19 @@ def test_the_runs_document_has_the_size_before_the_resize() -> None:
 def test_a_tag_that_is_not_a_size_is_not_in_the_document(
     definition: dict[str, Any] | None,
 ) -> None:
-    assert resized_from(definition) is None
+    assert size_change(definition) is None
 
 
 def test_another_failure_and_a_kill_at_another_size_say_nothing() -> None:
-    assert reduced_memory(ended(EventEnd(cause="failure", exit_code=137)), RESIZED) is None
-    assert reduced_memory(ended(memory="1024"), RESIZED) is None
+    failed = ended(EventEnd(cause="failure", exit_code=137))
+    assert reduced_memory(failed, size_change(RESIZED)) is None
+    assert reduced_memory(ended(memory="1024"), size_change(RESIZED)) is None
 
 
 def test_an_unknown_day_is_left_out() -> None:
-    assert "512 MB. This" in (reduced_memory(ended(), {**RESIZED, "registeredAt": None}) or "")
+    assert "512 MB. This" in (
+        reduced_memory(ended(), size_change({**RESIZED, "registeredAt": None})) or ""
+    )
 
 
 def test_slack_and_the_event_bus_have_the_sentence() -> None:

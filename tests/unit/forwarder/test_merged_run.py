@@ -480,6 +480,14 @@ def test_the_event_removes_the_numbers_of_another_account() -> None:
     assert "memory" not in document.get("usage", {})
 
 
+def test_a_run_whose_end_nobody_knows_does_not_run_any_more() -> None:
+    """The status of the last checkpoint is older than the event."""
+    unknown = task(containers=[{"name": "batch"}], stoppedReason=None)
+    run = ended(unknown, report("task.checkpoint", status="running")).run
+    assert run.record.status == "unknown"
+    assert run.record.finished_at == "2026-03-01T10:12:32.316Z"
+
+
 def test_the_numbers_of_the_last_checkpoint_are_lower_bounds_of_the_ended_run() -> None:
     """The monitor was killed half way: so are its mark of the kernel and its CPU time."""
     stopped = task()

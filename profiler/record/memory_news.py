@@ -1,0 +1,109 @@
+"""Whether the memory of a run that goes on is news: above everything that earlier successes of its
+family reached.
+
+Where nothing is known of the family, the monitor's forecast counts.
+"""
+
+import math
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.record.bounded_json_line import without_lists
+from profiler.record.family import NEAR_FULL_SHARE, HighestPeak
+from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine
+from profiler.record.record_model import CHECKPOINT, Number, Record, Report
+from profiler.record.units import format_memory, format_minutes, format_percent
+
+MEMORY_NOTICE: Final = "memory"
+_PERCENT: Final = 100
+
+
+class MemoryReading(Struct, frozen=True, kw_only=True):
+    """What a run uses now, its size, and the minutes until it is full at its pace, if a forecast
+    says so.
+    """
+
+    used_mb: Number
+    size_mb: Number
+    minutes_left: float | None = None
+
+    @property
+    def is_near_full(self) -> bool:
+        return self.used_mb >= NEAR_FULL_SHARE * self.size_mb
+
+
+def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> MemoryReading | None:
+    """The memory of a running batch: in a notice's evidence, in the last interval, else so far."""
+    evidence = evidence or NoticeEvidence()
+    used_mb = evidence.used_mb
+    if used_mb is None and record.interval is not None and record.interval.memory_used_mb:
+        used_mb = record.interval.memory_used_mb.max
+    if used_mb is None:
+        used_mb = record.metrics.max_memory_used_mb
+    size_mb = evidence.size_mb
+    if size_mb is None:
+        size_mb = record.metrics.memory_size_mb
+    if used_mb is None or not size_mb or not math.isfinite(used_mb / size_mb):
+        return None
+    return MemoryReading(used_mb=used_mb, size_mb=size_mb, minutes_left=evidence.minutes_left)
+
+
+def is_near_full(report: Report) -> bool:
+    """Whether the checkpoint of a running batch shows most of its memory in use."""
+    if report.type != CHECKPOINT:
+        return False
+    now = memory_now(report.record)
+    return now is not None and now.is_near_full
+
+
+def news_text(now: MemoryReading, peak: HighestPeak) -> str | None:
+    """A sentence, if the run uses more than all successes did; None if that is no news."""
+    if not peak.is_exceeded_by(now.used_mb, now.size_mb):
+        return None
+    used = format_percent(_PERCENT * now.used_mb / now.size_mb)
+    reached = format_percent(_PERCENT * peak.peak_mb / now.size_mb)
+    text = (
+        f"The run's memory is at {used} of {format_memory(now.size_mb)}, above everything that "
+        f"{peak.runs} earlier runs reached ({reached})"
+    )
+    if now.minutes_left is not None:
+        text += f", full in {format_minutes(now.minutes_left)} at this pace"
+    return f"{text}."
+
+
+def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
+    """A forecast of the monitor in the words of what is known of its family; None if it is no
+    news.
+    """
+    notice = line.notice
+    now = memory_now(line.record, notice.evidence)
+    if now is None:
+        return line
+    text = news_text(now, peak)
+    if text is None:
+        return None
+    evidence = _with_peak(notice.evidence or NoticeEvidence(), now, peak)
+    return replace(line, notice=replace(notice, message=text, evidence=evidence))
+
+
+def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None:
+    """The notice that a checkpoint is worth; None if it is no news."""
+    now = memory_now(report.record)
+    text = None if now is None else news_text(now, peak)
+    if now is None or text is None:
+        return None
+    evidence = _with_peak(NoticeEvidence(), now, peak)
+    notice = Notice(kind=MEMORY_NOTICE, message=text, since=report.time, evidence=evidence)
+    return NoticeLine(time=report.time, notice=notice, record=without_lists(report.record))
+
+
+def _with_peak(evidence: NoticeEvidence, now: MemoryReading, peak: HighestPeak) -> NoticeEvidence:
+    return replace(
+        evidence,
+        used_mb=now.used_mb,
+        size_mb=now.size_mb,
+        earlier_peak_mb=peak.peak_mb,
+        earlier_runs=peak.runs,
+    )
