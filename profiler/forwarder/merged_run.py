@@ -180,7 +180,7 @@ def merge(
     elif event.alone is not None:
         started_at = event.alone.started_at or started_at
         finished_at = event.alone.finished_at
-        record = _until_the_end(record, event, event.alone.record)
+        record = _until_the_end(record, event.alone.record)
     is_confirmed = event.vouches_for(claim, report.record.account_id)
     outcome = outcome_of(report.record, event.end, is_confirmed=is_confirmed)
     record = replace(record, cost=cost_on(event.capacity_provider, record.cost))
@@ -208,7 +208,7 @@ def _of_checkpoint(record: Record) -> Record:
     )
 
 
-def _until_the_end(record: Record, event: RunEvent, alone: Record) -> Record:
+def _until_the_end(record: Record, alone: Record) -> Record:
     """The record of a checkpoint with the start and the end of the task's event."""
     record = with_whole_duration(record, alone.metrics.duration_ms)
     return replace(

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import (
@@ -18,6 +19,8 @@ from profiler.record.units import format_duration, format_memory, format_percent
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun
 
+UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in no advice."
+
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """The verdict on a run. ``evidence`` is None if the first sentence contains it."""
@@ -28,7 +31,15 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(run: PastRun, now_ns: int) -> Verdict:
-    """Say what happened to a run."""
+    """Say what happened to a run, and whether it counts."""
+    verdict = _verdict_of(run, now_ns)
+    if run.counts:
+        return verdict
+    evidence = f"{verdict.evidence or ''} {UNCONFIRMED}".lstrip()
+    return replace(verdict, evidence=evidence)
+
+
+def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     record = run.report.record
     outcome = run.outcome
     family = record.family or record.container.name or "The run"
