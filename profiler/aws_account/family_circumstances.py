@@ -160,13 +160,15 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     """Reads the circumstances of families in an account.
 
     ``targets`` are all schedules and rules that start tasks. ``other_starters`` name what started
-    the tasks of a family that ECS lists.
+    the tasks of a family that ECS lists. ``newest_withdrawn`` is the number of a family's newest
+    deregistered revision; it raises TaskProfilerError.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
     owners: CloudFormationOwners
     tagged: TaggedRevisions
     other_starters: Callable[[str], Sequence[str]] = lambda _family: ()
+    newest_withdrawn: Callable[[str], int | None] = lambda _family: None
     now_ns: int
 
     def circumstances(

@@ -39,7 +39,7 @@ from profiler.runs.past_runs.search_conditions import (
     windows_query,
 )
 from profiler.runs.past_runs.search_documents import report_in, run_in
-from profiler.search_setup.template_install import SearchServer
+from profiler.search_setup.cluster_requests import SearchServer
 
 _Hits = Sequence[Mapping[str, Any]]
 _DUE = "notice.due_at"

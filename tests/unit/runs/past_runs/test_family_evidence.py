@@ -24,7 +24,7 @@ from profiler.runs.past_runs.family_evidence import (
 )
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent, filter_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
-from profiler.search_setup.template_install import Method, ServerResponse
+from profiler.search_setup.cluster_requests import Method, ServerResponse
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 from tests.values import present
