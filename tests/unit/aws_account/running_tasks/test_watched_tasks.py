@@ -135,7 +135,7 @@ def memory_line(minutes: float, used_mb: float, family: str = "nightly") -> str:
 def forecast_line(family: str, used_mb: float) -> str:
     evidence = NoticeEvidence(used_mb=used_mb, size_mb=SIZE_MB, minutes_left=6)
     notice = Notice(kind="memory", message="By the slope.", evidence=evidence)
-    record = checkpoint_at(START_NS, 1, task_id=family, family=family).record
+    record = checkpoint_at(START_NS, 1, task_id=family, family=family, interval=None).record
     line = NoticeLine(time=format_ms(START_NS), notice=notice, record=record)
     return encode_notice(line).decode()
 
