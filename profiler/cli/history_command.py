@@ -35,7 +35,7 @@ from profiler.record.family_identity import family_key, place_columns
 from profiler.record.record_model import Distribution, outcome
 from profiler.record.units import format_count, format_duration, format_percent
 from profiler.runs.past_runs.run_lookup import no_run_sentence
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
 
 _COLUMNS = (
     Column("Result"),
@@ -102,6 +102,9 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
             if run.event is not None and run.event.retry_of:
                 retries.add(run.report.record.task_id)
         write_lines(table_lines(chosen, terminal_columns(), retries))
+    note = unconfirmed_note(chosen)
+    if note is not None:
+        warn(note)
     if has_more:
         shown = "run is" if last == 1 else f"{last} runs are"
         warn(f"Only the newest {shown} shown: --last N shows more.")
@@ -125,16 +128,17 @@ def table_lines(
 
     ``retries`` are the task ids of retries.
     """
-    listed = [(run.report.record, family_key(run.report.record), run.command or "") for run in runs]
-    places = place_columns([family for _, family, _ in listed])
+    families = [family_key(run.report.record) for run in runs]
+    places = place_columns(families)
     columns = [Column("Run"), Column(f"Started ({local_zone()})"), Column("Family", is_cut=True)]
     columns += [Column(title, rank=3) for title, _ in places]
     values: Sequence[Column] = _COLUMNS
-    if not any(command for *_, command in listed):
+    if not any(run.command for run in runs):
         values = _COLUMNS[:-1]
     columns += values
     rows: list[tuple[str | Span, ...]] = []
-    for record, family, command in listed:
+    for run, family in zip(runs, families, strict=True):
+        record = run.report.record
         metrics = record.metrics
         cpu = record.metrics.cpu_utilization_percent or Distribution()
         result = str(record.status)
@@ -144,6 +148,8 @@ def table_lines(
             result += " OOM"
         if record.task_id in retries:
             result += " retry"
+        if not run.counts:
+            result += " unconfirmed"
         peak_mb = metrics.max_memory_used_mb
         size_mb = metrics.memory_size_mb
         share = ""
@@ -155,7 +161,7 @@ def table_lines(
             value_text(cpu.avg, format_percent),
             peak_text(metrics) or UNKNOWN,
             share,
-            command,
+            run.command or "",
         )
         names = (record.family or UNKNOWN, *(get(family) or UNKNOWN for _, get in places))
         rows.append(

@@ -72,7 +72,7 @@ def read_run_sets(
     both = [_FamilyRuns(text, last, container) for text in texts]
     patterns = tuple(sorted({pattern_of(family_runs.name) for family_runs in both}))
     # The runs of both families are read once.
-    for run in source.runs(replace(selection, families=patterns)):
+    for run in source.runs(replace(selection, families=patterns, only_counting=True)):
         for family_runs in both:
             family_runs.add(run)
         if all(family_runs.is_full for family_runs in both):

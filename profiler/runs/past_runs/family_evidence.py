@@ -48,7 +48,7 @@ def read_families(
     runs.
     """
     families = Families(last, on_fargate)
-    unfinished = _add_runs(families, source, selection, last)
+    unfinished = _add_runs(families, source, replace(selection, only_counting=True), last)
     evidence = families.evidence()
     notes = list(source.notes)
     if unfinished:
@@ -120,14 +120,15 @@ def _add_to_window(
 def family_evidence(
     run: PastRun, source: RunSource | None, on_fargate: str | None = None
 ) -> Evidence | None:
-    """The evidence of a run's family, also of the run itself; without ``source``, of this run
-    alone.
+    """The evidence of a run's family, also of the run itself if it counts; without ``source``, of
+    this run alone.
     """
     family = family_key(run.report.record)
     families = Families(LAST_RUNS, on_fargate)
     if source is not None:
-        _add_runs(families, source, filter_of(family), LAST_RUNS)
-    _add(families, run)
+        _add_runs(families, source, filter_of(family, only_counting=True), LAST_RUNS)
+    if run.counts:
+        _add(families, run)
     return families.evidence().get(family)
 
 
@@ -137,7 +138,8 @@ def evidence_of_past_runs(
     """The evidence of each family of these runs; None if none of its runs was measured."""
     families = Families(LAST_RUNS, on_fargate)
     for run in runs:
-        _add(families, run)
+        if run.counts:
+            _add(families, run)
     return families.evidence().values()
 
 
@@ -201,7 +203,12 @@ def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
 
 
 def _earlier_successes(run: PastRun) -> RunFilter:
-    return filter_of(family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
+    return filter_of(
+        family_key(run.report.record),
+        statuses=("success",),
+        until_ns=run.started_ns,
+        only_counting=True,
+    )
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
@@ -250,7 +257,9 @@ class KnownFamilies:
         if source is None:
             return
         names = tuple(sorted({pattern_of(family.name) for family in missing}))
-        selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
+        selection = RunFilter(
+            families=names, statuses=("success",), since_ns=self._since_ns, only_counting=True
+        )
         self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
         self.completeness = source.completeness
 

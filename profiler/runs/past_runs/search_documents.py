@@ -16,6 +16,7 @@ from profiler.core.json_fields import mapping, number, text
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.impossible_values import decode_leniently, without_impossible
 from profiler.record.last_checkpoint import with_whole_duration
+from profiler.record.line_trust import counts
 from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
@@ -49,11 +50,13 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
     """The run of a document."""
     task = _task_fields(source)
     event = _task_event(task)
-    is_confirmed = task.get("confirmed") is True
+    confirmed = task.get("confirmed")
+    is_confirmed = confirmed is True
+    does_count = counts(text(task.get("voucher")), is_confirmed=confirmed)
     read = report_in(source)
     if read is None:
         report = _without_record(source, event)
-        return PastRun(report=report, event=event, is_confirmed=is_confirmed)
+        return PastRun(report=report, event=event, is_confirmed=is_confirmed, counts=does_count)
     report, line = read
     record = report.record
     corrected = replace(
@@ -73,6 +76,7 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
         line=line,
         event=event,
         is_confirmed=is_confirmed,
+        counts=does_count,
         container_ids=_texts(_at(source, "task.runtime_ids")),
     )
 

@@ -16,6 +16,7 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
+    CONFIRMED,
     CONTAINER,
     FAMILY,
     FAMILY_FIELDS,
@@ -52,7 +53,6 @@ _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
 _LAUNCH_TYPE: Final = "task.launch_type"
 _LIMIT: Final = "usage.memory.size_mb"
-_CONFIRMED: Final = "task.confirmed"
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": "success",
     "failure": "failed",
@@ -131,7 +131,7 @@ class IndexedWindows:
         conditions = [
             *self._conditions(START),
             exists(START),
-            none_of([term(_CONFIRMED, value=True)]),
+            none_of([term(CONFIRMED, value=True)]),
         ]
         for bucket in self._buckets(conditions, FAMILY_FIELDS, {}):
             family = family_of(bucket)
@@ -210,7 +210,7 @@ class IndexedWindows:
 
     def _others(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
-        started = [*self._conditions(START), exists(START), term(_CONFIRMED, value=True)]
+        started = [*self._conditions(START), exists(START), term(CONFIRMED, value=True)]
         incomplete = none_of([{"bool": {"filter": _complete()}}])
         for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
@@ -261,7 +261,7 @@ def _killed() -> JsonObject:
 
 def _complete() -> list[JsonObject]:
     """The conditions of a document over which the cluster can compute."""
-    conditions = [term(_CONFIRMED, value=True), term("task.complete", value=True)]
+    conditions = [term(CONFIRMED, value=True), term("task.complete", value=True)]
     conditions += [{"terms": {STATUS: list(_OUTCOMES)}}]
     conditions += [exists(field) for field in (START, _VCPU, _MEMORY, CONTAINER)]
     conditions += [any_of([none_of([exists(old)]), exists(new)]) for old, new in _NEEDED_FIELDS]

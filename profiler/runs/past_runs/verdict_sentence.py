@@ -3,6 +3,7 @@
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.record_model import (
@@ -19,6 +20,7 @@ from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 
 _LOCAL = "LOCAL"
+UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in no advice."
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -30,7 +32,15 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(run: PastRun, now_ns: int) -> Verdict:
-    """Say what happened to a run."""
+    """Say what happened to a run, and whether it counts."""
+    verdict = _verdict_of(run, now_ns)
+    if run.counts:
+        return verdict
+    evidence = f"{verdict.evidence or ''} {UNCONFIRMED}".lstrip()
+    return replace(verdict, evidence=evidence)
+
+
+def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     record = run.report.record
     event = run.event or TaskEvent()
     family = record.family or record.container.name or "The run"

@@ -145,7 +145,11 @@ def test_each_familys_evidence_is_that_of_its_own_runs_in_any_order(
 
 
 class PlayedCluster:
-    """A cluster with some families. Each search for runs finds the documents."""
+    """A cluster with some families, and unconfirmed runs. Each search for runs finds the
+    documents.
+    """
+
+    unconfirmed = 0
 
     def __init__(self, *sources: Mapping[str, Any], families: int = 1) -> None:
         keys = [
@@ -157,6 +161,9 @@ class PlayedCluster:
         self.family_pages = 0
 
     def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        if body["track_total_hits"]:
+            found_hits = {"hits": [], "total": {"value": self.unconfirmed}}
+            return ServerResponse(status=200, body={"hits": found_hits})
         if "aggs" not in body:
             self.found_by_search.append(len(body["query"]["bool"]["filter"][0]["bool"]["should"]))
             return ServerResponse(status=200, body={"hits": {"hits": self.hits}})
@@ -305,3 +312,11 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert cluster.found_by_search == searches
     assert cluster.family_pages == family_pages
+
+
+def test_unconfirmed_runs_in_a_cluster_are_counted_in_one_sentence() -> None:
+    cluster = PlayedCluster(document(None))
+    cluster.unconfirmed = 25
+    found = read_families(IndexedRuns(cluster, "task"), RunFilter(), 50)
+    (note,) = found.notes
+    assert note.startswith("the indices task-reports-*: 25 unconfirmed runs left out, because")
