@@ -89,6 +89,7 @@ _STYLES: Mapping[DueOutcome, str] = {
     "refused": "red",
     "late": "yellow",
     "overlapped": "yellow",
+    "started twice": "yellow",
     "unknown": "yellow",
     "due": "",
     "running": "cyan",

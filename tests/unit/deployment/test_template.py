@@ -146,7 +146,11 @@ def test_every_parameter_is_described_bounded_and_in_one_group(path: Path) -> No
 HERE = "eu-west-1:123456789012"
 LETTERS = ",".join("abcdefghijklmnopqrstu")  # one more than is allowed
 BAD_GROUPS = ["a, b", "a,", "a,/aws/lambda/x", "/ecs/*/b", "*a"]
-BAD_URLS = ["https://a b", "https://a1.eu-west-1.aoss.amazonaws.com"]
+BAD_URLS = [
+    "https://a b",
+    "https://a1.eu-west-1.aoss.amazonaws.com",
+    "https://a1.aoss.eu-west-1.on.aws",
+]
 DOMAIN = f"arn:aws:es:{HERE}:domain/a-b"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
 GPU_TYPES = "g4dn.xlarge g5.12xlarge g6e.2xlarge gr6.4xlarge p4d.xlarge p5.xlarge p6-b200.48xlarge"
