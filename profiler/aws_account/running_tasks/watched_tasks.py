@@ -36,7 +36,7 @@ from profiler.record.family_identity import family_key
 from profiler.record.memory_news import MEMORY_NOTICE, memory_now, news_text
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
-from profiler.record.stop_causes import judge_candidates
+from profiler.record.stop_causes import judge_candidates, outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.runs.past_runs.family_evidence import KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
@@ -154,7 +154,8 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         started_at = format_datetime(task["startedAt"].astimezone(UTC))
     end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
     if end is not None:
-        outcome, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
+        judged, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
+        outcome = outcome_of(None, judged)
         status = outcome.status
         exit_code = outcome.exit_code
     record = Record(

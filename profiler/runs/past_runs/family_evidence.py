@@ -113,7 +113,9 @@ def _add_to_window(
     report = final_report(run)
     if report is None or not _counts(run, report):
         return
-    facts = facts_of(report, is_confirmed=run.is_confirmed and not is_misplaced)
+    facts = facts_of(
+        report, is_confirmed=run.is_confirmed and not is_misplaced, outcome=run.outcome
+    )
     windows.setdefault(facts.family, FamilyWindow(span)).add(facts)
 
 
@@ -171,7 +173,7 @@ def _add(families: Families, run: PastRun) -> bool:
     """
     report = final_report(run)
     if report is not None and _counts(run, report):
-        families.add(report, is_confirmed=run.is_confirmed)
+        families.add(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
     return report is not None
 
 
@@ -191,7 +193,7 @@ def final_report(run: PastRun) -> Report | None:
     record = report.record
     if run.event is None:
         return None
-    if not record.likely_out_of_memory:
+    if not run.outcome.ran_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())
     return replace(report, type="task.report", record=record)
 
