@@ -272,7 +272,7 @@ class KnownFamilies:
             if family not in incomplete:
                 continue
             known = self._known[family]
-            known.add(run_of_report(run.report))
+            known.add(run_of_report(run.report, run.outcome))
             if known.tasks >= LAST_SUCCESSES:
                 incomplete.remove(family)
             if not incomplete:
